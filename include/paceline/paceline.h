@@ -1,0 +1,234 @@
+/* Paceline: collective communication for distributed training and HPC.  The public C API, plain C99.
+ *
+ * The arguments stand in NCCL's order, so that porting is renaming. Counts are in elements, sizes in bytes, times in
+ * seconds where a name says so. Every function returns a paceResult_t; paceGetLastError() then gives the sentence
+ * that says what happened, to which rank, and what to do. No function blocks for ever: after the communicator's
+ * timeout a call returns an error that names the rank that held it up.
+ *
+ * Buffers are host memory. `stream` is NULL for a blocking call, or a paceHostStream_t for an asynchronous one.
+ *
+ * One communicator is used by one thread at a time; a second thread inside a call gets paceInvalidUsage
+ * (paceCommAbort and paceCommGetAsyncError may be called from any thread at any time).
+ */
+#ifndef PACELINE_PACELINE_H_
+#define PACELINE_PACELINE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define PACE_API __attribute__((visibility("default")))
+#else
+#define PACE_API
+#endif
+
+#define PACE_MAJOR 0
+#define PACE_MINOR 1
+#define PACE_PATCH 0
+/* The version as one number: major * 10000 + minor * 100 + patch. */
+#define PACE_VERSION (PACE_MAJOR * 10000 + PACE_MINOR * 100 + PACE_PATCH)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call returns. The first eight have NCCL's numbers. */
+typedef enum {
+  paceSuccess = 0,
+  paceCudaError = 1,       /* the CUDA runtime refused something */
+  paceSystemError = 2,     /* the operating system refused something: memory, descriptors, sockets */
+  paceInternalError = 3,   /* a defect of Paceline */
+  paceInvalidArgument = 4, /* an argument is out of its range */
+  paceInvalidUsage = 5,    /* the call cannot be made now: destroyed communicator, two threads, open group */
+  paceRemoteError = 6,     /* another rank died or left */
+  paceInProgress = 7,      /* an asynchronous call has not ended yet */
+  paceTimeout = 8,         /* a rank did not answer within the timeout */
+  paceMismatch = 9,        /* two ranks called different collectives, counts, types, operations or roots */
+  paceAborted = 10,        /* the communicator was aborted by this or another rank */
+  paceUnsupported = 11     /* not available in this build or on this machine */
+} paceResult_t;
+
+/* Element types, with NCCL's numbers. */
+typedef enum {
+  paceInt8 = 0,
+  paceUint8 = 1,
+  paceInt32 = 2,
+  paceUint32 = 3,
+  paceInt64 = 4,
+  paceUint64 = 5,
+  paceFloat16 = 6,
+  paceFloat32 = 7,
+  paceFloat64 = 8,
+  paceBfloat16 = 9,
+  paceFloat8e4m3 = 10,
+  paceFloat8e5m2 = 11,
+  paceNumTypes = 12
+} paceDataType_t;
+
+/* Reduction operations, with NCCL's numbers. Values from paceNumOps on are made by paceRedOpCreatePreMulSum.
+ * paceAvg divides integers towards zero. 16-bit and 8-bit floats are added in float32. */
+typedef enum {
+  paceSum = 0,
+  paceProd = 1,
+  paceMax = 2,
+  paceMin = 3,
+  paceAvg = 4,
+  paceNumOps = 5,
+  paceMaxRedOp = 0x7fffffff
+} paceRedOp_t;
+
+typedef struct paceComm* paceComm_t;
+typedef struct paceHostStream* paceHostStream_t;
+
+#define PACE_UNIQUE_ID_BYTES 128
+/* Where a communicator's ranks meet, with the secret that admits them: hand it over a private way. */
+typedef struct {
+  char internal[PACE_UNIQUE_ID_BYTES];
+} paceUniqueId;
+
+/* What a communicator can be told at its making. Start from PACE_CONFIG_INITIALIZER. */
+typedef struct {
+  size_t size;          /* sizeof(paceConfig_t) of the caller: later versions append */
+  double timeoutSeconds; /* longest wait of any call; 0: PACELINE_TIMEOUT */
+  const char* algorithm; /* force this algorithm wherever it applies; NULL: chosen (PACELINE_ALGORITHM) */
+  size_t chunkBytes;     /* chunk of pipelined schedules, bytes; 0: chosen (PACELINE_CHUNK) */
+} paceConfig_t;
+#define PACE_CONFIG_INITIALIZER {sizeof(paceConfig_t), 0.0, NULL, 0}
+
+/* What would run for one call: see paceExplain. */
+typedef struct {
+  char algorithm[48];   /* name in the algorithm table */
+  char transport[16];   /* "shm", "tcp", "shm+tcp" or "local" */
+  size_t chunkBytes;    /* bytes that one step moves at most */
+  int channels;         /* independent lanes of the schedule */
+  double predictedMicroseconds;
+} pacePlanInfo_t;
+
+/* ---- Version and errors ---- */
+
+/* The library's PACE_VERSION. */
+PACE_API paceResult_t paceGetVersion(int* version);
+/* The name of a result code; never NULL. */
+PACE_API const char* paceGetErrorString(paceResult_t result);
+/* The sentence about the last error: of `comm`, or of this thread's last call where comm is NULL. Never NULL; valid
+ * until the next call on the communicator or, for NULL, of this thread. */
+PACE_API const char* paceGetLastError(paceComm_t comm);
+
+/* ---- Communicators ---- */
+
+/* Make an id on one rank; send it to the others by any private way. This process then listens for them on the
+ * interface named by PACELINE_INTERFACE (default: loopback when no other can be told, see docs/launching.md). */
+PACE_API paceResult_t paceGetUniqueId(paceUniqueId* id);
+/* Join a communicator of nranks ranks as number rank, 0 <= rank < nranks. Collective; blocks until all have come, at
+ * most the timeout, and then names those that did not. */
+PACE_API paceResult_t paceCommInitRank(paceComm_t* comm, int nranks, paceUniqueId id, int rank);
+PACE_API paceResult_t paceCommInitRankConfig(paceComm_t* comm, int nranks, paceUniqueId id, int rank,
+                                             const paceConfig_t* config);
+/* The same, with rank, size, address and secret from the environment of torchrun, mpirun, srun or `paceline run`;
+ * a communicator of one rank where there is none of them. config may be NULL. */
+PACE_API paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig_t* config);
+/* Ranks with the same color >= 0 form a new communicator, ordered by key, then by old rank. color < 0
+ * (PACE_SPLIT_NOCOLOR) takes part without joining and gets NULL. Collective over `comm`. config may be NULL. */
+#define PACE_SPLIT_NOCOLOR (-1)
+PACE_API paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceComm_t* newcomm,
+                                    const paceConfig_t* config);
+/* Leave. Calls of other ranks that still need this one fail with paceRemoteError. The handle is invalid afterwards. */
+PACE_API paceResult_t paceCommDestroy(paceComm_t comm);
+/* End the communicator on every rank: calls under way return paceAborted within a second. Callable from any thread.
+ * The handle stays valid until paceCommDestroy. */
+PACE_API paceResult_t paceCommAbort(paceComm_t comm);
+/* The communicator's state without waiting: paceSuccess, or the error that ended it. Callable from any thread. */
+PACE_API paceResult_t paceCommGetAsyncError(paceComm_t comm, paceResult_t* asyncError);
+PACE_API paceResult_t paceCommCount(paceComm_t comm, int* count);
+PACE_API paceResult_t paceCommUserRank(paceComm_t comm, int* rank);
+/* Ranks of this communicator on this node, and this rank's number among them. */
+PACE_API paceResult_t paceCommNodeCount(paceComm_t comm, int* count);
+PACE_API paceResult_t paceCommNodeRank(paceComm_t comm, int* rank);
+
+/* ---- Operators ---- */
+
+/* An operator that multiplies each rank's input by *scalar (one element of `type`, host memory, read now), then
+ * sums. Each rank may give another scalar. */
+PACE_API paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scalar, paceDataType_t type,
+                                               paceComm_t comm);
+PACE_API paceResult_t paceRedOpDestroy(paceRedOp_t op, paceComm_t comm);
+
+/* ---- Collectives: `count` elements of `type`; in place where said ---- */
+
+/* recv[i] = op over all ranks of send[i], i < count. In place: send == recv. */
+PACE_API paceResult_t paceAllReduce(const void* send, void* recv, size_t count, paceDataType_t type, paceRedOp_t op,
+                                    paceComm_t comm, void* stream);
+/* recv[i] of every rank = send[i] of root. send is read on root only. In place: send == recv. */
+PACE_API paceResult_t paceBroadcast(const void* send, void* recv, size_t count, paceDataType_t type, int root,
+                                    paceComm_t comm, void* stream);
+/* As all-reduce, but only root gets recv (others may pass NULL). In place on root: send == recv. */
+PACE_API paceResult_t paceReduce(const void* send, void* recv, size_t count, paceDataType_t type, paceRedOp_t op,
+                                 int root, paceComm_t comm, void* stream);
+/* recv[r * sendcount + i] = send[i] of rank r. In place: send == recv + rank * sendcount. */
+PACE_API paceResult_t paceAllGather(const void* send, void* recv, size_t sendcount, paceDataType_t type,
+                                    paceComm_t comm, void* stream);
+/* recv[i] = op over all ranks of send[rank * recvcount + i]. In place: recv == send + rank * recvcount. */
+PACE_API paceResult_t paceReduceScatter(const void* send, void* recv, size_t recvcount, paceDataType_t type,
+                                        paceRedOp_t op, paceComm_t comm, void* stream);
+/* recv[r * count + i] on root = send[i] of rank r. In place on root: send == recv + root * count. */
+PACE_API paceResult_t paceGather(const void* send, void* recv, size_t count, paceDataType_t type, int root,
+                                 paceComm_t comm, void* stream);
+/* recv[i] of rank r = send[r * count + i] of root. In place on root: recv == send + root * count. */
+PACE_API paceResult_t paceScatter(const void* send, void* recv, size_t count, paceDataType_t type, int root,
+                                  paceComm_t comm, void* stream);
+/* recv[r * count + i] = send[rank * count + i] of rank r. In place: send == recv. */
+PACE_API paceResult_t paceAllToAll(const void* send, void* recv, size_t count, paceDataType_t type, paceComm_t comm,
+                                   void* stream);
+/* Returns when every rank has called it. */
+PACE_API paceResult_t paceBarrier(paceComm_t comm, void* stream);
+
+/* ---- Point to point: calls on one communicator are matched in order between two ranks ---- */
+
+PACE_API paceResult_t paceSend(const void* send, size_t count, paceDataType_t type, int peer, paceComm_t comm,
+                               void* stream);
+PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, paceComm_t comm,
+                               void* stream);
+/* Calls between start and end (of this thread, on any communicators) begin together at the outermost end, which
+ * waits for those without a stream. Sends and receives of a group may be in any order among each other. A group
+ * whose call fails its checks starts nothing. Groups nest. */
+PACE_API paceResult_t paceGroupStart(void);
+PACE_API paceResult_t paceGroupEnd(void);
+
+/* ---- Host streams: asynchronous calls ---- */
+
+/* A queue of calls, run in order by a thread of its own. Pass it as `stream`. */
+PACE_API paceResult_t paceHostStreamCreate(paceHostStream_t* stream);
+/* Wait for every call queued so far; returns the first error among them since the last synchronize. */
+PACE_API paceResult_t paceHostStreamSynchronize(paceHostStream_t stream);
+/* paceInProgress while calls are queued or running, else as synchronize. */
+PACE_API paceResult_t paceHostStreamQuery(paceHostStream_t stream);
+/* Waits for queued calls, then ends the thread. */
+PACE_API paceResult_t paceHostStreamDestroy(paceHostStream_t stream);
+
+/* ---- Memory that other ranks of the node can read directly ---- */
+
+/* Host memory, aligned to pages and zero, that ranks of this node reach without a copy in between. */
+PACE_API paceResult_t paceMemAlloc(void** ptr, size_t bytes);
+PACE_API paceResult_t paceMemFree(void* ptr);
+
+/* ---- Insight ---- */
+
+/* What a call would run: the plan for `collective` ("all_reduce", "broadcast", ...) of `count` elements, counted as
+ * in that collective's call. */
+PACE_API paceResult_t paceExplain(paceComm_t comm, const char* collective, size_t count, paceDataType_t type,
+                                  paceRedOp_t op, int root, pacePlanInfo_t* info);
+/* Force an algorithm by name wherever it applies, from the next call on (the same on every rank); NULL: choose. */
+PACE_API paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm);
+/* The algorithm table, the configuration table or the build as JSON text: which = "algorithms", "configuration",
+ * "build". Valid for the life of the process. NULL for another name. */
+PACE_API const char* paceDescribe(const char* which);
+/* Record what each step of the following calls did and when, until paceTraceStop writes this rank's events, Chrome
+ * trace JSON (an array of events, microseconds of the system clock), to `path`. */
+PACE_API paceResult_t paceTraceStart(paceComm_t comm);
+PACE_API paceResult_t paceTraceStop(paceComm_t comm, const char* path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PACELINE_PACELINE_H_ */

@@ -1,0 +1,29 @@
+// The table of algorithms: the one place that lists them. The choice, `paceline explain`, `paceline bench
+// --algorithm all`, the docs and the proof all read it. To add an algorithm: write its file, declare its three
+// functions in algorithms.h, add its row in table.cc.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "schedule/cost.h"
+#include "schedule/schedule.h"
+
+namespace paceline {
+
+struct Algorithm {
+  std::string_view name;
+  std::string_view sentence;                    // what it does, for people
+  std::span<const Collective> collectives;      // which it serves
+  bool (*applies)(const Problem& problem);      // beyond the collective: power of two ranks and so on
+  Parameters (*parameters)(const Problem& problem, const CostModel& model);  // the best for the problem
+  double (*cost)(const Problem& problem, const Parameters& parameters, const CostModel& model);  // us
+  void (*write)(Schedule& schedule);
+};
+
+std::span<const Algorithm> algorithms();
+const Algorithm* algorithm_named(std::string_view name);
+// Whether the algorithm serves the problem.
+bool serves(const Algorithm& algorithm, const Problem& problem);
+
+}  // namespace paceline

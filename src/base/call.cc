@@ -1,0 +1,36 @@
+#include "base/call.h"
+
+#include <fmt/format.h>
+
+namespace paceline {
+namespace {
+
+constexpr std::uint32_t field(std::uint32_t what, int shift, std::uint32_t mask) { return (what >> shift) & mask; }
+
+}  // namespace
+
+Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence) {
+  if (which == Collective::recv) which = Collective::send;
+  const std::uint32_t what = static_cast<std::uint32_t>(which) | static_cast<std::uint32_t>(type) << 4 |
+                             static_cast<std::uint32_t>(op) << 8 | static_cast<std::uint32_t>(root) << 12;
+  return {sequence, what, count};
+}
+
+Collective collective_of(const Call& call) { return static_cast<Collective>(field(call.what, 0, 15)); }
+
+std::string describe(const Call& call) {
+  const auto which = field(call.what, 0, 15);
+  const auto type = field(call.what, 4, 15);
+  const auto op = field(call.what, 8, 15);
+  if (which > static_cast<std::uint32_t>(Collective::recv) || type >= data_type_count || op >= operation_count)
+    return fmt::format("an unknown call {:#x}", call.what);
+  const auto collective = static_cast<Collective>(which);
+  std::string text = fmt::format("{} #{}", title(collective), call.sequence);
+  if (collective == Collective::barrier) return text;
+  text += fmt::format(" of {} {}", call.count, name(static_cast<DataType>(type)));
+  if (reduces(collective)) text += fmt::format(", {}", name(static_cast<Operation>(op)));
+  if (is_rooted(collective)) text += fmt::format(", root {}", field(call.what, 12, 0xfffff));
+  return text;
+}
+
+}  // namespace paceline

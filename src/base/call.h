@@ -1,0 +1,30 @@
+// A call, as messages and diagnoses name it: 16 bytes that ride in every message, so that ranks which call different
+// things find out from the first message between them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/types.h"
+
+namespace paceline {
+
+struct Call {
+  std::uint32_t sequence = 0;  // of the communicator's collectives; for send and recv of the two ranks' messages
+  std::uint32_t what = 0;      // collective (4 bits), type (4), operation (4), root (20)
+  std::uint64_t count = 0;     // elements
+
+  bool operator==(const Call&) const = default;
+};
+static_assert(sizeof(Call) == 16);
+
+inline constexpr int max_ranks = 1 << 20;  // what the root's 20 bits can tell apart
+
+// A recv carries the same words as the send that it wants.
+Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence);
+Collective collective_of(const Call& call);
+
+// "all-reduce #812 of 1024 float32, sum"; also for words that no call has (bytes from outside).
+std::string describe(const Call& call);
+
+}  // namespace paceline

@@ -1,0 +1,37 @@
+// Reductions on the CPU: one row of elements folded into another, for every data type and operation, vectorised with
+// run-time dispatch (Highway).
+//
+// 16-bit and 8-bit floats are computed in float32 and rounded to nearest even once, at the end of a fold. Integers
+// wrap. min and max of a NaN is a NaN. The result does not depend on the instruction set, on alignment or on the
+// position in the row: the same bits everywhere.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/types.h"
+
+namespace paceline {
+
+// target[i] = sources[0][i] op sources[1][i] op ... , folded from left to right. At least one source. target may be one
+// of the sources (the same address), and overlaps no other part of them. No alignment is asked for. `op` is sum, prod, max
+// or min (avg and premulsum are sums with scale() before or after).
+using FoldFunction = void (*)(std::byte* target, const std::byte* const* sources, std::size_t source_count,
+                              std::size_t elements);
+// The function for a type and an operation: looked up once, when a plan is made.
+FoldFunction fold_function(DataType type, Operation op);
+
+// target[i] = source[i] * factor, in the type's arithmetic (float32 for 16-bit and 8-bit floats, rounded once).
+// `factor` is one element of the type. target may be source.
+void multiply(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t elements);
+// target[i] /= divisor; integers towards zero.
+void divide(DataType type, std::byte* target, int divisor, std::size_t elements);
+
+// One element of `type` from a double, rounded to nearest even (for factors and tests), and back.
+void store_element(DataType type, double value, void* element);
+double load_element(DataType type, const void* element);
+
+// The instruction set in use: "AVX3", "AVX2", "SSE4", ...
+const char* instruction_set();
+
+}  // namespace paceline

@@ -1,0 +1,154 @@
+#include "schedule/schedule.h"
+
+#include <algorithm>
+
+namespace paceline {
+
+const char* name(Action action) {
+  switch (action) {
+    case Action::send: return "send";
+    case Action::recv: return "recv";
+    case Action::recv_reduce: return "recv_reduce";
+    case Action::copy: return "copy";
+  }
+  return "?";
+}
+
+Schedule::Schedule(const Problem& problem, const Parameters& parameters, std::optional<int> only)
+    : problem_(problem), parameters_(parameters), only_(only),
+      lanes_(only ? 1 : static_cast<std::size_t>(problem.ranks)) {}
+
+int Schedule::in_order(int position) const {
+  return parameters_.order.empty() ? position : parameters_.order[static_cast<std::size_t>(position)];
+}
+
+bool Schedule::same_memory(int rank, const Place& a, const Place& b) const {
+  if (a.buffer == b.buffer) return a.offset == b.offset;
+  if (!problem_.in_place || a.buffer == Buffer::scratch || b.buffer == Buffer::scratch) return false;
+  const Place& input = a.buffer == Buffer::input ? a : b;
+  const Place& output = a.buffer == Buffer::input ? b : a;
+  return static_cast<std::ptrdiff_t>(input.offset) + input_in_output(problem_, rank) ==
+         static_cast<std::ptrdiff_t>(output.offset);
+}
+
+void Schedule::add(int rank, Step step, std::span<const int> peers, std::size_t count) {
+  Lane& lane = lanes_[index(rank)];
+  step.first_peer = static_cast<std::uint32_t>(lane.peers.size());
+  step.peer_count = static_cast<std::uint32_t>(peers.size());
+  lane.peers.insert(lane.peers.end(), peers.begin(), peers.end());
+  channels_ = std::max(channels_, step.channel + 1);
+  (step.action == Action::send ? lane.sends : lane.receives).push_back({step, count});
+}
+
+void Schedule::move(Place from, Place to, std::size_t count, int channel) {
+  multicast(from, std::span(&to, 1), count, channel);
+}
+
+void Schedule::multicast(Place from, std::span<const Place> to, std::size_t count, int channel) {
+  if (count == 0) return;
+  longest_ = std::max(longest_, count);
+  Step step;
+  step.channel = static_cast<std::uint8_t>(channel);
+  step.source = {from.buffer, from.offset, 0};
+  std::vector<int> receivers;
+  for (const Place& place : to) {
+    if (place.rank == from.rank) {
+      if (!keeps(from.rank) || same_memory(from.rank, from, place)) continue;
+      step.action = Action::copy;
+      step.target = {place.buffer, place.offset, 0};
+      add(from.rank, step, {}, count);
+      continue;
+    }
+    if (keeps(from.rank)) receivers.push_back(place.rank);
+    if (keeps(place.rank)) {
+      Step receive = step;
+      receive.action = Action::recv;
+      receive.source = {};
+      receive.target = {place.buffer, place.offset, 0};
+      add(place.rank, receive, std::span(&from.rank, 1), count);
+    }
+  }
+  if (!receivers.empty()) {
+    step.action = Action::send;
+    step.target = {};
+    add(from.rank, step, receivers, count);
+  }
+}
+
+void Schedule::reduce(std::span<const Place> from, Place to, std::size_t count, int channel) {
+  if (count == 0) return;
+  longest_ = std::max(longest_, count);
+  Step fold;
+  fold.action = Action::recv_reduce;
+  fold.channel = static_cast<std::uint8_t>(channel);
+  fold.target = {to.buffer, to.offset, 0};
+  std::vector<int> senders;
+  for (const Place& place : from) {
+    if (place.rank == to.rank) {
+      fold.own = static_cast<std::int16_t>(senders.size());
+      fold.source = {place.buffer, place.offset, 0};
+      continue;
+    }
+    if (keeps(to.rank)) senders.push_back(place.rank);
+    if (keeps(place.rank)) {
+      Step send;
+      send.action = Action::send;
+      send.channel = fold.channel;
+      send.source = {place.buffer, place.offset, 0};
+      add(place.rank, send, std::span(&to.rank, 1), count);
+    }
+  }
+  if (keeps(to.rank)) add(to.rank, fold, senders, count);
+}
+
+void Schedule::need_scratch(int rank, std::size_t elements) {
+  if (!keeps(rank)) return;
+  auto& scratch = lanes_[index(rank)].scratch;
+  scratch = std::max(scratch, elements);
+}
+
+void Schedule::round() {
+  if (longest_ == 0) return;
+  for (Lane& lane : lanes_) close_round(lane, longest_);
+  longest_ = 0;
+}
+
+// Chunk by chunk through all moves of the round: first what leaves, then what comes.
+void Schedule::close_round(Lane& lane, std::size_t longest) const {
+  if (lane.sends.empty() && lane.receives.empty()) return;
+  const std::size_t chunk = parameters_.chunk;
+  const auto take = [&](const Pending& pending, std::size_t begin) {
+    if (begin >= pending.count) return;
+    const std::size_t count = std::min(chunk, pending.count - begin);
+    Step step = pending.step;
+    for (Region* region : {&step.source, &step.target}) {
+      region->offset += begin;
+      region->count = count;
+    }
+    if (step.action == Action::send || (step.action == Action::recv_reduce && step.own < 0)) {
+      if (step.action == Action::send) step.target = {};
+      else step.source = {};
+    }
+    if (step.action == Action::recv) step.source = {};
+    lane.steps.push_back(step);
+  };
+  for (std::size_t begin = 0; begin < longest;) {
+    for (const Pending& pending : lane.sends) take(pending, begin);
+    for (const Pending& pending : lane.receives) take(pending, begin);
+    if (longest - begin <= chunk) break;
+    begin += chunk;
+  }
+  lane.sends.clear();
+  lane.receives.clear();
+}
+
+std::span<const Step> Schedule::steps(int rank) {
+  round();
+  return lanes_[index(rank)].steps;
+}
+
+std::span<const int> Schedule::peers(int rank, const Step& step) const {
+  return std::span(lanes_[index(rank)].peers).subspan(step.first_peer, step.peer_count);
+}
+
+}  // namespace paceline

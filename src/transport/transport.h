@@ -1,0 +1,55 @@
+// How bytes get from one rank to another: the interface that engines see.
+//
+// A transport serves one communicator, for those of its ranks that it reaches. It is driven by the one thread that is
+// inside a call: no function blocks, none allocates. Messages between two ranks on one channel stay in order. A message
+// is at most largest_message() bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/call.h"
+#include "base/status.h"
+
+namespace paceline {
+
+enum class Attempt : std::uint8_t {
+  done,
+  later,   // nothing has happened; try again
+  failed,  // failure() says why; the communicator is at its end
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual std::size_t largest_message() const = 0;  // bytes
+
+  // Hand over one message for every rank of `to`. `later` when as many messages are under way on this channel as
+  // there is room for (at least schedule.h's capacity). When done, the data may still be read until sent() has counted
+  // the message.
+  virtual Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) = 0;
+  // How many of the messages accepted on this channel since the beginning, the first ones, have left their data.
+  [[nodiscard]] virtual std::uint64_t sent(int channel) = 0;
+
+  // The next message from `from`, which must be of `call` and `bytes` long (else: failed, a mismatch that names both
+  // calls). When done, *data is where it lies until release(): `place` if the transport had to put it somewhere, else
+  // memory of its own. While `later`, call again with the same arguments; a part may already be in `place`.
+  virtual Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
+                          const std::byte** data) = 0;
+  // The message last received from `from` on this channel has been used.
+  virtual void release(int channel, int from) = 0;
+
+  // Move what can be moved without waiting (a transport may do its work here rather than in send and receive).
+  virtual Attempt progress() { return Attempt::done; }
+  // Sleep until something may have arrived, or this long (us).
+  virtual void sleep(double microseconds) = 0;
+
+  // While waiting long: whether `from` is known to be inside another call than `call`. The failure() then says so.
+  virtual Attempt compare(int from, const Call& call) = 0;
+  [[nodiscard]] virtual Status failure() const = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,20 @@
+#include "base/call.h"
+
+#include <doctest/doctest.h>
+
+using namespace paceline;
+
+TEST_CASE("a call says what it is") {
+  const Call call = make_call(Collective::reduce, DataType::float32, Operation::sum, 3, 1024, 812);
+  CHECK(describe(call) == "reduce #812 of 1024 float32, sum, root 3");
+  CHECK(collective_of(call) == Collective::reduce);
+}
+
+TEST_CASE("a recv carries the same words as its send") {
+  CHECK(make_call(Collective::recv, DataType::int8, Operation::sum, 0, 5, 1) ==
+        make_call(Collective::send, DataType::int8, Operation::sum, 0, 5, 1));
+}
+
+TEST_CASE("words that no call has are described, not trusted") {
+  CHECK(describe(Call{1, 0xffffffff, 0}) == "an unknown call 0xffffffff");
+}
