@@ -1,0 +1,135 @@
+#include "base/configuration.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+namespace paceline {
+namespace {
+
+// How a text becomes a field; false: it cannot.
+using Reader = bool (*)(std::string_view text, Configuration& into);
+
+template <class Number>
+bool read_number(std::string_view text, Number& value) {
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  return result.ec == std::errc() && result.ptr == end && value >= Number{};
+}
+
+// Bytes, with K, M or G.
+bool read_bytes(std::string_view text, std::size_t& value) {
+  int shift = 0;
+  if (!text.empty()) {
+    const std::size_t unit = std::string_view("KMG").find(text.back());
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<int>(unit) + 1);
+      text.remove_suffix(1);
+    }
+  }
+  if (!read_number(text, value) || value > (SIZE_MAX >> shift)) return false;
+  value <<= shift;
+  return true;
+}
+
+bool read_choice(std::string_view text, std::string& value, std::initializer_list<std::string_view> allowed) {
+  for (std::string_view choice : allowed)
+    if (choice == text) {
+      value = text;
+      return true;
+    }
+  return false;
+}
+
+template <std::string Configuration::* field>
+bool read_text(std::string_view text, Configuration& into) {
+  into.*field = text;
+  return true;
+}
+
+template <auto field>
+bool read_field(std::string_view text, Configuration& into) {
+  return read_number(text, into.*field);
+}
+
+struct Row {
+  ConfigurationRow shown;
+  Reader read;
+};
+
+using C = Configuration;
+constexpr Row rows[] = {
+    {{"PACELINE_RANK", "number", "", "this process's rank; default: as the launcher says"}, read_field<&C::rank>},
+    {{"PACELINE_SIZE", "number", "", "ranks in the job; default: as the launcher says"}, read_field<&C::size>},
+    {{"PACELINE_ADDRESS", "host:port", "", "where rank 0 listens for the others"}, read_text<&C::address>},
+    {{"PACELINE_SECRET", "text", "", "the job's secret, the same on every rank; it authenticates every connection"},
+     read_text<&C::secret>},
+    {{"PACELINE_SECRET_FILE", "path", "", "file of mode 0600 that holds the secret"}, read_text<&C::secret_file>},
+    {{"PACELINE_INTERFACE", "name, address or CIDR", "", "network interface to listen on, where several could serve"},
+     read_text<&C::interface>},
+    {{"PACELINE_JOIN_TIMEOUT", "seconds", "60", "longest wait for the other ranks at start-up"},
+     read_field<&C::join_timeout>},
+    {{"PACELINE_TIMEOUT", "seconds", "300", "longest wait of a call for another rank"}, read_field<&C::timeout>},
+    {{"PACELINE_ALGORITHM", "name", "", "run this algorithm wherever it applies; default: the fastest by the model"},
+     read_text<&C::algorithm>},
+    {{"PACELINE_CHUNK", "bytes", "", "largest chunk that one step moves; default: chosen"},
+     [](std::string_view text, C& into) { return read_bytes(text, into.chunk); }},
+    {{"PACELINE_TRANSPORT", "auto|shm|tcp", "auto", "auto: shared memory inside a node, TCP between nodes"},
+     [](std::string_view text, C& into) { return read_choice(text, into.transport, {"auto", "shm", "tcp"}); }},
+    {{"PACELINE_SINGLE_COPY", "auto|on|off", "auto", "read large messages from the peer's memory where the kernel allows"},
+     [](std::string_view text, C& into) { return read_choice(text, into.single_copy, {"auto", "on", "off"}); }},
+    {{"PACELINE_SPIN", "microseconds", "20", "time to spin before a waiting rank yields its CPU; with more ranks than CPUs none does"},
+     read_field<&C::spin>},
+    {{"PACELINE_STAGING", "bytes", "", "shared memory that a rank stages messages in, for each channel; default: 1M"},
+     [](std::string_view text, C& into) { return read_bytes(text, into.staging); }},
+    {{"PACELINE_LOG", "warn|info|debug", "warn", "what is written to standard error"},
+     [](std::string_view text, C& into) { return read_choice(text, into.log, {"warn", "info", "debug"}); }},
+};
+
+struct Loaded {
+  Configuration values;
+  Status status;
+  Loaded() { status = read_configuration(values); }
+};
+
+const Loaded& loaded() {
+  static const Loaded once;
+  return once;
+}
+
+}  // namespace
+
+std::vector<ConfigurationRow> configuration_rows() {
+  std::vector<ConfigurationRow> shown;
+  for (const Row& row : rows) shown.push_back(row.shown);
+  return shown;
+}
+
+Status read_configuration(Configuration& into) {
+  into = Configuration();
+  into.transport = "auto";
+  into.single_copy = "auto";
+  into.log = "warn";
+  Status status;
+  for (const Row& row : rows) {
+    const char* text = std::getenv(row.shown.variable.data());
+    if (text == nullptr || *text == '\0') continue;
+    Configuration tried = into;
+    if (row.read(text, tried)) {
+      into = std::move(tried);
+    } else if (status.ok()) {
+      status = Status(Code::invalid_argument,
+                      fmt::format("{}={} cannot be read: it takes {}", row.shown.variable, text, row.shown.type));
+    }
+  }
+  return status;
+}
+
+const Configuration& configuration() { return loaded().values; }
+const Status& configuration_status() { return loaded().status; }
+
+}  // namespace paceline

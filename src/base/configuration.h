@@ -1,0 +1,50 @@
+// Every environment variable that Paceline reads, in one table: configuration.cc holds the rows, which also print
+// their documentation (`paceline doctor`, docs/configuration.md). Read once, when the library is first used.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace paceline {
+
+struct Configuration {
+  // Launching
+  int rank = -1;             // -1: by the launcher's variables
+  int size = -1;
+  std::string address;       // host:port of rank 0
+  std::string secret;
+  std::string secret_file;
+  std::string interface;
+  double join_timeout = 60;  // s
+  // Running
+  double timeout = 300;      // s
+  std::string algorithm;     // empty: chosen
+  std::size_t chunk = 0;     // bytes; 0: chosen
+  std::string transport;     // auto, shm or tcp
+  std::string single_copy;   // auto, on or off
+  double spin = 20;          // us
+  std::size_t staging = 0;   // bytes a rank and channel; 0: chosen
+  std::string log;           // warn, info or debug
+};
+
+struct ConfigurationRow {
+  std::string_view variable;
+  std::string_view type;     // with its unit
+  std::string_view fallback; // default, as a user would write it
+  std::string_view help;
+};
+
+std::vector<ConfigurationRow> configuration_rows();
+
+// The process's configuration. A value that cannot be read counts as the default; configuration_status() says so.
+const Configuration& configuration();
+const Status& configuration_status();
+
+// For tests: read the environment as the first use does.
+Status read_configuration(Configuration& into);
+
+}  // namespace paceline
