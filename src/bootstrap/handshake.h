@@ -1,0 +1,94 @@
+// The handshake that opens every connection: both sides prove that they know the job's secret, and the connecting side
+// says who it is and what the connection is for. Before both proofs, nothing but messages of fixed size is read.
+//
+//   connecting side                              accepting side
+//   magic, version, nonce c               ->
+//                                         <-     magic, version, nonce a
+//   hello, HMAC(secret, 'c' c a hello)    ->
+//                                         <-     verdict, HMAC(secret, 'a' c a hello)
+//
+// The HMACs (SHA-256) cover both nonces, the side that speaks and the hello, so that none can be replayed, reflected or
+// moved to another connection. The connection itself is not encrypted.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace paceline {
+
+using Clock = std::chrono::steady_clock;
+
+// Who connects and what for.
+struct Hello {
+  std::uint32_t kind = 0;     // which of Paceline's connections this is; values below
+  std::uint32_t rank = 0;     // of the connecting side
+  std::uint32_t channel = 0;  // for transports that open several
+  std::uint64_t group = 0;    // for connections that belong to one communicator: its id
+
+  bool operator==(const Hello&) const = default;
+};
+inline constexpr std::uint32_t control_connection = 1;
+inline constexpr std::uint32_t data_connection = 2;
+
+inline constexpr std::uint32_t handshake_version = 1;
+
+// Both work on blocking and non-blocking sockets and end at the deadline. The socket stays the caller's, also after an
+// error; the only sensible use is then to close it. Errors:
+//   Code::unsupported       the other side speaks another version (remedy named)
+//   Code::invalid_usage     the secret does not match; not a Paceline connection
+//   Code::remote            the other side closed the connection
+//   Code::timeout           the deadline passed
+
+// The connecting side.
+Status introduce(int fd, const std::string& secret, const Hello& hello, Clock::time_point deadline);
+// The accepting side.
+Result<Hello> receive_introduction(int fd, const std::string& secret, Clock::time_point deadline);
+
+// The accepting side for one who serves many connections at a time: never blocks.
+class Introduction {
+ public:
+  // `fd` must be non-blocking, and outlive this; `secret` too.
+  Introduction(int fd, const std::string& secret);
+
+  // Goes on as far as it can without waiting: call when poll() reports one of events(). After an error drop the
+  // connection.
+  Status advance();
+  [[nodiscard]] bool done() const { return stage_ == Stage::done; }
+  [[nodiscard]] short events() const;  // what to poll for
+  // Who connects; once done().
+  [[nodiscard]] const Hello& hello() const { return hello_; }
+
+  // The steps without a socket, for tests: bytes that arrived, and the bytes to send.
+  Status receive(std::span<const std::byte> bytes);  // all of stage's bytes at once: expected() many
+  [[nodiscard]] std::size_t expected() const;
+  [[nodiscard]] std::span<const std::byte> unsent() const;
+
+ private:
+  enum class Stage { opening, proof, answering, done };
+  using Nonce = std::array<std::byte, 32>;
+
+  Status check_opening(std::span<const std::byte> bytes);
+  Status check_proof(std::span<const std::byte> bytes);
+  Status flush();
+
+  int fd_;
+  const std::string& secret_;
+  Stage stage_ = Stage::opening;
+  Nonce connecting_{};
+  Nonce accepting_{};
+  Hello hello_;
+  std::array<std::byte, 64> input_{};
+  std::size_t input_size_ = 0;
+  std::array<std::byte, 128> output_{};
+  std::size_t output_size_ = 0;
+  std::size_t output_sent_ = 0;
+  Status refusal_;  // the error to return once the answer that says so has been sent
+};
+
+}  // namespace paceline
