@@ -1,0 +1,90 @@
+# Every target does all of its own set-up (Debian packages, .venv), says what it does, and can be run again.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+export CC ?= gcc-12
+export CXX ?= g++-12
+export CMAKE_GENERATOR := Ninja
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+ifeq ($(origin CC),default)
+  CC := gcc-12
+endif
+ifeq ($(origin CXX),default)
+  CXX := g++-12
+endif
+PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+cpp_files = $(shell git ls-files '*.h' '*.c' '*.cc' '*.cu' '*.cuh')
+fuzz_seconds ?= 30
+
+.PHONY: help bench test lint format wheel install sanitize fuzz clean setup-% test-cpp test-python
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+bench: install  ## set up, build, install into .venv, then every collective on 4 ranks, 8 B to 64 MB, checked
+	.venv/bin/paceline bench all -n 4 --check
+
+test: wheel test-cpp test-python  ## set up, build, then the C++, C99, Python and wheel tests
+
+lint: setup-build setup-test setup-lint  ## formatting and static checks: clang-format, clang-tidy, ruff, mypy
+	clang-format-14 --dry-run -Werror $(cpp_files)
+	cmake -S . -B build/lint -DCMAKE_BUILD_TYPE=Debug >/dev/null
+	python tools/tidy.py build/lint
+	ruff check .
+	ruff format --check .
+	mypy
+
+format: setup-build setup-lint  ## apply clang-format and ruff format
+	clang-format-14 -i $(cpp_files)
+	ruff check --fix --quiet . || true
+	ruff format .
+
+install: build/raw/installed  ## the wheel, built incrementally, in .venv
+
+wheel: setup-test install  ## dist/*.whl, self-contained
+	rm -f dist/paceline-*.whl
+	auditwheel repair build/raw/paceline-*.whl --wheel-dir dist
+	@ls dist/paceline-*.whl
+
+# Sources of the wheel; ninja decides what of them is compiled again.
+wheel_sources = $(shell find src include python cmake CMakeLists.txt pyproject.toml README.md LICENSE NOTICE -type f \
+                -not -name '*.pyc')
+
+build/raw/installed: $(wheel_sources) | setup-build
+	@rm -rf build/raw && mkdir -p build/raw
+	pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/raw .
+	pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/raw/paceline-*.whl
+	@touch $@
+
+test-cpp: install setup-test
+	cmake --build build/wheel --target paceline_tests
+	ctest --test-dir build/wheel --output-on-failure
+
+test-python: wheel setup-test
+	pytest
+
+# Neither tree has CUDA: sanitizers see the host code, and the runtime's own allocations stay out.
+sanitize: setup-test  ## the C++ tests under ASAN+UBSAN and under TSAN
+	cmake -S . -B build/asan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPACELINE_SANITIZE=address,undefined >/dev/null
+	cmake --build build/asan --target paceline_tests
+	build/asan/paceline_tests
+	cmake -S . -B build/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPACELINE_SANITIZE=thread >/dev/null
+	cmake --build build/tsan --target paceline_tests
+	build/tsan/paceline_tests
+
+fuzz: setup-fuzz  ## every fuzz target of tests/fuzz, $(fuzz_seconds) s each
+	CC=clang-14 CXX=clang++-14 cmake -S . -B build/fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPACELINE_TESTS=OFF \
+	  -DPACELINE_FUZZ=ON -DPACELINE_SANITIZE=address,undefined,fuzzer-no-link >/dev/null
+	cmake --build build/fuzz
+	for target in build/fuzz/*_fuzz; do \
+	  echo "$$target"; "$$target" -max_total_time=$(fuzz_seconds) -print_final_stats=1 -verbosity=0; \
+	done
+
+clean:  ## remove what was built (.venv stays)
+	rm -rf build dist
+
+setup-%:
+	@tools/setup.sh $*
