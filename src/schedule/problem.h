@@ -30,7 +30,7 @@ std::ptrdiff_t input_in_output(const Problem& problem, int rank);
 struct Parameters {
   std::size_t chunk = SIZE_MAX;  // elements that one step moves at most, >= 1
   int radix = 2;                 // k of k-nomial trees, >= 2
-  std::vector<int> order;        // the ranks in the order of chains and rings; empty: 0..n-1
+  std::vector<int> order = {};   // the ranks in the order of chains and rings; empty: 0..n-1
 
   bool operator==(const Parameters&) const = default;
 };

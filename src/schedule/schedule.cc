@@ -36,7 +36,6 @@ void Schedule::add(int rank, Step step, std::span<const int> peers, std::size_t 
   step.first_peer = static_cast<std::uint32_t>(lane.peers.size());
   step.peer_count = static_cast<std::uint32_t>(peers.size());
   lane.peers.insert(lane.peers.end(), peers.begin(), peers.end());
-  channels_ = std::max(channels_, step.channel + 1);
   (step.action == Action::send ? lane.sends : lane.receives).push_back({step, count});
 }
 
@@ -47,6 +46,7 @@ void Schedule::move(Place from, Place to, std::size_t count, int channel) {
 void Schedule::multicast(Place from, std::span<const Place> to, std::size_t count, int channel) {
   if (count == 0) return;
   longest_ = std::max(longest_, count);
+  channels_ = std::max(channels_, channel + 1);
   Step step;
   step.channel = static_cast<std::uint8_t>(channel);
   step.source = {from.buffer, from.offset, 0};
@@ -76,35 +76,61 @@ void Schedule::multicast(Place from, std::span<const Place> to, std::size_t coun
 }
 
 void Schedule::reduce(std::span<const Place> from, Place to, std::size_t count, int channel) {
+  reduce(from, std::span(&to, 1), count, channel);
+}
+
+void Schedule::reduce(std::span<const Place> from, std::span<const Place> to, std::size_t count, int channel) {
   if (count == 0) return;
+  if (from.size() == 1) return multicast(from[0], to, count, channel);
   longest_ = std::max(longest_, count);
-  Step fold;
-  fold.action = Action::recv_reduce;
-  fold.channel = static_cast<std::uint8_t>(channel);
-  fold.target = {to.buffer, to.offset, 0};
-  std::vector<int> senders;
+  channels_ = std::max(channels_, channel + 1);
+  std::vector<int> peers;
   for (const Place& place : from) {
-    if (place.rank == to.rank) {
-      fold.own = static_cast<std::int16_t>(senders.size());
-      fold.source = {place.buffer, place.offset, 0};
-      continue;
-    }
-    if (keeps(to.rank)) senders.push_back(place.rank);
-    if (keeps(place.rank)) {
-      Step send;
-      send.action = Action::send;
-      send.channel = fold.channel;
-      send.source = {place.buffer, place.offset, 0};
-      add(place.rank, send, std::span(&to.rank, 1), count);
-    }
+    if (!keeps(place.rank)) continue;
+    peers.clear();
+    for (const Place& receiver : to)
+      if (receiver.rank != place.rank) peers.push_back(receiver.rank);
+    if (peers.empty()) continue;
+    Step send;
+    send.action = Action::send;
+    send.channel = static_cast<std::uint8_t>(channel);
+    send.source = {place.buffer, place.offset, 0};
+    add(place.rank, send, peers, count);
   }
-  if (keeps(to.rank)) add(to.rank, fold, senders, count);
+  for (const Place& place : to) {
+    if (!keeps(place.rank)) continue;
+    Step fold;
+    fold.action = Action::recv_reduce;
+    fold.channel = static_cast<std::uint8_t>(channel);
+    fold.target = {place.buffer, place.offset, 0};
+    peers.clear();
+    for (const Place& operand : from) {
+      if (operand.rank == place.rank) {
+        fold.own = static_cast<std::int16_t>(peers.size());
+        fold.source = {operand.buffer, operand.offset, 0};
+      } else {
+        peers.push_back(operand.rank);
+      }
+    }
+    add(place.rank, fold, peers, count);
+  }
 }
 
 void Schedule::need_scratch(int rank, std::size_t elements) {
   if (!keeps(rank)) return;
   auto& scratch = lanes_[index(rank)].scratch;
   scratch = std::max(scratch, elements);
+}
+
+void Schedule::append(int rank, Step step, std::span<const int> peers) {
+  round();
+  if (!keeps(rank)) return;
+  Lane& lane = lanes_[index(rank)];
+  step.first_peer = static_cast<std::uint32_t>(lane.peers.size());
+  step.peer_count = static_cast<std::uint32_t>(peers.size());
+  lane.peers.insert(lane.peers.end(), peers.begin(), peers.end());
+  channels_ = std::max(channels_, step.channel + 1);
+  lane.steps.push_back(step);
 }
 
 void Schedule::round() {

@@ -56,7 +56,7 @@ struct Step {
   Region target;                 // of recv, recv_reduce and copy
 };
 
-inline constexpr int max_channels = 4;
+inline constexpr int max_channels = 2;
 
 // Messages that a rank may have under way (sent, not yet taken by all receivers) on one channel, at least.
 inline constexpr int capacity(int ranks) { return ranks > 8 ? ranks : 8; }
@@ -70,6 +70,7 @@ class Schedule {
   [[nodiscard]] const Problem& problem() const { return problem_; }
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
   [[nodiscard]] int ranks() const { return problem_.ranks; }
+  [[nodiscard]] std::optional<int> only() const { return only_; }
   // Position p's rank in the order of chains and rings.
   [[nodiscard]] int in_order(int position) const;
 
@@ -81,6 +82,11 @@ class Schedule {
   void multicast(Place from, std::span<const Place> to, std::size_t count, int channel = 0);
   // `to` gets the sum (product, ...) of `from`, which is in ascending order of ranks and may include to.rank.
   void reduce(std::span<const Place> from, Place to, std::size_t count, int channel = 0);
+  // Every place of `to` gets that sum; each operand leaves its rank once.
+  void reduce(std::span<const Place> from, std::span<const Place> to, std::size_t count, int channel = 0);
+  // One step of one rank as it stands, after the open round: for schedules that come from elsewhere. Nothing matches it
+  // with the other ranks' steps but the proof.
+  void append(int rank, Step step, std::span<const int> peers);
   // End the round: what follows sees what it wrote. The last round may be left open.
   void round();
   // `rank` needs at least this many elements of scratch.

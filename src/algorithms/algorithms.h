@@ -1,0 +1,68 @@
+// The functions of every row of the table (table.h). parameters() is declared where an algorithm needs more than
+// largest_chunks() of chunks.h.
+#pragma once
+
+#include "schedule/cost.h"
+#include "schedule/schedule.h"
+
+namespace paceline {
+
+namespace direct {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace direct
+
+namespace fan_out {
+Parameters parameters(const Problem& problem, const CostModel& model);
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace fan_out
+
+namespace pipelined_chain {
+Parameters parameters(const Problem& problem, const CostModel& model);
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace pipelined_chain
+
+namespace knomial {
+Parameters parameters(const Problem& problem, const CostModel& model);
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace knomial
+
+namespace one_shot {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace one_shot
+
+namespace two_shot {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace two_shot
+
+namespace ring {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace ring
+
+namespace recursive_doubling {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace recursive_doubling
+
+namespace pairwise {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace pairwise
+
+namespace dissemination {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace dissemination
+
+namespace fan {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace fan
+
+}  // namespace paceline

@@ -1,0 +1,35 @@
+#include "algorithms/chunks.h"
+
+namespace paceline {
+namespace {
+
+// Whole vectors where there are any.
+std::size_t aligned(std::size_t elements) { return elements >= 64 ? elements / 64 * 64 : std::max<std::size_t>(elements, 1); }
+
+}  // namespace
+
+std::size_t largest_chunk(const CostModel& model) {
+  return aligned(model.largest_chunk / std::max<std::size_t>(model.element, 1));
+}
+
+std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model) {
+  // Ranks that take turns on a CPU do not overlap, so small chunks gain nothing.
+  if (hops < 2 || model.sharing > 1) return largest_chunk(model);
+  const double bytes = static_cast<double>(count * model.element);
+  const double best = std::sqrt(bytes * model.step * model.bandwidth / (hops - 1));
+  const double elements = best / static_cast<double>(model.element);
+  if (elements >= static_cast<double>(largest_chunk(model))) return largest_chunk(model);
+  return aligned(static_cast<std::size_t>(elements));
+}
+
+Parameters largest_chunks(const Problem&, const CostModel& model) { return {.chunk = largest_chunk(model)}; }
+
+std::vector<Part> slices(std::size_t count, int parts, std::size_t chunk) {
+  const auto n = static_cast<std::size_t>(parts);
+  const std::size_t longest = chunk > count / n ? std::max<std::size_t>(count, 1) : chunk * n;
+  std::vector<Part> result;
+  for (std::size_t begin = 0; begin < count; begin += longest) result.push_back({begin, std::min(longest, count - begin)});
+  return result;
+}
+
+}  // namespace paceline

@@ -1,0 +1,25 @@
+// How long the pieces are that algorithms move.
+#pragma once
+
+#include <vector>
+
+#include "schedule/cost.h"
+#include "schedule/problem.h"
+
+namespace paceline {
+
+// The longest chunk that the communicator allows, in elements.
+std::size_t largest_chunk(const CostModel& model);
+
+// The chunk, in elements, that takes `count` elements soonest through so many hops, each of which passes a chunk on
+// while it takes the next: d/dC of (M/C)(step) + (hops - 1) C/B is zero at C = sqrt(M step B / (hops - 1)).
+std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model);
+
+// The parameters of algorithms that ask for nothing but the longest chunk.
+Parameters largest_chunks(const Problem& problem, const CostModel& model);
+
+// [0, count) in slices of `parts` chunks, one after another. An algorithm that treats a long message slice by slice
+// finds each slice in the cache when it needs it again.
+std::vector<Part> slices(std::size_t count, int parts, std::size_t chunk);
+
+}  // namespace paceline

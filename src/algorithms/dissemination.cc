@@ -1,0 +1,27 @@
+// Dissemination barrier: in round i rank r tells r + 2^i that it, and all that it has heard of, have come.
+//
+// A message is one element of scratch, whose value does not matter. Each rank sends ceil(log2 n) messages.
+// Time: ceil(log2 n) ts.
+// Source: Hensgen, Finkel and Manber, Int. J. Parallel Program. 17 (1988).
+#include "algorithms/algorithms.h"
+
+namespace paceline::dissemination {
+
+double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+  double time = model.step;
+  for (int distance = 1; distance < problem.ranks; distance *= 2) time += model.message(0);
+  return time;
+}
+
+void write(Schedule& schedule) {
+  const int n = schedule.ranks();
+  for (int distance = 1; distance < n; distance *= 2) {
+    for (int rank = 0; rank < n; ++rank) {
+      schedule.need_scratch(rank, 2);
+      schedule.move({rank, Buffer::scratch, 0}, {(rank + distance) % n, Buffer::scratch, 1}, 1);
+    }
+    schedule.round();
+  }
+}
+
+}  // namespace paceline::dissemination

@@ -1,0 +1,27 @@
+// Fan barrier: every rank tells every other one, with one multicast.
+//
+// A message is one element of scratch, whose value does not matter. One dependent step: with more ranks than CPUs each
+// rank needs its turn once, where the dissemination barrier needs log2 n turns of everyone.
+// Each rank sends one message and takes n-1.    Time: ts + (n-1) times what a step costs.
+#include "algorithms/algorithms.h"
+#include "algorithms/order.h"
+
+namespace paceline::fan {
+
+double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+  const int others = problem.ranks - 1;
+  if (others == 0) return model.step;
+  return model.multicast(0, others) + others * model.step * model.sharing;
+}
+
+void write(Schedule& schedule) {
+  const auto told = on_every_rank(schedule, Buffer::scratch, 1);
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    schedule.need_scratch(rank, 2);
+    std::vector<Place> others = told;
+    others.erase(others.begin() + rank);
+    schedule.multicast({rank, Buffer::scratch, 0}, others, 1);
+  }
+}
+
+}  // namespace paceline::fan

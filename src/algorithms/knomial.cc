@@ -1,0 +1,203 @@
+// K-nomial trees: broadcast, reduce, gather, scatter, for any radix k >= 2 and any n.
+//
+//   k = 2, n = 8:    0 -> 4;   0 -> 2, 4 -> 6;   0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7      positions, the root's is 0
+//
+// Whoever has the data hands it to k-1 others in each of ceil(log_k n) levels. Reduce and gather go the other way.
+// Broadcast and reduce take a long message chunk by chunk through all levels, so that the levels overlap.
+//
+// Broadcast sends to the k-1 children with one multicast: ceil(log_k n)(ts + M/B), and (k-1) times as much where the
+// transport has none. Gather and scatter: the root moves (n-1) M, and an inner rank what is below it, in log_k n steps.
+// Source: Chu et al., ICPP 2017, for the pipelined broadcast.
+#include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
+#include "algorithms/order.h"
+
+namespace paceline::knomial {
+namespace {
+
+int levels(int ranks, int radix) {
+  int count = 0;
+  for (int reach = 1; reach < ranks; reach *= radix) ++count;
+  return count;
+}
+
+// The distance between a parent and its first child at the level next to the root.
+int widest(int ranks, int radix) {
+  int width = 1;
+  while (width * radix < ranks) width *= radix;
+  return width;
+}
+
+// Calls visit(parent, children) for the positions of every parent at the level whose children are `width` apart.
+template <class Visit>
+void for_parents(int ranks, int radix, int width, Visit visit) {
+  std::vector<int> children;
+  for (int parent = 0; parent + width < ranks; parent += width * radix) {
+    children.clear();
+    for (int j = 1; j < radix && parent + j * width < ranks; ++j) children.push_back(parent + j * width);
+    visit(parent, children);
+  }
+}
+
+void broadcast(Schedule& schedule, const std::vector<int>& p, int radix) {
+  const int n = schedule.ranks();
+  for (const auto [offset, count] : slices(schedule.problem().count, 1, schedule.parameters().chunk)) {
+    for (int width = widest(n, radix); width >= 1; width /= radix) {
+      for_parents(n, radix, width, [&, offset = offset, count = count](int parent, const std::vector<int>& children) {
+        std::vector<Place> to;
+        for (const int child : children) to.push_back({p[child], Buffer::output, offset});
+        schedule.multicast({p[parent], parent == 0 ? Buffer::input : Buffer::output, offset}, to, count);
+      });
+      schedule.round();
+    }
+    schedule.move({p[0], Buffer::input, offset}, {p[0], Buffer::output, offset}, count);
+    schedule.round();
+  }
+}
+
+void reduce(Schedule& schedule, const std::vector<int>& p, int radix) {
+  const int n = schedule.ranks();
+  const std::size_t longest = std::min(schedule.problem().count, schedule.parameters().chunk);
+  std::size_t chunk = 0;
+  for (const auto [offset, count] : slices(schedule.problem().count, 1, schedule.parameters().chunk)) {
+    for (int width = 1; width < n; width *= radix) {
+      // Whoever has a child at the lowest level has folded there already. Two places for the results, as the transport
+      // may still read one while the next chunk comes.
+      const auto folded = [&, offset = offset](int position) {
+        if (position == 0) return Place{p[0], Buffer::output, offset};
+        schedule.need_scratch(p[position], 2 * longest);
+        return Place{p[position], Buffer::scratch, (chunk % 2) * longest};
+      };
+      const auto held = [&, offset = offset](int position) {
+        const bool parent_below = width > 1 && position + 1 < n;
+        return parent_below ? folded(position) : Place{p[position], Buffer::input, offset};
+      };
+      for_parents(n, radix, width, [&, count = count](int parent, const std::vector<int>& children) {
+        std::vector<Place> operands{held(parent)};
+        for (const int child : children) operands.push_back(held(child));
+        schedule.reduce(by_rank(operands), folded(parent), count);
+      });
+      schedule.round();
+    }
+    ++chunk;
+  }
+}
+
+// Runs of neighbouring positions whose ranks are neighbours too: their blocks lie in one piece in the root's buffer.
+template <class Visit>
+void for_runs(const std::vector<int>& p, int begin, int end, Visit visit) {
+  for (int first = begin, last = begin; first < end; first = last) {
+    for (++last; last < end && p[last] == p[last - 1] + 1;) ++last;
+    visit(first, last - first);
+  }
+}
+
+// The positions below and including `position`, when its parent is `width` away.
+int end_of_subtree(int position, int width, int ranks) { return std::min(position + width, ranks); }
+
+void gather(Schedule& schedule, const std::vector<int>& p, int radix) {
+  const int n = schedule.ranks();
+  const std::size_t count = schedule.problem().count;
+  const auto blocks = [count](int number) { return static_cast<std::size_t>(number) * count; };
+  schedule.move({p[0], Buffer::input, 0}, {p[0], Buffer::output, blocks(p[0])}, count);
+  for (int width = 1; width < n; width *= radix) {
+    for_parents(n, radix, width, [&](int parent, const std::vector<int>& children) {
+      // An inner rank collects its subtree in scratch, in the order of positions, its own block first.
+      if (parent != 0 && width == 1) schedule.move({p[parent], Buffer::input, 0}, {p[parent], Buffer::scratch, 0}, count);
+      for (const int child : children) {
+        const int end = end_of_subtree(child, width, n);
+        const bool alone = end - child == 1;
+        const auto from = [&](int position) {
+          return alone ? Place{p[child], Buffer::input, 0} : Place{p[child], Buffer::scratch, blocks(position - child)};
+        };
+        if (parent == 0) {
+          for_runs(p, child, end, [&](int first, int length) {
+            schedule.move(from(first), {p[0], Buffer::output, blocks(p[first])}, blocks(length));
+          });
+        } else {
+          schedule.need_scratch(p[parent], blocks(end - parent));
+          schedule.move(from(child), {p[parent], Buffer::scratch, blocks(child - parent)}, blocks(end - child));
+        }
+      }
+    });
+    schedule.round();
+  }
+}
+
+void scatter(Schedule& schedule, const std::vector<int>& p, int radix) {
+  const int n = schedule.ranks();
+  const std::size_t count = schedule.problem().count;
+  const auto blocks = [count](int number) { return static_cast<std::size_t>(number) * count; };
+  for (int width = widest(n, radix); width >= 1; width /= radix) {
+    for_parents(n, radix, width, [&](int parent, const std::vector<int>& children) {
+      for (const int child : children) {
+        const int end = end_of_subtree(child, width, n);
+        const bool alone = end - child == 1;
+        if (!alone) schedule.need_scratch(p[child], blocks(end - child));
+        const auto to = [&](int position) {
+          return alone ? Place{p[child], Buffer::output, 0} : Place{p[child], Buffer::scratch, blocks(position - child)};
+        };
+        if (parent == 0) {
+          for_runs(p, child, end, [&](int first, int length) {
+            schedule.move({p[0], Buffer::input, blocks(p[first])}, to(first), blocks(length));
+          });
+        } else {
+          schedule.move({p[parent], Buffer::scratch, blocks(child - parent)}, to(child), blocks(end - child));
+        }
+      }
+      // The last that an inner rank does: keep its own block.
+      if (parent != 0 && width == 1)
+        schedule.move({p[parent], Buffer::scratch, 0}, {p[parent], Buffer::output, 0}, count);
+    });
+    schedule.round();
+  }
+  schedule.move({p[0], Buffer::input, blocks(p[0])}, {p[0], Buffer::output, 0}, count);
+}
+
+}  // namespace
+
+Parameters parameters(const Problem& problem, const CostModel& model) {
+  // One multicast serves k-1 children for the price of one where that is so; else the binary tree is the best.
+  const int radix = model.multicast_share < 0.5 ? 4 : 2;
+  const bool whole = problem.collective == Collective::gather || problem.collective == Collective::scatter;
+  const std::size_t chunk = whole ? largest_chunk(model)
+                                  : pipeline_chunk(problem.count, levels(problem.ranks, radix), model);
+  return {.chunk = chunk, .radix = radix};
+}
+
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const int n = problem.ranks;
+  const int radix = parameters.radix;
+  const int depth = levels(n, radix);
+  if (depth == 0) return model.step;
+  const double bytes = static_cast<double>(problem.count * model.element);
+  const double chunk = static_cast<double>(std::min(parameters.chunk, problem.count) * model.element);
+  const double chunks = bytes > 0 ? std::ceil(bytes / chunk) : 1;
+  switch (problem.collective) {
+    // The root serves all levels for each chunk.
+    case Collective::broadcast:
+      return depth * (model.multicast(chunk, radix - 1) + model.stream(bytes - chunk, chunks - 1));
+    case Collective::reduce:
+      return depth * (model.message(chunk) +
+                      (radix - 1) * (model.stream(bytes - chunk, chunks - 1) +
+                                     bytes * model.sharing / model.reduce_bandwidth));
+    // Halves, quarters, ... of all blocks on the way to or from the root.
+    default: return depth * model.message(0) + model.stream((n - 1) * bytes, (radix - 1) * depth);
+  }
+}
+
+void write(Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  const auto p = order_from(schedule, problem.root);
+  if (problem.ranks == 1) {
+    return schedule.move({problem.root, Buffer::input, 0}, {problem.root, Buffer::output, 0}, problem.count);
+  }
+  switch (problem.collective) {
+    case Collective::broadcast: return broadcast(schedule, p, schedule.parameters().radix);
+    case Collective::reduce: return reduce(schedule, p, schedule.parameters().radix);
+    case Collective::gather: return gather(schedule, p, schedule.parameters().radix);
+    default: return scatter(schedule, p, schedule.parameters().radix);
+  }
+}
+
+}  // namespace paceline::knomial

@@ -1,0 +1,27 @@
+// Pairwise all-to-all: in round s, ranks a and b with a + b = s (mod n) exchange their blocks.
+//
+// Every rank has one partner a round (or itself, or, with n odd, nobody else), and sends what it will overwrite: so it
+// works in place. Each rank sends (n-1) M bytes, M one block, in n dependent steps.    Time: (n-1)(ts + M/B).
+#include "algorithms/algorithms.h"
+
+namespace paceline::pairwise {
+
+double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+  const double block = static_cast<double>(problem.count * model.element);
+  return model.step + (problem.ranks - 1) * model.message(block);
+}
+
+void write(Schedule& schedule) {
+  const int n = schedule.ranks();
+  const std::size_t count = schedule.problem().count;
+  const auto block = [count](int rank) { return static_cast<std::size_t>(rank) * count; };
+  for (int sum = 0; sum < n; ++sum) {
+    for (int rank = 0; rank < n; ++rank) {
+      const int partner = (sum - rank + n) % n;
+      schedule.move({rank, Buffer::input, block(partner)}, {partner, Buffer::output, block(rank)}, count);
+    }
+    schedule.round();
+  }
+}
+
+}  // namespace paceline::pairwise

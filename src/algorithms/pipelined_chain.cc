@@ -1,0 +1,79 @@
+// Pipelined chain: broadcast, and reduce the other way round.
+//
+//   root = p0 -> p1 -> ... -> p(n-1)          p: the schedule's order, rotated so that the root comes first
+//
+// The message is cut into k chunks. While p(i) forwards chunk c to p(i+1), it receives chunk c+1 from p(i-1), so every
+// link works all the time and the last rank has everything after k + n - 2 chunk times. In a reduce the chunks go from
+// p(n-1) to p0 and each rank folds its own into what it forwards.
+//
+// Each rank sends M bytes (the last none).    Time: (k + n - 2)(ts + C/B), C = M/k; best C = sqrt(M ts B / (n - 2)).
+// Source: Awan et al., Parallel Computing 85 (2019); the order is what makes it topology-aware.
+#include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
+#include "algorithms/order.h"
+
+namespace paceline::pipelined_chain {
+namespace {
+
+// In round t, link i (between p(i) and p(i+1)) carries chunk t - i.
+void broadcast(Schedule& schedule, const std::vector<int>& p, const std::vector<Part>& chunks) {
+  const int links = schedule.ranks() - 1;
+  const int k = static_cast<int>(chunks.size());
+  for (int t = 0; t < k + links - 1; ++t) {
+    for (int i = std::max(0, t - k + 1); i <= std::min(t, links - 1); ++i) {
+      const auto [offset, count] = chunks[t - i];
+      schedule.move({p[i], i == 0 ? Buffer::input : Buffer::output, offset}, {p[i + 1], Buffer::output, offset}, count);
+      if (i == 0) schedule.move({p[0], Buffer::input, offset}, {p[0], Buffer::output, offset}, count);
+    }
+    schedule.round();
+  }
+}
+
+void reduce(Schedule& schedule, const std::vector<int>& p, const std::vector<Part>& chunks) {
+  const int links = schedule.ranks() - 1;
+  const int k = static_cast<int>(chunks.size());
+  const std::size_t longest = chunks[0].count;
+  for (int i = 1; i < links; ++i) schedule.need_scratch(p[i], 2 * longest);
+  // What a rank has folded waits in scratch for the next round; two places, as it folds the next chunk meanwhile.
+  const auto folded = [&](int i, int chunk) {
+    return i == 0 ? Place{p[0], Buffer::output, chunks[chunk].offset}
+                  : Place{p[i], Buffer::scratch, static_cast<std::size_t>(chunk % 2) * longest};
+  };
+  for (int t = 0; t < k + links - 1; ++t) {
+    for (int step = std::max(0, t - k + 1); step <= std::min(t, links - 1); ++step) {
+      const int chunk = t - step;
+      const int i = links - 1 - step;
+      const auto [offset, count] = chunks[chunk];
+      const Place from = i + 1 == links ? Place{p[i + 1], Buffer::input, offset} : folded(i + 1, chunk);
+      schedule.reduce(by_rank({from, {p[i], Buffer::input, offset}}), folded(i, chunk), count);
+    }
+    schedule.round();
+  }
+}
+
+}  // namespace
+
+Parameters parameters(const Problem& problem, const CostModel& model) {
+  return {.chunk = pipeline_chunk(problem.count, problem.ranks - 1, model)};
+}
+
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  if (problem.ranks == 1) return model.step;
+  const double bytes = static_cast<double>(problem.count * model.element);
+  const double chunk = static_cast<double>(std::min(parameters.chunk, problem.count) * model.element);
+  const double time = model.pipeline(bytes, chunk, problem.ranks - 1);
+  if (problem.collective == Collective::broadcast) return time;
+  return time + (bytes + (problem.ranks - 2) * chunk) * model.sharing / model.reduce_bandwidth;
+}
+
+void write(Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  const int root = problem.root;
+  if (problem.count == 0) return;
+  if (problem.ranks == 1) return schedule.move({root, Buffer::input, 0}, {root, Buffer::output, 0}, problem.count);
+  const auto p = order_from(schedule, root);
+  const auto chunks = slices(problem.count, 1, schedule.parameters().chunk);
+  (problem.collective == Collective::broadcast ? broadcast : reduce)(schedule, p, chunks);
+}
+
+}  // namespace paceline::pipelined_chain

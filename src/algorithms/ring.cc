@@ -1,0 +1,101 @@
+// Ring: reduce-scatter, all-gather, and both in a row as all-reduce.
+//
+//   p0 -> p1 -> ... -> p(n-1) -> p0           p: the schedule's order
+//
+// Reduce-scatter: block b starts at p(b+1) and goes once round the ring; each rank folds its own operand into it, and
+// p(b) has the result. All-gather: each block goes once round the ring from its owner. Long messages are treated in
+// slices of 2n chunks: two on each link, so that one travels while the other is folded.
+//
+// Each rank sends M (n-1)/n bytes for each of the two, whatever n is; n-1 dependent steps each.
+// Time of all-reduce: 2(n-1)(ts + M/(nB)) + (n-1) M/(nR).
+// Source: Patarasu and Yuan, J. Parallel Distrib. Comput. 69 (2009).
+#include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
+#include "algorithms/order.h"
+
+namespace paceline::ring {
+namespace {
+
+int around(int position, int n) { return (position % n + n) % n; }
+
+// Of one slice. `input(b)` gives the offset of block b in everyone's input; `partial(position, b)` where the fold of b
+// is at a position on its way; `part(b)` how long b is.
+template <class Input, class Partial, class Length>
+void reduce_scatter(Schedule& schedule, const std::vector<int>& p, Input input, Partial partial, Length length) {
+  const int n = schedule.ranks();
+  for (int step = 0; step < n - 1; ++step) {
+    for (int i = 0; i < n; ++i) {
+      const int next = around(i + 1, n);
+      const int b = around(i - 1 - step, n);
+      const Place from = step == 0 ? Place{p[i], Buffer::input, input(b)} : partial(i, b);
+      schedule.reduce(by_rank({from, {p[next], Buffer::input, input(b)}}), partial(next, b), length(b));
+    }
+    schedule.round();
+  }
+}
+
+// Of one slice. `first(b)` gives where the owner has block b, `output(b)` its offset in everyone's output.
+template <class First, class Output, class Length>
+void all_gather(Schedule& schedule, const std::vector<int>& p, First first, Output output, Length length) {
+  const int n = schedule.ranks();
+  for (int b = 0; b < n; ++b) schedule.move(first(b), {p[b], Buffer::output, output(b)}, length(b));
+  for (int step = 0; step < n - 1; ++step) {
+    for (int i = 0; i < n; ++i) {
+      const int b = around(i - step, n);
+      const Place from = step == 0 ? first(b) : Place{p[i], Buffer::output, output(b)};
+      schedule.move(from, {p[around(i + 1, n)], Buffer::output, output(b)}, length(b));
+    }
+    schedule.round();
+  }
+}
+
+}  // namespace
+
+double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+  const int others = problem.ranks - 1;
+  if (others == 0) return model.step;
+  const double bytes = static_cast<double>(problem.count * model.element);
+  const double block = problem.collective == Collective::all_reduce ? bytes / problem.ranks : bytes;
+  switch (problem.collective) {
+    case Collective::all_gather: return others * model.message(block);
+    case Collective::reduce_scatter: return others * model.reduction(block);
+    default: return others * (model.message(block) + model.reduction(block));
+  }
+}
+
+void write(Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  const int n = problem.ranks;
+  const auto p = order_from(schedule, schedule.in_order(0));
+  const std::size_t chunk = schedule.parameters().chunk;
+  const auto block = [&](int position) { return static_cast<std::size_t>(p[position]) * problem.count; };
+  if (n == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
+
+  if (problem.collective == Collective::all_reduce) {
+    for (const Part slice : slices(problem.count, n, 2 * std::min(chunk, problem.count))) {
+      const auto offset = [&](int b) { return slice.offset + part_of(slice.count, n, b).offset; };
+      const auto length = [&](int b) { return part_of(slice.count, n, b).count; };
+      const auto partial = [&](int position, int b) { return Place{p[position], Buffer::output, offset(b)}; };
+      reduce_scatter(schedule, p, offset, partial, length);
+      all_gather(schedule, p, [&](int b) { return partial(b, b); }, offset, length);
+    }
+    return;
+  }
+  for (const Part slice : slices(problem.count, 2, chunk)) {
+    const auto in_block = [&](int b) { return block(b) + slice.offset; };
+    const auto length = [&](int) { return slice.count; };
+    if (problem.collective == Collective::all_gather) {
+      all_gather(schedule, p, [&](int b) { return Place{p[b], Buffer::input, slice.offset}; }, in_block, length);
+      continue;
+    }
+    // Partial results alternate between two places: one is sent while the next is folded.
+    const auto partial = [&](int position, int b) {
+      if (position == b) return Place{p[b], Buffer::output, slice.offset};
+      schedule.need_scratch(p[position], 2 * slice.count);
+      return Place{p[position], Buffer::scratch, static_cast<std::size_t>(around(position - b, n) % 2) * slice.count};
+    };
+    reduce_scatter(schedule, p, in_block, partial, length);
+  }
+}
+
+}  // namespace paceline::ring

@@ -1,0 +1,65 @@
+#include "algorithms/table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
+
+namespace paceline {
+namespace {
+
+using enum Collective;
+
+bool always(const Problem&) { return true; }
+
+constexpr std::array broadcasts{broadcast};
+constexpr std::array all_reduces{all_reduce};
+constexpr std::array all_to_alls{all_to_all};
+constexpr std::array barriers{barrier};
+constexpr std::array reductions_in_two{all_reduce, reduce};
+constexpr std::array chained{broadcast, reduce};
+constexpr std::array rooted{broadcast, reduce, gather, scatter};
+constexpr std::array ringed{all_reduce, all_gather, reduce_scatter};
+constexpr std::array all_but_all_reduce{broadcast, reduce, all_gather, reduce_scatter, gather, scatter, all_to_all};
+
+constexpr Algorithm rows[] = {
+    {"direct", "Every block goes from the rank that has it straight to the rank that needs it.", all_but_all_reduce,
+     always, largest_chunks, direct::cost, direct::write},
+    {"fan_out", "The root's data leaves once, chunk by chunk, for all ranks together.", broadcasts, always,
+     fan_out::parameters, fan_out::cost, fan_out::write},
+    {"pipelined_chain", "Each rank forwards one chunk while it receives the next.", chained, always,
+     pipelined_chain::parameters, pipelined_chain::cost, pipelined_chain::write},
+    {"knomial", "A tree in which whoever has the data hands it to k-1 others at each level.", rooted, always,
+     knomial::parameters, knomial::cost, knomial::write},
+    {"one_shot", "Every rank multicasts its input and folds all inputs in the order of ranks.", all_reduces, always,
+     largest_chunks, one_shot::cost, one_shot::write},
+    {"two_shot", "Every rank folds its part of all inputs, then hands on the result.", reductions_in_two, always,
+     largest_chunks, two_shot::cost, two_shot::write},
+    {"ring", "Blocks go once round a ring to be folded, and once to be gathered.", ringed, always, largest_chunks,
+     ring::cost, ring::write},
+    {"recursive_doubling", "Ranks at distance 1, 2, 4, ... exchange and fold all they have.", all_reduces, always,
+     largest_chunks, recursive_doubling::cost, recursive_doubling::write},
+    {"pairwise", "In each round every rank exchanges blocks with one partner.", all_to_alls, always, largest_chunks,
+     pairwise::cost, pairwise::write},
+    {"dissemination", "Ranks tell those at distance 1, 2, 4, ... whom they have heard of.", barriers, always,
+     largest_chunks, dissemination::cost, dissemination::write},
+    {"fan", "Every rank tells every other one.", barriers, always, largest_chunks, fan::cost, fan::write},
+};
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() { return rows; }
+
+const Algorithm* algorithm_named(std::string_view name) {
+  const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const Algorithm& a) { return a.name == name; });
+  return row == std::end(rows) ? nullptr : row;
+}
+
+bool serves(const Algorithm& algorithm, const Problem& problem) {
+  return std::find(algorithm.collectives.begin(), algorithm.collectives.end(), problem.collective) !=
+             algorithm.collectives.end() &&
+         algorithm.applies(problem);
+}
+
+}  // namespace paceline

@@ -1,0 +1,58 @@
+// Two-shot all-reduce and reduce: reduce-scatter by direct messages, then every rank hands on its part.
+//
+// The message is treated in slices of n chunks. Of each slice rank r owns part r: first everyone sends it that part and
+// r folds all n operands at once, in the order of ranks; then r multicasts the result (reduce: sends it to the root).
+// The second shot of one slice goes with the first shot of the next, so that nobody waits for an answer.
+//
+// Two dependent steps. Each rank sends 2 M (n-1)/n bytes, with a multicast M, and folds M (n-1)/n.
+// Time: 2 ts + (n-1)/n (2 M/B + M/R).
+#include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
+#include "algorithms/order.h"
+
+namespace paceline::two_shot {
+
+double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+  const int n = problem.ranks;
+  if (n == 1) return model.step;
+  const double bytes = static_cast<double>(problem.count * model.element);
+  const double part = bytes / n;
+  return model.message(part) + model.multicast(part, n - 1) + model.stream(part * (n - 2), 2 * (n - 1)) +
+         model.stream(part * (n - 1), n - 1) + (n - 1) * part * model.sharing / model.reduce_bandwidth;
+}
+
+void write(Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  const int n = problem.ranks;
+  const std::size_t chunk = schedule.parameters().chunk;
+  const bool all = problem.collective == Collective::all_reduce;
+  const auto cut = slices(problem.count, n, chunk);
+
+  const auto part = [&](std::size_t slice, int rank) {
+    const Part part = part_of(cut[slice].count, n, rank);
+    return Part{cut[slice].offset + part.offset, part.count};
+  };
+  // Where a rank has its folded part: at its place in the output, or in scratch (two places: one is sent, one folded).
+  const std::size_t longest = cut.empty() ? 0 : part(0, 0).count;
+  const auto folded = [&](std::size_t slice, int rank) {
+    if (all || rank == problem.root) return Place{rank, Buffer::output, part(slice, rank).offset};
+    schedule.need_scratch(rank, 2 * longest);
+    return Place{rank, Buffer::scratch, (slice % 2) * longest};
+  };
+
+  for (std::size_t slice = 0; slice <= cut.size(); ++slice) {
+    for (int rank = 0; rank < n && slice > 0; ++rank) {
+      const auto [offset, count] = part(slice - 1, rank);
+      const Place from = folded(slice - 1, rank);
+      if (all) schedule.multicast(from, on_every_rank(schedule, Buffer::output, offset), count);
+      else schedule.move(from, {problem.root, Buffer::output, offset}, count);
+    }
+    for (int rank = 0; rank < n && slice < cut.size(); ++rank) {
+      const auto [offset, count] = part(slice, rank);
+      schedule.reduce(on_every_rank(schedule, Buffer::input, offset), folded(slice, rank), count);
+    }
+    schedule.round();
+  }
+}
+
+}  // namespace paceline::two_shot
