@@ -70,10 +70,12 @@ test-python: wheel setup-test
 
 # Neither tree has CUDA: sanitizers see the host code, and the runtime's own allocations stay out.
 sanitize: setup-test  ## the C++ tests under ASAN+UBSAN and under TSAN
-	cmake -S . -B build/asan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPACELINE_SANITIZE=address,undefined >/dev/null
+	cmake -S . -B build/asan -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS=-O1 \
+	  -DPACELINE_SANITIZE=address,undefined >/dev/null
 	cmake --build build/asan --target paceline_tests
 	build/asan/paceline_tests
-	cmake -S . -B build/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPACELINE_SANITIZE=thread >/dev/null
+	cmake -S . -B build/tsan -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS=-O1 \
+	  -DPACELINE_SANITIZE=thread >/dev/null
 	cmake --build build/tsan --target paceline_tests
 	build/tsan/paceline_tests
 
