@@ -1,0 +1,7 @@
+"""`python -m paceline` is the command `paceline`."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

@@ -1,0 +1,184 @@
+"""`paceline bench`: measure collectives, in nccl-tests' columns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import tempfile
+from array import array
+from pathlib import Path
+from typing import Any
+
+from .. import __version__, _native
+from ..communicator import Communicator, init
+from ..datatypes import DATA_TYPES, OPERATIONS
+from ..errors import InvalidArgument
+from ..launch import launch_self, launched_size
+from ..trace import merge_events
+from . import bench_table, plot
+from .collectives import COLLECTIVES, Collective
+from .measure import Effort, Row, Trial, measure
+from .pattern import Pattern
+from .progress import Progress
+from .sizes import positive, sizes
+
+_DEFAULT_SIZES = "8,64,512,4K,32K,256K,2M,16M,64M"
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "bench",
+        allow_abbrev=False,
+        help="measure collectives, in nccl-tests' columns",
+        description="Measure collectives. Each time is that of a call's slowest rank; median, minimum and maximum are "
+        "over calls. Sizes mean what they mean in nccl-tests: all ranks' parts together where each rank has a part. "
+        "Starts RANKS ranks on this machine, or joins the job when started by torchrun, mpirun, srun or paceline run.",
+        epilog="example: paceline bench all_reduce broadcast -n 4 --sizes 8:64M:x8 --algorithm all --check",
+    )
+    add = parser.add_argument
+    add("collectives", nargs="+", metavar="COLLECTIVE", choices=[*COLLECTIVES, "all"],
+        help=f"{', '.join(COLLECTIVES)}, or all")  # fmt: skip
+    add("-n", "--ranks", type=positive, help="how many ranks to start (default: one for each CPU, at least 2)")
+    add("--sizes", type=sizes, default=sizes(_DEFAULT_SIZES), metavar="LIST",
+        help=f"bytes, as 8,64K,1M or 8:64M:x8 (default: {_DEFAULT_SIZES})")  # fmt: skip
+    add(
+        "--dtype",
+        choices=DATA_TYPES,
+        default="float32",
+        metavar="T",
+        help=f"{', '.join(DATA_TYPES)} (default: float32)",
+    )
+    add("--op", choices=[*OPERATIONS, "premulsum"], default="sum", metavar="O",
+        help=f"{', '.join(OPERATIONS)}, premulsum (default: sum)")  # fmt: skip
+    add("--root", type=int, default=0, metavar="R", help="root of broadcast, reduce, gather and scatter (default: 0)")
+    add("--algorithm", metavar="NAME", help="force one; all: every one that applies, side by side (default: chosen)")
+    add("--device", choices=["cpu", "cuda"], default="cpu", help="whose memory (default: cpu)")
+    add("--check", action="store_true", help="check a result of every row bit for bit; exit code 1 if any is wrong")
+    add("--iterations", type=positive, metavar="N", help="timed calls a row (default: as many as fit into 0.25 s)")
+    add("--warmup", type=int, metavar="N", help="calls before them (default: by time)")
+    add("--json", metavar="F", help="write the rows to this file")
+    add("--plot", metavar="F", help="draw latency and bandwidth against size to this file (needs matplotlib)")
+    add("--trace", metavar="F", help="record what each rank's steps did when, for Perfetto (5 calls a row)")
+    parser.set_defaults(job=job, parser=parser)
+
+
+def job(chosen: argparse.Namespace) -> int:
+    _refuse_impossible(chosen)
+    size = launched_size()
+    if size is None:
+        ranks = chosen.ranks or max(2, len(os.sched_getaffinity(0)))
+        if not 0 <= chosen.root < ranks:
+            chosen.parser.error(f"--root {chosen.root} is none of {ranks} ranks")
+        return launch_self(chosen.words, ranks, "paceline bench")
+    if chosen.ranks not in (None, size):
+        chosen.parser.error(f"the launcher has started {size} ranks: leave -n {chosen.ranks} out")
+    with init() as comm:
+        return _Bench(comm, chosen).run()
+
+
+def _refuse_impossible(chosen: argparse.Namespace) -> None:
+    """What can be told before any rank is started."""
+    if chosen.device == "cuda":
+        chosen.parser.error("--device cuda: the CUDA engine is not in this build")
+    if chosen.plot and plot.missing():
+        chosen.parser.error(str(plot.missing()))
+    names = [algorithm["name"] for algorithm in _algorithms()]
+    if chosen.algorithm not in (None, "all", *names):
+        chosen.parser.error(f"there is no algorithm {chosen.algorithm!r}: take one of {', '.join(names)}, or all")
+
+
+def _algorithms() -> list[dict[str, Any]]:
+    """The library's table of algorithms: name, sentence, collectives."""
+    found: list[dict[str, Any]] = json.loads(_native.library().paceDescribe(b"algorithms"))
+    return found
+
+
+class _Bench:
+    """One rank's part of the bench. All ranks do the same; rank 0 shows and writes."""
+
+    def __init__(self, comm: Communicator, chosen: argparse.Namespace) -> None:
+        if not 0 <= chosen.root < comm.size:
+            raise InvalidArgument(f"--root {chosen.root} is none of {comm.size} ranks")
+        self._comm, self._chosen = comm, chosen
+        names = list(COLLECTIVES) if "all" in chosen.collectives else list(dict.fromkeys(chosen.collectives))
+        self._collectives = [COLLECTIVES[name] for name in names]
+        self._dtype = DATA_TYPES[chosen.dtype]
+        self._pattern = Pattern(self._dtype, chosen.op, comm.size)
+        self._title = bench_table.title(__version__, comm.size, socket.gethostname(), chosen.device)
+        calls = chosen.iterations or (5 if chosen.trace else None)
+        self._effort = Effort(calls, chosen.warmup)
+        self._rows: list[Row] = []
+
+    def run(self) -> int:
+        self._show(self._title)
+        if self._chosen.trace:
+            with tempfile.TemporaryDirectory() as folder:
+                mine = str(Path(folder) / "trace.json")
+                with self._comm.trace(mine):
+                    self._measure_all()
+                self._write_trace(Path(mine).read_bytes())
+        else:
+            self._measure_all()
+        if self._comm.rank == 0:
+            self._write_results()
+        return 1 if any(row.wrong for row in self._rows) else 0
+
+    def _measure_all(self) -> None:
+        parts = sum(len(self._counts(each)) * len(self._candidates(each)) for each in self._collectives)
+        with Progress(parts * (1 if self._chosen.algorithm != "all" else 3), self._comm.rank == 0) as progress:
+            for collective in self._collectives:
+                counts = self._counts(collective)
+                trial = Trial(self._comm, collective, self._pattern, self._chosen.root, max(counts))
+                progress.clear()
+                self._show(bench_table.heading(collective.name))
+                for count in counts:
+                    check = self._chosen.check
+                    rows = measure(trial, count, self._candidates(collective), self._effort, check, progress.step)
+                    progress.clear()
+                    for row in rows:
+                        self._show(bench_table.line(row, self._chosen.algorithm == "all"))
+                    self._rows.extend(rows)
+
+    def _counts(self, collective: Collective) -> list[int]:
+        if collective.name == "barrier":
+            return [0]
+        counts = (collective.count(size, self._comm.size, self._dtype.size) for size in self._chosen.sizes)
+        return list(dict.fromkeys(counts))  # small sizes may come to the same
+
+    def _candidates(self, collective: Collective) -> list[str | None]:
+        if self._chosen.algorithm != "all":
+            return [self._chosen.algorithm]
+        return [row["name"] for row in _algorithms() if collective.name in row["collectives"]]
+
+    def _show(self, text: str) -> None:
+        if self._comm.rank == 0:
+            print(text, flush=True)
+
+    def _write_results(self) -> None:
+        if self._chosen.json:
+            document = {
+                "version": __version__,
+                "host": socket.gethostname(),
+                "device": self._chosen.device,
+                "ranks": self._comm.size,
+                "rows": [row.to_json() for row in self._rows],
+            }
+            Path(self._chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+        if self._chosen.plot:
+            plot.draw(self._rows, self._title.removeprefix("# "), self._chosen.plot)
+
+    def _write_trace(self, mine: bytes) -> None:
+        """Gather every rank's events on rank 0, which may be on another node, and write them as one."""
+        comm = self._comm
+        lengths = array("q", bytes(8 * comm.size))
+        comm.all_gather(array("q", [len(mine)]), out=lengths)
+        longest = max(lengths)
+        everyone = bytearray(longest * comm.size) if comm.rank == 0 else None
+        comm.gather(mine.ljust(longest), out=everyone)
+        if everyone is not None:
+            texts = (everyone[rank * longest : (rank + 1) * longest] for rank in range(comm.size))
+            Path(self._chosen.trace).write_text(json.dumps(merge_events(json.loads(text) for text in texts)))
+            print(f"# trace: {self._chosen.trace}, open it in https://ui.perfetto.dev", file=sys.stderr)

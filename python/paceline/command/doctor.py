@@ -1,0 +1,299 @@
+"""`paceline doctor`: what on this machine would slow or break a job, and the remedy."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from .. import __version__, _native
+from .sizes import size_text
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row: ok, warn (slower than need be) or fail (a job would break)."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    finding: str
+    remedy: str = ""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "doctor",
+        allow_abbrev=False,
+        help="say what on this machine would slow or break a job",
+        description="Look at what a job needs of this machine, and say what would slow it (warn) or break it (fail), "
+        "with the remedy. Exit code 1 if anything fails.",
+    )
+    parser.add_argument("--json", metavar="F", help="write the findings to this file")
+    parser.set_defaults(job=job, parser=parser)
+
+
+def job(chosen: argparse.Namespace) -> int:
+    checks = [check() for check in CHECKS]
+    print(table(checks))
+    if chosen.json:
+        document = {
+            "version": __version__,
+            "host": socket.gethostname(),
+            "checks": [asdict(check) for check in checks],
+        }
+        Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+    return 1 if any(check.state == "fail" for check in checks) else 0
+
+
+def table(checks: list[Check]) -> str:
+    """A line for each check, its remedy below it."""
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(f"{check.state:<4}  {check.name:<{width}}  {check.finding}")
+        if check.remedy:
+            lines.append(f"{'':<4}  {'':<{width}}  -> {check.remedy}")
+    return "\n".join(lines)
+
+
+def library() -> Check:
+    """The shared library loads and belongs to this package."""
+    path = _native.library_path()
+    try:
+        version = _native.version()
+    except (OSError, AttributeError) as error:
+        return Check("library", "fail", str(error), "install the wheel again: pip install --force-reinstall paceline")
+    if version != __version__:
+        return Check("library", "fail", f"{path} is version {version}, the package {__version__}",
+                     "install the wheel again, and unset PACELINE_LIBRARY")  # fmt: skip
+    return Check("library", "ok", f"version {version}, {path}")
+
+
+def python() -> Check:
+    """Versions of Python and NumPy."""
+    try:
+        numpy = "NumPy " + importlib.metadata.version("numpy")
+    except importlib.metadata.PackageNotFoundError:
+        numpy = "no NumPy (arrays then come from torch or the buffer protocol)"
+    return Check("python", "ok", f"Python {platform.python_version()}, {numpy}")
+
+
+def kernel() -> Check:
+    """Linux 5.4 or later: what the package is tested with (pidfd_open, process_vm_readv, memory barriers)."""
+    release = platform.release()
+    numbers = [int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit()]
+    if numbers < [5, 4]:
+        return Check("kernel", "warn", f"Linux {release}", "update to Linux 5.4 or later")
+    return Check("kernel", "ok", f"Linux {release}")
+
+
+def cpus() -> Check:
+    """CPUs that the affinity mask and the cgroup quota allow."""
+    allowed, quota = len(os.sched_getaffinity(0)), cgroup_cpus()
+    of = f"{allowed} of {os.cpu_count()} CPUs allowed"
+    if quota < allowed:
+        return Check("cpus", "warn", f"{of}, but the cgroup's quota is {quota:g}: more ranks than that are throttled",
+                     f"start at most {max(1, int(quota))} ranks, or raise the quota (docker --cpus)")  # fmt: skip
+    if allowed == 1:
+        return Check(
+            "cpus", "warn", of, "several ranks take turns on one CPU: allow more (taskset, docker --cpuset-cpus)"
+        )
+    return Check("cpus", "ok", of)
+
+
+def cgroup_cpus(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float:
+    """The smallest CPU quota of this process's cgroup and those above it, in CPUs; infinity without any."""
+    least = math.inf
+    for line in _read(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root / controllers if controllers else root
+        folder = base / path.strip("/")
+        for level in (folder, *folder.parents):
+            least = min(least, _quota(level))
+            if level == base:
+                break
+    return least
+
+
+def _quota(folder: Path) -> float:
+    quota, _, period = _read(folder / "cpu.max").partition(" ")  # cgroup 2
+    if not quota:
+        quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    try:
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    except ValueError:  # "max", or no such file
+        return math.inf
+
+
+def shared_memory() -> Check:
+    """/dev/shm: large enough and writable."""
+    name, remedy = "/dev/shm", "mount it larger: docker run --shm-size=1g, or mount -o remount,size=1g /dev/shm"
+    try:
+        space = os.statvfs(name)
+    except OSError as error:
+        return Check(name, "fail", f"{error.strerror}", "mount it: mount -t tmpfs tmpfs /dev/shm")
+    size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+    finding = f"{size_text(size // 2**20 * 2**20)} bytes, {size_text(free // 2**20 * 2**20)} free"
+    if not os.access(name, os.W_OK | os.X_OK):
+        return Check(name, "fail", "not writable", "chmod 1777 /dev/shm")
+    if free < 2**24:
+        return Check(name, "fail", finding, f"remove what fills it (ls -l /dev/shm), or {remedy}")
+    return Check(name, "warn", finding, remedy) if free < 2**28 else Check(name, "ok", finding)
+
+
+def descriptors() -> Check:
+    """Open files: a connection for each pair of ranks on different nodes, a few for each rank of the node."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finding = f"{soft} a process (hard limit {'none' if hard == resource.RLIM_INFINITY else hard})"
+    if soft != resource.RLIM_INFINITY and soft < 1024:
+        state: Literal["warn", "fail"] = "fail" if soft < 64 else "warn"
+        return Check("open files", state, finding, "ulimit -n 65536")
+    return Check("open files", "ok", finding)
+
+
+def locked_memory() -> Check:
+    """Locked memory matters where a network card reads it directly."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    finding = "unlimited" if soft == resource.RLIM_INFINITY else f"{size_text(soft)} bytes"
+    cards = Path("/sys/class/infiniband")
+    if soft != resource.RLIM_INFINITY and cards.is_dir() and any(cards.iterdir()):
+        return Check("locked memory", "warn", f"{finding}, and there is an RDMA network card", "ulimit -l unlimited")
+    return Check("locked memory", "ok", finding)
+
+
+def single_copy() -> Check:
+    """Whether one rank may read another's memory (process_vm_readv): large messages then need one copy, not two."""
+    error = _read_between_siblings()
+    scope = _read(Path("/proc/sys/kernel/yama/ptrace_scope")) or "none"
+    if error == 0:
+        return Check("single copy", "ok", f"process_vm_readv works between processes (ptrace scope: {scope})")
+    remedy = (
+        "sysctl kernel.yama.ptrace_scope=0"
+        if scope not in ("none", "0")
+        else "in a container: docker run --cap-add SYS_PTRACE, or --security-opt seccomp=unconfined"
+    )
+    remedy += "; or allocate arrays with paceline.empty, which needs no such copy"
+    finding = f"process_vm_readv: {os.strerror(error)} (ptrace scope: {scope}): large messages are copied twice"
+    return Check("single copy", "warn", finding, remedy)
+
+
+# A rank that tells where a word of its memory is, and one that reads it there. Siblings, as ranks are: a parent may
+# read its children under rules that do not hold between ranks.
+_TARGET = """
+import ctypes, sys
+word = ctypes.c_uint64(0x7061636c696e65)
+print(ctypes.addressof(word), flush=True)
+sys.stdin.read()
+"""
+_READER = """
+import ctypes, sys
+pid, address = map(int, sys.argv[1:])
+class Piece(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+word = ctypes.c_uint64()
+readv = ctypes.CDLL(None, use_errno=True).process_vm_readv
+readv.restype = ctypes.c_ssize_t
+here, there = Piece(ctypes.addressof(word), 8), Piece(address, 8)
+count = readv(pid, ctypes.byref(here), ctypes.c_ulong(1), ctypes.byref(there), ctypes.c_ulong(1), ctypes.c_ulong(0))
+print(ctypes.get_errno() if count != 8 else 0 if word.value == 0x7061636c696e65 else 5)
+"""
+
+
+def _read_between_siblings() -> int:
+    """0, or the errno of one process reading another's memory."""
+    with subprocess.Popen([sys.executable, "-c", _TARGET], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as target:
+        assert target.stdout is not None
+        address = target.stdout.readline().decode().strip()
+        reader = [sys.executable, "-c", _READER, str(target.pid), address]
+        found = subprocess.run(reader, stdout=subprocess.PIPE, check=False)
+        target.kill()
+    return int(found.stdout) if found.returncode == 0 else 38
+
+
+def huge_pages() -> Check:
+    """Transparent huge pages: fewer page faults and translations for large buffers."""
+    setting = _read(Path("/sys/kernel/mm/transparent_hugepage/enabled"))
+    chosen = setting.partition("[")[2].partition("]")[0]
+    if chosen == "never":
+        return Check("huge pages", "warn", "transparent huge pages: never",
+                     "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")  # fmt: skip
+    return Check("huge pages", "ok", f"transparent huge pages: {chosen or 'unknown'}")
+
+
+def loopback() -> Check:
+    """Rank 0 listens on the loopback interface when all ranks are on this machine."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 2):
+            return Check("loopback", "ok", "127.0.0.1 accepts connections")
+    except OSError as error:
+        return Check(
+            "loopback", "fail", f"127.0.0.1: {error}", "ip link set lo up, and let the firewall pass 127.0.0.1"
+        )
+
+
+def gpus() -> Check:
+    """GPUs that this process sees."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Check("gpus", "ok", "none (no CUDA driver): collectives run on CPUs")
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0:
+        return Check("gpus", "ok", "a CUDA driver, but no GPU visible: collectives run on CPUs")
+    return Check("gpus", "ok", f"{count.value} visible")
+
+
+def job_on_this_machine() -> Check:
+    """Two ranks meet and add two numbers: the whole way of a call."""
+    from ..launch import rank_environment
+
+    program = "import paceline, array; c = paceline.init(timeout=10); x = array.array('f', [1]); c.all_reduce(x); " \
+              "assert x[0] == 2; c.close()"  # fmt: skip
+    shared = dict(os.environ) | rank_environment(2) | {"PACELINE_JOIN_TIMEOUT": "10"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", program], env=shared | {"PACELINE_RANK": str(rank)},
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]  # fmt: skip
+    problems = []
+    for rank in ranks:
+        try:
+            _, errors = rank.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            rank.send_signal(signal.SIGKILL)
+            _, errors = rank.communicate()
+        if rank.returncode:
+            problems.append((errors.strip().splitlines() or [f"ended with {rank.returncode}"])[-1])
+    if problems:
+        return Check(
+            "job", "fail", f"two ranks could not add two numbers: {problems[0]}", "PACELINE_LOG=debug tells more"
+        )
+    return Check("job", "ok", "two ranks met and added two numbers")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+CHECKS: tuple[Callable[[], Check], ...] = (
+    library, python, kernel, cpus, shared_memory, descriptors, locked_memory, single_copy, huge_pages, loopback, gpus,
+    job_on_this_machine,
+)  # fmt: skip

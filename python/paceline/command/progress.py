@@ -1,0 +1,34 @@
+"""A progress bar on standard error, for a person who watches; nothing otherwise."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+
+class Progress:
+    """`with Progress(total) as progress: ... progress.step("what comes now")`."""
+
+    def __init__(self, total: int, shown: bool = True) -> None:
+        self._total, self._done = max(total, 1), 0
+        self._shown = shown and sys.stderr.isatty()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def step(self, what: str) -> None:
+        """One part is done, `what` is next."""
+        if self._shown:
+            filled = 30 * self._done // self._total
+            print(f"\r\033[K[{'#' * filled:30}] {what}", end="", file=sys.stderr, flush=True)
+        self._done += 1
+
+    def clear(self) -> None:
+        """Make room for a line of output."""
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.clear()

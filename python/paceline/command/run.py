@@ -1,0 +1,37 @@
+"""`paceline run`: start a program's ranks on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..launch import launch
+from .sizes import positive
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run",
+        allow_abbrev=False,
+        help="start a program's ranks on this machine",
+        description="Start a program as RANKS ranks on this machine (many machines: torchrun, mpirun, srun), and wait. "
+        "When a rank fails, this says which and how, gives the others time to end by themselves, then ends them.",
+        epilog="example: paceline run -n 4 -- python program.py",
+    )
+    parser.add_argument("-n", "--ranks", type=positive, required=True, help="how many ranks")
+    parser.add_argument("--timeout", type=float, metavar="S", help="longest wait of any call, seconds")
+    parser.add_argument(
+        "--grace", type=float, default=10.0, metavar="S", help="seconds to end after a failure elsewhere (default: 10)"
+    )
+    parser.add_argument(
+        "--address", default="127.0.0.1", help="this machine's address on which rank 0 listens (default: 127.0.0.1)"
+    )
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- CMD", help="the program and its arguments")
+    parser.set_defaults(job=job, parser=parser)
+
+
+def job(chosen: argparse.Namespace) -> int:
+    program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
+    if not program:
+        chosen.parser.error("no program: paceline run -n 4 -- CMD...")
+    return launch(program, chosen.ranks, address=chosen.address, timeout=chosen.timeout, grace=chosen.grace)

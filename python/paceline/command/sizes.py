@@ -1,0 +1,57 @@
+"""Sizes and counts on the command line."""
+
+from __future__ import annotations
+
+import argparse
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def positive(text: str) -> int:
+    """A whole number >= 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1")
+    return int(text)
+
+
+def size(text: str) -> int:
+    """Bytes: a number, or with K, M or G (powers of 1024), as 64K."""
+    digits = text.upper().removesuffix("B").removesuffix("I")
+    unit = digits[-1:] if digits[-1:] in _UNITS else ""
+    number = digits.removesuffix(unit) if unit else digits
+    if not number.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write bytes, or 64K, 1M, 2G")
+    return int(number) * _UNITS[unit]
+
+
+def sizes(text: str) -> list[int]:
+    """A list as 8,64K,1M; an item may be a range as 8:64M:x8 (each 8 times the last) or 1M:4M:1M (steps of 1M)."""
+    found: list[int] = []
+    for item in text.split(","):
+        first, *rest = item.split(":")
+        if not rest:
+            found.append(size(first))
+        elif len(rest) <= 2:
+            found.extend(_range(size(first), size(rest[0]), rest[1] if len(rest) == 2 else "x2"))
+        else:
+            raise argparse.ArgumentTypeError(f"{item!r} is no range: write FROM:TO:xFACTOR or FROM:TO:STEP")
+    return found
+
+
+def _range(first: int, last: int, step: str) -> list[int]:
+    factor = positive(step[1:]) if step[:1] == "x" else 1
+    add = 0 if step[:1] == "x" else size(step)
+    if first > last or (factor == 1 and add == 0) or (factor > 1 and first == 0):
+        raise argparse.ArgumentTypeError(f"the range {first}:{last}:{step} has no end")
+    found = [first]
+    while found[-1] * factor + add <= last:
+        found.append(found[-1] * factor + add)
+    return found
+
+
+def size_text(count: int) -> str:
+    """The shortest way to write a size: 65536 is 64K."""
+    for unit in ("G", "M", "K"):
+        if count and count % _UNITS[unit] == 0:
+            return f"{count // _UNITS[unit]}{unit}"
+    return str(count)

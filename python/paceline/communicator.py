@@ -1,0 +1,525 @@
+"""The communicator: its making, its collectives, its end."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from ctypes import byref, c_int, c_void_p
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar, overload
+
+from . import _native
+from .arrays import new_like, region, shape_of
+from .call_queue import CallQueue, Handle
+from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
+from .errors import Error, InvalidArgument, InvalidUsage, check, failure
+from .group import group, open_group
+
+T = TypeVar("T")
+Operation: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
+
+_PREMULSUM_OPERATORS = 16  # kept for each communicator; the oldest makes room
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would run for one call, as `Communicator.explain` tells it."""
+
+    algorithm: str
+    transport: str  # "shm", "tcp", "shm+tcp" or "local"
+    chunk_bytes: int  # what one step moves at most
+    channels: int  # independent lanes of the schedule
+    predicted_us: float
+
+
+def unique_id() -> bytes:
+    """Make an id under which ranks meet (128 bytes, it holds a secret). This process then listens for the others.
+
+    Give it to the other ranks by any private way; each passes it to `init`. The rank 0 must be in this process.
+    """
+    made = _native.UniqueId()
+    check(_native.library().paceGetUniqueId(byref(made)))
+    return bytes(made)
+
+
+def init(
+    timeout: float | None = None,
+    algorithm: str | None = None,
+    chunk_bytes: int | None = None,
+    *,
+    rank: int | None = None,
+    size: int | None = None,
+    unique_id: bytes | None = None,
+) -> Communicator:
+    """Join the communicator of all ranks. Collective: returns when all have come.
+
+    Rank, size, address and secret come from the environment of torchrun, mpirun, srun or `paceline run`; without any
+    of them the communicator has one rank. Or give rank, size and unique_id, all three.
+
+    Args:
+        timeout: longest wait of any call, seconds; None: PACELINE_TIMEOUT.
+        algorithm: force this algorithm wherever it applies; None: the best is chosen.
+        chunk_bytes: what one step of a pipelined schedule moves; None: chosen.
+        rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned on one of them.
+
+    Raises:
+        Timeout: a rank did not come; it is named.
+        RemoteError, ResourceError, InvalidArgument: see the message.
+
+    Example::
+
+        with paceline.init() as comm:
+            comm.all_reduce(x)
+    """
+    library = _native.library()
+    config = _native.config(timeout, algorithm, chunk_bytes)
+    pointer = c_void_p()
+    given = [value is not None for value in (rank, size, unique_id)]
+    if not any(given):
+        check(library.paceCommInitEnvironment(pointer, config))
+    elif rank is None or size is None or unique_id is None:
+        raise InvalidArgument("rank, size and unique_id go together: give all three, or none")
+    elif len(unique_id) != _native.UNIQUE_ID_BYTES:
+        raise InvalidArgument(f"a unique id has {_native.UNIQUE_ID_BYTES} bytes, this has {len(unique_id)}")
+    else:
+        identity = _native.UniqueId.from_buffer_copy(unique_id)
+        check(library.paceCommInitRankConfig(pointer, size, identity, rank, config))
+    return Communicator(pointer.value)
+
+
+def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> None:
+    for queue in queues:
+        queue.close()
+    library.paceCommDestroy(handle)
+
+
+class Communicator:
+    """The ranks that take part. Make one with `paceline.init()` or `split`.
+
+    Every rank calls the same collectives in the same order. Arrays are NumPy arrays, torch tensors, or anything with
+    the buffer protocol, `__array_interface__` or `__dlpack__`, in C order and in host memory.
+
+    What is common to the collectives:
+
+    * `op` is "sum", "prod", "max", "min", "avg", or what `paceline.premulsum(scalar)` makes.
+    * `out` is where the result goes; without it a collective works in place or makes a new array, as it says.
+    * With `async_op=True` a call returns a `Handle` at once; its `wait()` returns what the call would have returned.
+      Leave the arrays alone until then.
+    * Inside a `group()` results are there only after the group.
+
+    They raise InvalidArgument for an array or argument that cannot be used, Mismatch where ranks called different
+    things, RemoteError where a rank died, Timeout where one did not answer, Aborted after an abort, and InvalidUsage
+    after close. All of them are `paceline.Error`.
+
+    A communicator is used by one thread at a time (`abort` and `get_async_error` by any).
+    """
+
+    def __init__(self, handle: int | None) -> None:
+        """Takes over a paceComm_t; programs use `paceline.init()`."""
+        library = self._library = _native.library()
+        self._handle = handle
+        self._queue: CallQueue | None = None
+        self._operators: dict[tuple[float, int], int] = {}
+        # Also at exit: the others must learn that this rank left in peace, and did not die.
+        self._queues: list[CallQueue] = []  # the queue once more, where the finalizer finds it
+        self._finalizer = weakref.finalize(self, _leave, library, handle, self._queues)
+        self.rank: int = self._number(library.paceCommUserRank)
+        """This rank's number, 0 <= rank < size."""
+        self.size: int = self._number(library.paceCommCount)
+        """How many ranks there are."""
+        self.node_rank: int = self._number(library.paceCommNodeRank)
+        """This rank's number among those on its node."""
+        self.node_size: int = self._number(library.paceCommNodeCount)
+        """How many ranks there are on this node."""
+        # Bound once: a look-up in the library costs as much as a small call's checks.
+        self._all_reduce, self._broadcast = library.paceAllReduce, library.paceBroadcast
+
+    def _number(self, function: Callable[..., int]) -> int:
+        value = c_int()
+        result = function(self._handle, value)
+        if result:
+            raise self._failure(result)
+        return value.value
+
+    # ---- Collectives ----
+
+    @overload
+    def all_reduce(self, x: T, op: Operation = ..., out: None = ..., async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def all_reduce(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def all_reduce(self, x: Any, op: Operation = ..., out: Any = ..., *, async_op: bool) -> Any: ...
+    def all_reduce(self, x: Any, op: Operation = "sum", out: Any = None, async_op: bool = False) -> Any:
+        """Reduce over all ranks; every rank gets the result, the same bits everywhere.
+
+        Args:
+            x: any shape, the same number of elements and type on every rank.
+            out: as many elements as x; None: the result replaces x.
+
+        Returns:
+            out, or x: the array with the result.
+
+        Example::
+
+            comm.all_reduce(gradient, op="avg")
+        """
+        if out is None:
+            send, count, kind, keep = region(x, True)
+            recv, out = send, x
+        else:
+            send, count, kind, keep = region(x, False)
+            recv, keep = self._output(out, count, kind, keep)
+        return self._call(self._all_reduce, (send, recv, count, kind, self._operator(op, kind)), keep, out, async_op)
+
+    @overload
+    def broadcast(self, x: T, root: int = ..., async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def broadcast(self, x: Any, root: int = ..., *, async_op: bool) -> Any: ...
+    def broadcast(self, x: Any, root: int = 0, async_op: bool = False) -> Any:
+        """Copy root's x into every rank's x, which is returned.
+
+        Args:
+            x: any shape, the same number of elements and type on every rank. It is only read on root.
+        """
+        data, count, kind, keep = region(x, self.rank != root)
+        return self._call(self._broadcast, (data, data, count, kind, root), keep, x, async_op)
+
+    def reduce(self, x: Any, op: Operation = "sum", root: int = 0, out: Any = None, async_op: bool = False) -> Any:
+        """Reduce over all ranks; only root gets the result.
+
+        Args:
+            x: any shape, the same number of elements and type on every rank.
+            out: on root, as many elements as x; None: the result replaces root's x. Ignored on other ranks.
+
+        Returns:
+            The array with the result on root, None on other ranks.
+        """
+        at_root = self.rank == root
+        send, count, kind, keep = region(x, at_root and out is None)
+        recv = None
+        if at_root and out is None:
+            recv, out = send, x
+        elif at_root:
+            recv, keep = self._output(out, count, kind, keep)
+        arguments = (send, recv, count, kind, self._operator(op, kind), root)
+        return self._call(self._library.paceReduce, arguments, keep, out if at_root else None, async_op)
+
+    def all_gather(self, x: Any, out: Any = None, async_op: bool = False) -> Any:
+        """Gather every rank's x on every rank.
+
+        Args:
+            x: any shape, the same number of elements and type on every rank.
+            out: size times as many elements as x; x may be its part number `rank` (`out[rank]`), which saves a copy.
+                None: a new array of shape (size, *x.shape).
+
+        Returns:
+            out; out[r] is rank r's x.
+        """
+        send, count, kind, keep = region(x, False)
+        if out is None:
+            out = new_like(x, (self.size, *shape_of(x)), kind)
+        recv, keep = self._output(out, self.size * count, kind, keep)
+        return self._call(self._library.paceAllGather, (send, recv, count, kind), keep, out, async_op)
+
+    def reduce_scatter(self, x: Any, op: Operation = "sum", out: Any = None, async_op: bool = False) -> Any:
+        """Reduce over all ranks, and give each rank its part of the result.
+
+        Args:
+            x: shape (size, ...), or with `out` any shape with size times its elements; x[r] is rank r's part.
+            out: this rank's part; it may be x[rank], which saves a copy. None: a new array of shape x.shape[1:].
+
+        Returns:
+            out.
+        """
+        send, total, kind, keep = region(x, False)
+        count = self._part(total)
+        if out is None:
+            out = new_like(x, self._rows(x), kind)
+        recv, keep = self._output(out, count, kind, keep)
+        arguments = (send, recv, count, kind, self._operator(op, kind))
+        return self._call(self._library.paceReduceScatter, arguments, keep, out, async_op)
+
+    def gather(self, x: Any, root: int = 0, out: Any = None, async_op: bool = False) -> Any:
+        """Gather every rank's x on root.
+
+        Args:
+            x: any shape, the same number of elements and type on every rank.
+            out: on root, size times as many elements as x; None: a new array of shape (size, *x.shape). Ignored on
+                other ranks.
+
+        Returns:
+            out on root (out[r] is rank r's x), None on other ranks.
+        """
+        send, count, kind, keep = region(x, False)
+        recv = None
+        if self.rank != root:
+            out = None
+        else:
+            if out is None:
+                out = new_like(x, (self.size, *shape_of(x)), kind)
+            recv, keep = self._output(out, self.size * count, kind, keep)
+        return self._call(self._library.paceGather, (send, recv, count, kind, root), keep, out, async_op)
+
+    def scatter(self, x: Any = None, root: int = 0, out: Any = None, async_op: bool = False) -> Any:
+        """Give each rank its part of root's x.
+
+        Args:
+            x: on root, shape (size, ...), or with `out` any shape with size times its elements; x[r] goes to rank r.
+                Ignored on other ranks.
+            out: this rank's part. On root None means a new array of shape x.shape[1:]; other ranks must give it.
+
+        Returns:
+            out.
+        """
+        if self.rank != root:
+            if out is None:
+                raise InvalidArgument(f"give out= on rank {self.rank}: only root {root} knows the shape")
+            recv, count, kind, keep = region(out, True)
+            return self._call(self._library.paceScatter, (None, recv, count, kind, root), keep, out, async_op)
+        if x is None:
+            raise InvalidArgument(f"x is missing: rank {root} is the root and scatters it")
+        send, total, kind, keep = region(x, False)
+        count = self._part(total)
+        if out is None:
+            out = new_like(x, self._rows(x), kind)
+        recv, keep = self._output(out, count, kind, keep)
+        return self._call(self._library.paceScatter, (send, recv, count, kind, root), keep, out, async_op)
+
+    def all_to_all(self, x: Any, out: Any = None, async_op: bool = False) -> Any:
+        """Send x[r] to rank r, for every r.
+
+        Args:
+            x: shape (size, ...), or any shape with a multiple of size elements.
+            out: as many elements as x; it may be x. None: a new array of x's shape.
+
+        Returns:
+            out; out[r] is what rank r sent here.
+        """
+        send, total, kind, keep = region(x, False)
+        count = self._part(total)
+        if out is None:
+            out = new_like(x, shape_of(x), kind)
+        recv, keep = self._output(out, total, kind, keep)
+        return self._call(self._library.paceAllToAll, (send, recv, count, kind), keep, out, async_op)
+
+    def barrier(self, async_op: bool = False) -> Any:
+        """Return when every rank has called it."""
+        return self._call(self._library.paceBarrier, (), None, None, async_op)
+
+    # ---- Point to point ----
+
+    def send(self, x: Any, peer: int, async_op: bool = False) -> Any:
+        """Send x to rank `peer`, which receives it with `recv`: matched in order, the same count and type."""
+        data, count, kind, keep = region(x, False)
+        return self._call(self._library.paceSend, (data, count, kind, peer), keep, None, async_op)
+
+    def recv(self, x: Any, peer: int, async_op: bool = False) -> Any:
+        """Receive into x what rank `peer` sends with `send`. Returns x."""
+        data, count, kind, keep = region(x, True)
+        return self._call(self._library.paceRecv, (data, count, kind, peer), keep, x, async_op)
+
+    def group(self) -> AbstractContextManager[None]:
+        """The same as `paceline.group()`: calls inside begin together at its end."""
+        return group()
+
+    # ---- Other communicators, failure, end ----
+
+    def split(
+        self, color: int | None, key: int = 0, *, timeout: float | None = None, algorithm: str | None = None
+    ) -> Communicator | None:
+        """Ranks of the same color form a new communicator, ordered by key, then by rank. Collective.
+
+        Args:
+            color: a number >= 0; None: take part without joining one.
+
+        Returns:
+            The new communicator; None where color is None.
+        """
+        self._settle()
+        pointer = c_void_p()
+        config = _native.config(timeout, algorithm, None)
+        if color is not None and color < 0:
+            raise InvalidArgument(f"color is {color}: give a number >= 0, or None to join no communicator")
+        result = self._library.paceCommSplit(self._handle, -1 if color is None else color, key, pointer, config)
+        if result:
+            raise self._failure(result)
+        return Communicator(pointer.value) if pointer.value else None
+
+    def abort(self) -> None:
+        """End the communicator on every rank: calls under way raise Aborted within a second. From any thread."""
+        result = self._library.paceCommAbort(self._handle)
+        if result:
+            raise self._failure(result)
+
+    def get_async_error(self) -> Error | None:
+        """The error that ended the communicator, or None while it works. Does not wait. From any thread."""
+        code = c_int()
+        result = self._library.paceCommGetAsyncError(self._handle, code)
+        if result:
+            raise self._failure(result)
+        return self._failure(code.value) if code.value else None
+
+    def close(self) -> None:
+        """Wait for asynchronous calls, then leave. Calls of others that still need this rank fail with RemoteError.
+
+        Done by the end of a `with` block, and at the latest when the program ends. Closing twice does nothing.
+        """
+        if self._handle is not None:
+            self._handle = None
+            self._finalizer()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._handle is None else f"rank {self.rank} of {self.size}"
+        return f"<paceline.Communicator, {state}>"
+
+    # ---- Insight ----
+
+    def explain(
+        self, collective: str, count: int, dtype: str = "float32", op: Operation = "sum", root: int = 0
+    ) -> Plan:
+        """What a call would run.
+
+        Args:
+            collective: "all_reduce", "broadcast", ...
+            count: elements, counted as in the C call: of x for most, of one part for reduce_scatter, scatter and
+                all_to_all.
+            dtype: one of the names in `paceline.DATA_TYPES`.
+        """
+        if dtype not in DATA_TYPES:
+            raise InvalidArgument(f"there is no type {dtype!r}: take one of {', '.join(DATA_TYPES)}")
+        kind = DATA_TYPES[dtype].number
+        info = _native.PlanInfo()
+        result = self._library.paceExplain(
+            self._handle, collective.encode(), count, kind, self._operator(op, kind), root, byref(info)
+        )
+        if result:
+            raise self._failure(result)
+        return Plan(
+            info.algorithm.decode(), info.transport.decode(), info.chunkBytes, info.channels, info.predictedMicroseconds
+        )
+
+    def set_algorithm(self, name: str | None) -> None:
+        """Force an algorithm wherever it applies, from the next call on; None: choose. The same on every rank."""
+        result = self._library.paceCommSetAlgorithm(self._handle, name.encode() if name else None)
+        if result:
+            raise self._failure(result)
+
+    @contextmanager
+    def trace(self, path: str) -> Iterator[None]:
+        """Record what each step of the calls inside did and when, and write this rank's events to a file.
+
+        Args:
+            path: where to write Chrome trace JSON (open it in Perfetto); "{rank}" in it becomes this rank's number.
+                `paceline.merge_traces` puts the ranks' files together.
+        """
+        result = self._library.paceTraceStart(self._handle)
+        if result:
+            raise self._failure(result)
+        try:
+            yield
+        finally:
+            self._settle()
+            result = self._library.paceTraceStop(self._handle, path.replace("{rank}", str(self.rank)).encode())
+        if result:
+            raise self._failure(result)
+
+    # ---- The way of a call ----
+
+    def _call(
+        self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: Any, async_op: bool
+    ) -> Any:
+        """Make a C call; `keep` is what keeps its memory alive, `result` what the caller gets."""
+        queue = self._queue
+        if async_op or (queue is not None and queue.busy):
+            return self._call_in_order(function, arguments, keep, result, async_op)
+        status = function(*arguments, self._handle, None)
+        if status:
+            raise self._failure(status)
+        if open_group.depth:
+            open_group.alive.append(keep)
+        return result
+
+    def _call_in_order(
+        self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: Any, async_op: bool
+    ) -> Any:
+        """A call that goes through the queue, or that must wait for the calls in it."""
+        if self._handle is None:
+            raise self._failure(5)
+        if self._queue is None:
+            self._queue = CallQueue()
+            self._queues.append(self._queue)
+        queue = self._queue
+        if not async_op and not open_group.depth:
+            queue.synchronize()
+            return self._call(function, arguments, keep, result, False)
+        status = function(*arguments, self._handle, queue.stream)
+        if status:
+            raise self._failure(status)
+        number = queue.start(keep)
+        if async_op:
+            return Handle(self, queue, number, result)
+        if queue not in open_group.queues:
+            open_group.queues.append(queue)
+        return result
+
+    def _settle(self) -> None:
+        """Wait for the asynchronous calls before something that must not run beside them."""
+        if self._queue is not None and self._queue.busy:
+            self._queue.synchronize()
+
+    def _failure(self, result: int) -> Error:
+        if self._handle is None:
+            return InvalidUsage("the communicator is closed")
+        return failure(result, self._handle)
+
+    def _output(self, out: Any, count: int, kind: int, keep: Any) -> tuple[int, Any]:
+        """The address of `out`, which must have this count and type; and what keeps it and the input alive."""
+        address, available, out_kind, keep_out = region(out, True)
+        if available != count or out_kind != kind:
+            raise InvalidArgument(
+                f"out has {available} elements of {BY_NUMBER[out_kind].name}, but the result has {count} of "
+                f"{BY_NUMBER[kind].name}"
+            )
+        return address, (keep, keep_out)
+
+    def _part(self, total: int) -> int:
+        if total % self.size:
+            raise InvalidArgument(f"x has {total} elements, which do not divide into {self.size} equal parts")
+        return total // self.size
+
+    def _rows(self, x: Any) -> tuple[int, ...]:
+        shape = shape_of(x)
+        if not shape or shape[0] != self.size:
+            raise InvalidArgument(f"x has shape {shape}: it must be ({self.size}, ...), one row a rank, or give out=")
+        return shape[1:]
+
+    def _operator(self, op: Operation, kind: int) -> int:
+        if isinstance(op, PreMulSum):
+            return self._premulsum(op.scalar, kind)
+        number = OPERATIONS.get(op)
+        if number is None:
+            raise InvalidArgument(f"there is no operation {op!r}: take one of {', '.join(OPERATIONS)}, or premulsum()")
+        return number
+
+    def _premulsum(self, scalar: float, kind: int) -> int:
+        number = self._operators.get((scalar, kind))
+        if number is not None:
+            return number
+        if len(self._operators) == _PREMULSUM_OPERATORS:
+            self._settle()  # a queued call may still use the oldest
+            oldest = next(iter(self._operators))
+            self._library.paceRedOpDestroy(self._operators.pop(oldest), self._handle)
+        operator = c_int()
+        element = BY_NUMBER[kind].encode(scalar)
+        result = self._library.paceRedOpCreatePreMulSum(operator, element, kind, self._handle)
+        if result:
+            raise self._failure(result)
+        self._operators[scalar, kind] = operator.value
+        return operator.value

@@ -1,0 +1,71 @@
+"""Groups: calls that begin together at the group's end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from .errors import failure
+
+if TYPE_CHECKING:
+    from .call_queue import CallQueue
+
+
+class _OpenGroup(threading.local):
+    """This thread's open group."""
+
+    depth = 0
+
+    def __init__(self) -> None:
+        self.alive: list[Any] = []  # what the group's calls read and write
+        self.queues: list[CallQueue] = []  # queues that carry blocking calls of the group
+
+
+open_group = _OpenGroup()
+
+
+@contextmanager
+def group() -> Iterator[None]:
+    """Calls inside begin together at the end of the outermost group, which waits for them.
+
+    Their results are there after the group, not inside it. Sends and receives of a group may stand in any order, on
+    any communicators. When a call fails its checks, or the body raises anything, nothing of the group is started.
+
+    Example, every rank sends to the right and receives from the left::
+
+        with paceline.group():
+            comm.send(outgoing, (comm.rank + 1) % comm.size)
+            comm.recv(incoming, (comm.rank - 1) % comm.size)
+    """
+    library = _native.library()
+    result = library.paceGroupStart()
+    if result:
+        raise failure(result)
+    open_group.depth += 1
+    try:
+        yield
+    except BaseException:
+        # A call that fails its checks keeps the group from starting: make sure that there is one.
+        library.paceBarrier(None, None)
+        _end()
+        raise
+    result = _end()
+    if result:
+        raise failure(result)
+    if open_group.depth == 0:
+        queues, open_group.queues = open_group.queues, []
+        for queue in queues:
+            queue.synchronize()
+
+
+def _end() -> int:
+    open_group.depth -= 1
+    result = int(_native.library().paceGroupEnd())
+    if open_group.depth == 0:
+        open_group.alive.clear()
+        if result:
+            open_group.queues.clear()
+    return result

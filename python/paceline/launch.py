@@ -1,0 +1,197 @@
+"""Starting the ranks of a job on this machine, and seeing all of them to their end.
+
+Used by `paceline run`, and by the commands that start ranks of their own. The secret goes through the environment
+only. When a rank fails the others get a grace period, in which they should end by themselves with an error that names
+it; then they are terminated, and killed. No rank outlives its launcher, also when that is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+
+# A variable of each launcher whose presence says that this process is a rank already (src/bootstrap/launch.h).
+_LAUNCHERS = {
+    "PACELINE_RANK": "PACELINE_SIZE",
+    "RANK": "WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK": "PMI_SIZE",
+    "SLURM_PROCID": "SLURM_NTASKS",
+}
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_PR_SET_PDEATHSIG = 1
+
+
+def launched_size() -> int | None:
+    """How many ranks the launcher of this process has started; None where there is no launcher."""
+    for rank, size in _LAUNCHERS.items():
+        if rank in os.environ and os.environ.get(size, "").isdigit():
+            return int(os.environ[size])
+    return None
+
+
+def rank_environment(ranks: int, address: str = "127.0.0.1") -> dict[str, str]:
+    """What a job's ranks have in common in their environments: size, address and a fresh secret."""
+    return {
+        "PACELINE_SIZE": str(ranks),
+        "PACELINE_ADDRESS": f"{address}:{_free_port(address)}",
+        "PACELINE_SECRET": secrets.token_hex(32),
+    }
+
+
+def _free_port(address: str) -> int:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def launch(
+    command: Sequence[str],
+    ranks: int,
+    *,
+    address: str = "127.0.0.1",
+    timeout: float | None = None,
+    grace: float = 10.0,
+    program: str = "paceline run",
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run a command as `ranks` ranks on this machine, and wait for all of them.
+
+    Args:
+        command: the program and its arguments, the same for every rank; rank 0 keeps standard input.
+        address: this machine's address on which rank 0 listens.
+        timeout: PACELINE_TIMEOUT of the ranks, seconds; None: as it is.
+        grace: after a rank failed, seconds that the others have to end by themselves.
+        program: who speaks on standard error when a rank fails.
+        environment: the ranks' environment besides their own variables; None: this process's.
+
+    Returns:
+        0, or the exit code of the rank that failed first (128 + number for a signal).
+    """
+    shared = dict(os.environ if environment is None else environment) | rank_environment(ranks, address)
+    if timeout is not None:
+        shared["PACELINE_TIMEOUT"] = f"{timeout:g}"
+    return _Job(command, ranks, shared, grace, program).run()
+
+
+class _Job:
+    def __init__(self, command: Sequence[str], ranks: int, environment: dict[str, str], grace: float, program: str):
+        self._command, self._ranks, self._environment = list(command), ranks, environment
+        self._grace, self._program = grace, program
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._descriptors: dict[int, int] = {}  # of processes that run -> rank
+        self._code = 0  # of the first failure
+        self._signalled = 0  # the last signal that was passed on
+
+    def run(self) -> int:
+        previous = {number: signal.signal(number, self._forward) for number in (*_FORWARDED, signal.SIGINT)}
+        try:
+            try:
+                self._start()
+            except OSError as error:
+                self._say(f"{self._command[0]}: {error.strerror}")
+                return 127 if isinstance(error, FileNotFoundError) else 126
+            self._wait()
+        finally:
+            self._end_all(signal.SIGKILL)
+            for process in self._processes:
+                process.wait()
+            for descriptor in self._descriptors:
+                os.close(descriptor)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        return self._code or (128 + self._signalled if self._signalled in (signal.SIGINT, signal.SIGTERM) else 0)
+
+    def _start(self) -> None:
+        die_with_parent = _die_with(os.getpid())
+        for rank in range(self._ranks):
+            process = subprocess.Popen(
+                self._command,
+                env=self._environment | {"PACELINE_RANK": str(rank)},
+                stdin=None if rank == 0 else subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )
+            self._processes.append(process)
+            self._descriptors[os.pidfd_open(process.pid)] = rank
+
+    def _wait(self) -> None:
+        deadline: float | None = None
+        sterner = [signal.SIGTERM, signal.SIGKILL]
+        while self._descriptors:
+            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ended, _, _ = select.select(list(self._descriptors), [], [], remaining)
+            for descriptor in ended:
+                self._note_end(self._descriptors.pop(descriptor))
+                os.close(descriptor)
+            if self._code and deadline is None:
+                deadline = time.monotonic() + self._grace
+            if not ended and deadline is not None and time.monotonic() >= deadline and sterner:
+                still = ", ".join(str(rank) for rank in sorted(self._descriptors.values()))
+                number = sterner.pop(0)
+                self._say(f"rank {still} still there {self._grace:g} s after the failure: {number.name}")
+                self._end_all(number)
+                deadline = time.monotonic() + min(self._grace, 5.0)
+
+    def _note_end(self, rank: int) -> None:
+        process = self._processes[rank]
+        code = process.wait()
+        if code == 0:
+            return
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else "a signal"
+            how, code = f"was killed by {name} (signal {-code})", 128 - code
+        else:
+            how = f"exited with code {code}"
+        self._code = self._code or code
+        self._say(f"rank {rank} (pid {process.pid}) {how}")
+
+    def _end_all(self, number: signal.Signals) -> None:
+        for rank in self._descriptors.values():
+            with contextlib.suppress(ProcessLookupError):
+                self._processes[rank].send_signal(number)
+
+    def _forward(self, number: int, _: FrameType | None) -> None:
+        self._signalled = number
+        if number == signal.SIGINT and _from_terminal():
+            return  # the terminal has sent it to the ranks itself
+        self._end_all(signal.Signals(number))
+
+    def _say(self, text: str) -> None:
+        print(f"{self._program}: {text}", file=sys.stderr, flush=True)
+
+
+def _from_terminal() -> bool:
+    """Whether Ctrl-C reaches this process and its ranks through the terminal."""
+    for descriptor in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            if os.tcgetpgrp(descriptor) == os.getpgrp():
+                return True
+    return False
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """For a new child, before it becomes the rank: the kernel kills it when the launcher dies."""
+    prctl = ctypes.CDLL(None).prctl  # loaded here: a child may not load libraries between fork and exec
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+    return ask
+
+
+def launch_self(words: Sequence[str], ranks: int, program: str) -> int:
+    """Run this same command line as a job of `ranks` ranks."""
+    return launch([sys.executable, "-m", "paceline", *words], ranks, program=program)
