@@ -14,6 +14,7 @@ endif
 export CC CXX
 export CMAKE_GENERATOR := Ninja
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 cpp_files = $(shell git ls-files '*.h' '*.c' '*.cc' '*.cu' '*.cuh')
@@ -44,7 +45,7 @@ format: setup-build setup-lint  ## apply clang-format and ruff format
 	ruff check --fix --quiet . || true
 	ruff format .
 
-install: build/raw/installed  ## the wheel, built incrementally, in .venv
+install: .venv/paceline.installed  ## the wheel, built incrementally, in .venv
 
 wheel: setup-test install  ## dist/*.whl, self-contained
 	rm -f dist/paceline-*.whl
@@ -52,20 +53,23 @@ wheel: setup-test install  ## dist/*.whl, self-contained
 	@ls dist/paceline-*.whl
 
 # Sources of the wheel; ninja decides what of them is compiled again.
-wheel_sources = $(shell find src include python cmake CMakeLists.txt pyproject.toml README.md LICENSE NOTICE -type f \
-                -not -name '*.pyc')
+wheel_sources = $(shell find src include python cmake CMakeLists.txt pyproject.toml README.md LICENSE NOTICE \
+                -not -path '*__pycache__*')
 
-build/raw/installed: $(wheel_sources) | setup-build
+.venv/paceline.installed: $(wheel_sources) | setup-build
+	@echo "building the wheel into build/raw and installing it into .venv (the first time takes minutes)"
 	@rm -rf build/raw && mkdir -p build/raw
-	pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/raw .
-	pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/raw/paceline-*.whl
+	pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/raw .
+	pip install --quiet --no-deps --force-reinstall build/raw/paceline-*.whl
 	@touch $@
 
-test-cpp: install setup-test
+# The tests join the wheel's tree: the core is compiled once.
+test-cpp: setup-test install
+	cmake -DPACELINE_TESTS=ON build/wheel >/dev/null
 	cmake --build build/wheel --target paceline_tests
 	ctest --test-dir build/wheel --output-on-failure
 
-test-python: wheel setup-test
+test-python: wheel
 	pytest
 
 # Neither tree has CUDA: sanitizers see the host code, and the runtime's own allocations stay out.
@@ -79,7 +83,7 @@ sanitize: setup-test  ## the C++ tests under ASAN+UBSAN and under TSAN
 	cmake --build build/tsan --target paceline_tests
 	build/tsan/paceline_tests
 
-fuzz: setup-fuzz  ## every fuzz target of tests/fuzz, $(fuzz_seconds) s each
+fuzz: setup-fuzz  ## every fuzz target of tests/fuzz with clang, 30 s each (fuzz_seconds=N)
 	CC=clang-14 CXX=clang++-14 cmake -S . -B build/fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPACELINE_TESTS=OFF \
 	  -DPACELINE_FUZZ=ON -DPACELINE_SANITIZE=address,undefined,fuzzer-no-link >/dev/null
 	cmake --build build/fuzz
@@ -88,7 +92,7 @@ fuzz: setup-fuzz  ## every fuzz target of tests/fuzz, $(fuzz_seconds) s each
 	done
 
 clean:  ## remove what was built (.venv stays)
-	rm -rf build dist
+	rm -rf build dist .venv/paceline.installed
 
 setup-%:
 	@tools/setup.sh $*

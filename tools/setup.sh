@@ -25,8 +25,8 @@ if [ ! -x .venv/bin/python ]; then
 fi
 for purpose in build run "$@"; do
   stamp=.venv/requirements-$purpose.txt
-  .venv/bin/python tools/requirements.py "$purpose" >"$stamp.wanted" 2>/dev/null || continue  # Debian packages only
-  if ! cmp -s "$stamp.wanted" "$stamp"; then
+  .venv/bin/python tools/requirements.py "$purpose" >"$stamp.wanted"
+  if [ -s "$stamp.wanted" ] && ! cmp -s "$stamp.wanted" "$stamp"; then
     echo "setup: installing into .venv for $purpose: $(tr '\n' ' ' <"$stamp.wanted")"
     .venv/bin/pip install --quiet --disable-pip-version-check -r "$stamp.wanted"
     mv "$stamp.wanted" "$stamp"
