@@ -1,0 +1,116 @@
+// Every algorithm of the table is proved for every number of ranks from 1 to 64, and a spread of roots, sizes, chunks,
+// radices and orders. PACELINE_TEST_LONG=1 widens the spread.
+#include <doctest/doctest.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "algorithms/table.h"
+#include "schedule/proof.h"
+
+namespace paceline {
+namespace {
+
+struct Case {
+  Problem problem;
+  Parameters parameters;
+};
+
+std::string describe(const Algorithm& algorithm, const Case& it) {
+  return fmt::format("{} {} ranks {} root {} count {} in place {} chunk {} radix {} order of {}", algorithm.name,
+                     name(it.problem.collective), it.problem.ranks, it.problem.root, it.problem.count,
+                     it.problem.in_place, it.parameters.chunk, it.parameters.radix, it.parameters.order.size());
+}
+
+// Backwards, the odd ranks first: neighbours in it are no neighbours in rank.
+std::vector<int> other_order(int ranks) {
+  std::vector<int> order(static_cast<std::size_t>(ranks));
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::stable_partition(order.begin(), order.end(), [](int rank) { return rank % 2 == 1; });
+  return order;
+}
+
+// What is tried for one collective on n ranks. Small n get every combination, large ones a few.
+std::vector<Case> cases(Collective collective, int n, bool exhaustive) {
+  if (collective == Collective::barrier) return {{{.collective = collective, .ranks = n}, {.chunk = 1}}};
+  const std::size_t ranks = static_cast<std::size_t>(n);
+  std::set<int> roots{0};
+  if (is_rooted(collective)) roots = exhaustive ? std::set{0, n / 2, n - 1} : std::set{(n * 2) / 3};
+  // Counts below, at and above n, odd ones, and chunks that do and do not divide them.
+  const std::vector<std::pair<std::size_t, std::size_t>> all{{1, 1},  {3, 2},         {ranks, 1},          {ranks * 3 + 1, 2},
+                                                             {17, 5}, {7 * ranks, 7}, {ranks * 12 + 5, 3}, {1024 * ranks + 37, 700}};
+  const std::vector<std::pair<std::size_t, std::size_t>> few{{ranks * 5 + 3, 2}, {ranks - ranks / 3, 4}};
+  std::vector<Case> result;
+  for (const int root : roots)
+    for (const auto& [count, chunk] : exhaustive ? all : few)
+      for (const bool in_place : {false, true})
+        for (const int radix : exhaustive ? std::vector{2, 3, 5} : std::vector{2 + n % 4})
+          for (const bool reordered : {false, true}) {
+            if (!exhaustive && reordered != (in_place == (n % 2 == 0))) continue;
+            result.push_back({{collective, n, root, count, in_place},
+                              {chunk, radix, reordered ? other_order(n) : std::vector<int>{}}});
+          }
+  return result;
+}
+
+bool is_long() { return std::getenv("PACELINE_TEST_LONG") != nullptr; }
+
+}  // namespace
+
+TEST_CASE("every algorithm is proved for 1 to 64 ranks") {
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective collective : algorithm.collectives) {
+      for (int n = 1; n <= 64; ++n) {
+        for (const Case& it : cases(collective, n, n <= (is_long() ? 20 : 6))) {
+          if (!serves(algorithm, it.problem)) continue;
+          Schedule schedule(it.problem, it.parameters);
+          algorithm.write(schedule);
+          const Status status = prove(schedule);
+          if (!status.ok()) FAIL_CHECK(describe(algorithm, it), ": ", status.message());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("one rank's part of a schedule is that of the whole") {
+  const auto same = [](const Region& a, const Region& b) {
+    return a.buffer == b.buffer && a.offset == b.offset && a.count == b.count;
+  };
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective collective : algorithm.collectives) {
+      for (const int n : {1, 2, 3, 5, 8, 13}) {
+        for (const Case& it : cases(collective, n, false)) {
+          if (!serves(algorithm, it.problem)) continue;
+          INFO(describe(algorithm, it));
+          Schedule whole(it.problem, it.parameters);
+          algorithm.write(whole);
+          for (int rank = 0; rank < n; ++rank) {
+            Schedule part(it.problem, it.parameters, rank);
+            algorithm.write(part);
+            const auto expected = whole.steps(rank);
+            const auto found = part.steps(rank);
+            CHECK(part.channels() == whole.channels());
+            CHECK(part.scratch_elements(rank) == whole.scratch_elements(rank));
+            REQUIRE(found.size() == expected.size());
+            for (std::size_t i = 0; i < found.size(); ++i) {
+              const auto peers = part.peers(rank, found[i]);
+              const auto expected_peers = whole.peers(rank, expected[i]);
+              const bool equal = found[i].action == expected[i].action && found[i].channel == expected[i].channel &&
+                                 found[i].own == expected[i].own && same(found[i].source, expected[i].source) &&
+                                 same(found[i].target, expected[i].target) &&
+                                 std::equal(peers.begin(), peers.end(), expected_peers.begin(), expected_peers.end());
+              REQUIRE(equal);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace paceline
