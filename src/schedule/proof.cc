@@ -79,7 +79,8 @@ class Proof {
   Status take(int rank, std::size_t number, Lane& lane, int lane_number);
   Status read(int rank, std::size_t step, const Region& region, Stretches& data);
   void write(int rank, const Region& region, const Stretches& data);
-  Status fold(int rank, std::size_t step, std::span<const Stretches> operands, std::size_t count, Stretches& result);
+  Status fold(int rank, std::size_t step, std::span<const Stretches* const> operands, std::size_t count,
+              Stretches& result);
   void wake(int lane_number);
   Status explain_blocked();
 
@@ -309,10 +310,11 @@ Status Proof::take(int rank, std::size_t number, Lane& own, int lane_number) {
     return {};
   }
 
-  std::vector<Stretches> operands;
+  std::vector<std::shared_ptr<const Message>> messages;
+  std::vector<const Stretches*> operands;
   for (const int peer : peers) {
     Queue& waiting = queue(peer, rank, step.channel);
-    const std::shared_ptr<const Message> message = std::move(waiting.messages[waiting.taken++]);
+    const auto& message = messages.emplace_back(std::move(waiting.messages[waiting.taken++]));
     if (message->count != step.target.count) {
       return wrong(fmt::format("{}: the message of rank {} has {} elements, not {}", where(rank, number), peer,
                                message->count, step.target.count));
@@ -323,14 +325,18 @@ Status Proof::take(int rank, std::size_t number, Lane& own, int lane_number) {
     wake(message->lane);
     for (std::size_t i = 0; i < own.heard.size(); ++i)
       if (message->heard[i]) own.heard[i] = true;
-    operands.push_back(message->data);
+    operands.push_back(&message->data);
+  }
+  Stretches local;
+  if (step.own >= 0) {
+    PACE_TRY(read(rank, number, step.source, local));
+    operands.insert(operands.begin() + step.own, &local);
+  }
+  if (operands.size() == 1) {
+    write(rank, step.target, *operands[0]);
+    return {};
   }
   Stretches result;
-  if (step.own >= 0) {
-    Stretches local;
-    PACE_TRY(read(rank, number, step.source, local));
-    operands.insert(operands.begin() + step.own, std::move(local));
-  }
   PACE_TRY(fold(rank, number, operands, step.target.count, result));
   write(rank, step.target, result);
   return {};
@@ -360,16 +366,12 @@ void Proof::write(int rank, const Region& region, const Stretches& data) {
   contents(rank, memory).write(offset, region.count, data);
 }
 
-Status Proof::fold(int rank, std::size_t step, std::span<const Stretches> operands, std::size_t count,
+Status Proof::fold(int rank, std::size_t step, std::span<const Stretches* const> operands, std::size_t count,
                    Stretches& result) {
-  if (operands.size() == 1) {
-    result = operands[0];
-    return {};
-  }
   if (barrier_) return {};
   // Where the operands are cut differently, the fold is cut at every operand's borders.
   std::vector<Stretches::const_iterator> at;
-  for (const Stretches& operand : operands) at.push_back(operand.begin());
+  for (const Stretches* operand : operands) at.push_back(operand->begin());
   std::vector<Expression> values(operands.size());
   for (std::size_t begin = 0; begin < count;) {
     std::size_t end = count;

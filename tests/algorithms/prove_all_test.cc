@@ -37,13 +37,16 @@ std::vector<int> other_order(int ranks) {
 // What is tried for one collective on n ranks. Small n get every combination, large ones a few.
 std::vector<Case> cases(Collective collective, int n, bool exhaustive) {
   if (collective == Collective::barrier) return {{{.collective = collective, .ranks = n}, {.chunk = 1}}};
-  const std::size_t ranks = static_cast<std::size_t>(n);
   std::set<int> roots{0};
   if (is_rooted(collective)) roots = exhaustive ? std::set{0, n / 2, n - 1} : std::set{(n * 2) / 3};
-  // Counts below, at and above n, odd ones, and chunks that do and do not divide them.
-  const std::vector<std::pair<std::size_t, std::size_t>> all{{1, 1},  {3, 2},         {ranks, 1},          {ranks * 3 + 1, 2},
-                                                             {17, 5}, {7 * ranks, 7}, {ranks * 12 + 5, 3}, {1024 * ranks + 37, 700}};
-  const std::vector<std::pair<std::size_t, std::size_t>> few{{ranks * 5 + 3, 2}, {ranks - ranks / 3, 4}};
+  // Counts below, at and above n, odd ones, and chunks that do and do not divide them. Where a count is that of one
+  // block of n, it need not grow with n.
+  const bool in_blocks = input_elements({collective, n, 0, 1}, 0) + output_elements({collective, n, 0, 1}, 0) > 2;
+  const std::size_t scale = in_blocks ? 1 : static_cast<std::size_t>(n);
+  using Size = std::pair<std::size_t, std::size_t>;
+  const std::vector<Size> all{{1, 1},         {3, 2},          {scale, 1},      {scale * 3 + 1, 2},
+                              {17, 5},        {7 * scale, 7},  {scale * 12 + 5, 3}, {1024 * scale + 37, 700}};
+  const std::vector<Size> few{{scale * 2 + 3, in_blocks ? 2 : 1}, {scale - scale / 3, 4}};
   std::vector<Case> result;
   for (const int root : roots)
     for (const auto& [count, chunk] : exhaustive ? all : few)
@@ -71,6 +74,32 @@ TEST_CASE("every algorithm is proved for 1 to 64 ranks") {
           algorithm.write(schedule);
           const Status status = prove(schedule);
           if (!status.ok()) FAIL_CHECK(describe(algorithm, it), ": ", status.message());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("no step of an algorithm can be left out") {
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective collective : algorithm.collectives) {
+      Problem problem{.collective = collective, .ranks = 6, .root = 1, .count = 13};
+      if (collective == Collective::barrier) problem.count = 0;
+      if (!serves(algorithm, problem)) problem.ranks = 8;
+      INFO(std::string(algorithm.name));
+      Schedule whole(problem, {.chunk = 2});
+      algorithm.write(whole);
+      for (int rank = 0; rank < problem.ranks; ++rank) {
+        for (std::size_t left_out = 0; left_out < whole.steps(rank).size(); left_out += 1 + left_out / 8) {
+          Schedule broken(problem, {.chunk = 2});
+          for (int r = 0; r < problem.ranks; ++r) {
+            broken.need_scratch(r, whole.scratch_elements(r));
+            for (std::size_t i = 0; i < whole.steps(r).size(); ++i) {
+              const Step& step = whole.steps(r)[i];
+              if (r != rank || i != left_out) broken.append(r, step, whole.peers(r, step));
+            }
+          }
+          CHECK_FALSE(prove(broken).ok());
         }
       }
     }
