@@ -181,9 +181,9 @@ class Comparison:
                 row = self.figures.get(name, {}).get(size)
                 peer = name != "paceline"
                 if row is None:
-                    line += f"{'-':>14}{'':>19}" + " " * 6 * peer
+                    line += f"{'-':>{width(name)}}{'':>19}" + " " * 6 * peer
                     continue
-                line += f"{row.median:>14.1f}{min(row.times_us):>9.1f}{max(row.times_us):>10.1f}"
+                line += f"{row.median:>{width(name)}.1f}{min(row.times_us):>9.1f}{max(row.times_us):>10.1f}"
                 if peer:
                     line += f"{row.median / ours.median:>5.2f}x" if ours else " " * 6
                     best = min(best or (row.median, name), (row.median, name))
@@ -216,8 +216,14 @@ class Comparison:
                 }
 
 
+def width(name: str) -> int:
+    return max(13, len(name) + 5)
+
+
 def headline(names: list[str]) -> str:
-    columns = "".join(f"{name + ' us':>14}     [min      max]" + " " * 6 * (name != "paceline") for name in names)
+    columns = "".join(
+        f"{name + ' us':>{width(name)}}     [min      max]" + " " * 6 * (name != "paceline") for name in names
+    )
     return f"{'collective':<14}{'ranks':>5}{'bytes':>10}{columns}  fastest peer"
 
 
