@@ -50,6 +50,43 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
 void write(Schedule& schedule);
 }  // namespace recursive_doubling
 
+namespace chain {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace chain
+
+namespace scatter_ring {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace scatter_ring
+
+namespace scatter_doubling {
+bool applies(const Problem& problem);
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace scatter_doubling
+
+namespace recursive_halving {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace recursive_halving
+
+namespace rabenseifner {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace rabenseifner
+
+namespace double_tree {
+Parameters parameters(const Problem& problem, const CostModel& model);
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace double_tree
+
+namespace bruck {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace bruck
+
 namespace pairwise {
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);

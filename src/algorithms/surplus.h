@@ -15,6 +15,23 @@ struct Surplus {
   // The rank that is this actor; ranks [rank(a), rank(a + 1)) are those that it acts for.
   [[nodiscard]] int rank(int actor) const { return actor < pairs ? 2 * actor : actor + pairs; }
 
+  // Recursive halving: actors at distance actors/2, ..., 2, 1 share what they have in common; each keeps half of it.
+  // Calls share(low, high, keeper, first, end, first_time) for each half: actors low and high have the parts [first,
+  // end), keeper is the one that keeps them. Calls done() after each distance.
+  template <class Share, class Done>
+  void halve(Share share, Done done) const {
+    for (int distance = actors / 2; distance >= 1; distance /= 2) {
+      for (int low = 0; low < actors; ++low) {
+        if (low & distance) continue;
+        for (const int keeper : {low, low + distance}) {
+          const int first = keeper & -distance;
+          share(low, low + distance, keeper, first, first + distance, distance == actors / 2);
+        }
+      }
+      done();
+    }
+  }
+
   int actors;  // a power of two
   int pairs;
 };

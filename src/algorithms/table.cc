@@ -16,6 +16,8 @@ bool always(const Problem&) { return true; }
 constexpr std::array broadcasts{broadcast};
 constexpr std::array all_reduces{all_reduce};
 constexpr std::array all_to_alls{all_to_all};
+constexpr std::array reduce_scatters{reduce_scatter};
+constexpr std::array brucks{all_gather, all_to_all};
 constexpr std::array barriers{barrier};
 constexpr std::array reductions_in_two{all_reduce, reduce};
 constexpr std::array chained{broadcast, reduce};
@@ -28,10 +30,16 @@ constexpr Algorithm rows[] = {
      always, largest_chunks, direct::cost, direct::write},
     {"fan_out", "The root's data leaves once, chunk by chunk, for all ranks together.", broadcasts, always,
      fan_out::parameters, fan_out::cost, fan_out::write},
+    {"chain", "Each rank forwards the whole message when it has all of it.", broadcasts, always, largest_chunks,
+     chain::cost, chain::write},
     {"pipelined_chain", "Each rank forwards one chunk while it receives the next.", chained, always,
      pipelined_chain::parameters, pipelined_chain::cost, pipelined_chain::write},
     {"knomial", "A tree in which whoever has the data hands it to k-1 others at each level.", rooted, always,
      knomial::parameters, knomial::cost, knomial::write},
+    {"scatter_ring", "The root scatters parts down a tree; the parts go once round a ring.", broadcasts, always,
+     largest_chunks, scatter_ring::cost, scatter_ring::write},
+    {"scatter_doubling", "The root scatters parts down a tree; ranks at distance 1, 2, 4, ... exchange theirs.", broadcasts,
+     scatter_doubling::applies, largest_chunks, scatter_doubling::cost, scatter_doubling::write},
     {"one_shot", "Every rank multicasts its input and folds all inputs in the order of ranks.", all_reduces, always,
      largest_chunks, one_shot::cost, one_shot::write},
     {"two_shot", "Every rank folds its part of all inputs, then hands on the result.", reductions_in_two, always,
@@ -40,6 +48,14 @@ constexpr Algorithm rows[] = {
      ring::cost, ring::write},
     {"recursive_doubling", "Ranks at distance 1, 2, 4, ... exchange and fold all they have.", all_reduces, always,
      largest_chunks, recursive_doubling::cost, recursive_doubling::write},
+    {"rabenseifner", "Recursive halving to scatter and fold, recursive doubling to gather.", all_reduces, always,
+     largest_chunks, rabenseifner::cost, rabenseifner::write},
+    {"double_tree", "Two trees fold and broadcast one half each; who is a leaf in one is inner in the other.",
+     all_reduces, always, double_tree::parameters, double_tree::cost, double_tree::write},
+    {"recursive_halving", "Ranks at distance n/2, n/4, ... exchange and fold half of what they have.", reduce_scatters,
+     always, largest_chunks, recursive_halving::cost, recursive_halving::write},
+    {"bruck", "Blocks travel in packs over distances 1, 2, 4, ...", brucks, always, largest_chunks, bruck::cost,
+     bruck::write},
     {"pairwise", "In each round every rank exchanges blocks with one partner.", all_to_alls, always, largest_chunks,
      pairwise::cost, pairwise::write},
     {"dissemination", "Ranks tell those at distance 1, 2, 4, ... whom they have heard of.", barriers, always,

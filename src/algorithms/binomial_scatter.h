@@ -1,0 +1,55 @@
+// The first half of the broadcasts that scatter and then gather: part v of a slice to position v, down a binary tree.
+//
+//   n = 8:    0 -> 4 (parts 4..7);   0 -> 2 (2, 3), 4 -> 6 (6, 7);   0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7
+//
+// The parts lie at their places in the output, the root's in its input.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "schedule/schedule.h"
+
+namespace paceline {
+
+// A slice of the message, cut into n parts, at the positions of a broadcast whose root comes first.
+class ScatteredSlice {
+ public:
+  ScatteredSlice(const std::vector<int>& positions, Part slice) : p_(positions), slice_(slice) {}
+
+  // Position v has parts [v, end_of(v)) after the scatter.
+  [[nodiscard]] int end_of(int v) const { return v == 0 ? ranks() : std::min(v + (v & -v), ranks()); }
+  [[nodiscard]] bool has(int v, int part) const { return part >= v && part < end_of(v); }
+
+  // Move parts [first, end) from one position to another.
+  void move(Schedule& schedule, int from, int to, int first, int end) const {
+    const std::size_t offset = begin(first);
+    schedule.move({rank(from), from == 0 ? Buffer::input : Buffer::output, offset}, {rank(to), Buffer::output, offset},
+                  begin(end) - offset);
+  }
+
+  void scatter(Schedule& schedule) const {
+    int width = 1;
+    while (width * 2 < ranks()) width *= 2;
+    for (; width >= 1; width /= 2) {
+      for (int child = width; child < ranks(); child += 2 * width)
+        move(schedule, child - width, child, child, end_of(child));
+      schedule.round();
+    }
+  }
+
+  // The root's own output.
+  void keep(Schedule& schedule) const { move(schedule, 0, 0, 0, ranks()); }
+
+ private:
+  [[nodiscard]] int ranks() const { return static_cast<int>(p_.size()); }
+  [[nodiscard]] int rank(int position) const { return p_[static_cast<std::size_t>(position)]; }
+  [[nodiscard]] std::size_t begin(int part) const {
+    return slice_.offset + (part == ranks() ? slice_.count : part_of(slice_.count, ranks(), part).offset);
+  }
+
+  const std::vector<int>& p_;
+  Part slice_;
+};
+
+}  // namespace paceline

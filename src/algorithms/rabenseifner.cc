@@ -1,0 +1,67 @@
+// Rabenseifner's all-reduce: reduce-scatter by recursive halving, all-gather by recursive doubling, for any n.
+//
+// With n not a power of two the first 2(n - p) ranks go in pairs (surplus.h): the even one acts for both. Long messages
+// are treated in slices of 2p chunks, so that the second half finds in the cache what the first has left.
+//
+// Each rank sends 2 M (n-1)/n bytes, as in the ring, in 2 log2 n steps.
+// Time: 2 log2 n ts + (n-1)/n (2 M/B + M/R), and 2 ts + 2 M/B + M/R with a surplus.
+// Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
+#include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
+#include "algorithms/surplus.h"
+
+namespace paceline::rabenseifner {
+
+double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+  const Surplus surplus(problem.ranks);
+  const double bytes = static_cast<double>(problem.count * model.element);
+  double time = model.step;
+  for (int parts = 2; parts <= surplus.actors; parts *= 2)
+    time += model.reduction(bytes / parts) + model.message(bytes / parts);
+  return time + (surplus.pairs > 0 ? model.reduction(bytes) + model.message(bytes) : 0);
+}
+
+void write(Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  const Surplus surplus(problem.ranks);
+  const int actors = surplus.actors;
+  if (problem.ranks == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
+
+  for (const Part slice : slices(problem.count, actors, 2 * std::min(schedule.parameters().chunk, problem.count))) {
+    const auto begin = [&](int part) {
+      return slice.offset + (part == actors ? slice.count : part_of(slice.count, actors, part).offset);
+    };
+    const auto input = [](int rank, std::size_t offset) { return Place{rank, Buffer::input, offset}; };
+    const auto output = [](int rank, std::size_t offset) { return Place{rank, Buffer::output, offset}; };
+
+    for (int pair = 0; pair < surplus.pairs; ++pair) {
+      schedule.reduce(std::vector{input(2 * pair, slice.offset), input(2 * pair + 1, slice.offset)},
+                      output(2 * pair, slice.offset), slice.count);
+    }
+    schedule.round();
+
+    const auto share = [&](int low, int high, int keeper, int first, int end, bool first_time) {
+      const auto held = [&](int actor) {
+        const int rank = surplus.rank(actor);
+        return first_time && actor >= surplus.pairs ? input(rank, begin(first)) : output(rank, begin(first));
+      };
+      schedule.reduce(std::vector{held(low), held(high)}, output(surplus.rank(keeper), begin(first)),
+                      begin(end) - begin(first));
+    };
+    surplus.halve(share, [&] { schedule.round(); });
+
+    for (int distance = 1; distance < actors; distance *= 2) {
+      for (int actor = 0; actor < actors; ++actor) {
+        const int first = actor & -distance;  // of the parts that it has
+        schedule.move(output(surplus.rank(actor), begin(first)), output(surplus.rank(actor ^ distance), begin(first)),
+                      begin(first + distance) - begin(first));
+      }
+      schedule.round();
+    }
+    for (int pair = 0; pair < surplus.pairs; ++pair)
+      schedule.move(output(2 * pair, slice.offset), output(2 * pair + 1, slice.offset), slice.count);
+    schedule.round();
+  }
+}
+
+}  // namespace paceline::rabenseifner

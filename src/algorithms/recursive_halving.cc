@@ -1,0 +1,66 @@
+// Recursive halving reduce-scatter, for any n.
+//
+// With n a power of two, rank r exchanges with r ^ n/2 the half of the blocks that lies on the other's side, folds what
+// it gets into its own half, and goes on with r ^ n/4 and a quarter, down to its one block. Else the first 2(n - p)
+// ranks, p the power of two below n, go in pairs (surplus.h), and the even one ends with the blocks of both.
+//
+// Each rank sends (n-1)/n of the n blocks of M bytes.    Time: log2 n ts + (n-1)(M/B + M/R), and ts + n (M/B + M/R)
+// with a surplus.
+// Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
+#include "algorithms/algorithms.h"
+#include "algorithms/surplus.h"
+
+namespace paceline::recursive_halving {
+
+double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+  const Surplus surplus(problem.ranks);
+  const double blocks = static_cast<double>(problem.count * model.element) * problem.ranks;
+  double time = model.step;
+  for (int distance = surplus.actors / 2; distance >= 1; distance /= 2)
+    time += model.reduction(blocks * distance / surplus.actors);
+  return time + (surplus.pairs > 0 ? model.reduction(blocks) + model.message(blocks / problem.ranks) : 0);
+}
+
+void write(Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  const int n = problem.ranks;
+  const std::size_t count = problem.count;
+  const Surplus surplus(n);
+  if (n == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, count);
+
+  const auto blocks = [count](int number) { return static_cast<std::size_t>(number) * count; };
+  // A rank folds in scratch, which has room for all blocks at their places, and its own block at last in the output.
+  const auto folded = [&](int rank, int block) {
+    schedule.need_scratch(rank, blocks(n));
+    return Place{rank, Buffer::scratch, blocks(block)};
+  };
+  for (int pair = 0; pair < surplus.pairs; ++pair) {
+    const int even = 2 * pair;
+    schedule.reduce(std::vector<Place>{{even, Buffer::input, 0}, {even + 1, Buffer::input, 0}}, folded(even, 0),
+                    blocks(n));
+  }
+  schedule.round();
+
+  const auto share = [&](int low, int high, int keeper, int first, int end, bool first_time) {
+    const auto held = [&](int actor, int block) {
+      const int rank = surplus.rank(actor);
+      return first_time && actor >= surplus.pairs ? Place{rank, Buffer::input, blocks(block)} : folded(rank, block);
+    };
+    const int begin = surplus.rank(first);
+    const int stop = surplus.rank(end);
+    const int own = surplus.rank(keeper);
+    if (end - first > 1) {
+      schedule.reduce(std::vector{held(low, begin), held(high, begin)}, folded(own, begin), blocks(stop - begin));
+      return;
+    }
+    for (int block = begin; block < stop; ++block) {
+      const Place to = block == own ? Place{own, Buffer::output, 0} : folded(own, block);
+      schedule.reduce(std::vector{held(low, block), held(high, block)}, to, count);
+    }
+  };
+  surplus.halve(share, [&] { schedule.round(); });
+  for (int pair = 0; pair < surplus.pairs; ++pair)
+    schedule.move(folded(2 * pair, 2 * pair + 1), {2 * pair + 1, Buffer::output, 0}, count);
+}
+
+}  // namespace paceline::recursive_halving

@@ -1,0 +1,44 @@
+// Broadcast by scatter and recursive-doubling all-gather, for n a power of two.
+//
+// Part v of the message goes to position v down a binary tree; then positions at distance 1, 2, 4, ... exchange all
+// parts that they have. What a rank has from the scatter is not sent again. Slices of 2n chunks, as in scatter_ring.
+//
+// The root sends 2 M (n-1)/n bytes and no other rank more.   Time: 2 log2 n ts + 2 (n-1)/n M/B.
+// Source: van de Geijn, 1994; Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
+#include <bit>
+
+#include "algorithms/algorithms.h"
+#include "algorithms/binomial_scatter.h"
+#include "algorithms/chunks.h"
+#include "algorithms/order.h"
+
+namespace paceline::scatter_doubling {
+
+bool applies(const Problem& problem) { return std::has_single_bit(static_cast<unsigned>(problem.ranks)); }
+
+double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+  const int n = problem.ranks;
+  const double bytes = static_cast<double>(problem.count * model.element);
+  const int depth = std::countr_zero(static_cast<unsigned>(n));
+  return model.step + 2 * depth * model.message(0) + model.stream(2.0 * (n - 1) / n * bytes, 0);
+}
+
+void write(Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  const int n = problem.ranks;
+  const auto p = order_from(schedule, problem.root);
+  for (const Part part : slices(problem.count, n, 2 * std::min(schedule.parameters().chunk, problem.count))) {
+    const ScatteredSlice slice(p, part);
+    slice.scatter(schedule);
+    slice.keep(schedule);
+    for (int distance = 1; distance < n; distance *= 2) {
+      for (int v = 0; v < n; ++v) {
+        const int first = v & -distance;  // of the parts that v has
+        if (!slice.has(v ^ distance, first)) slice.move(schedule, v, v ^ distance, first, first + distance);
+      }
+      schedule.round();
+    }
+  }
+}
+
+}  // namespace paceline::scatter_doubling
