@@ -35,6 +35,7 @@ struct Hello {
 };
 inline constexpr std::uint32_t control_connection = 1;
 inline constexpr std::uint32_t data_connection = 2;
+inline constexpr std::uint32_t probe_connection = 3;  // only to see who is there; closed at once
 
 inline constexpr std::uint32_t handshake_version = 1;
 
@@ -53,19 +54,21 @@ Result<Hello> receive_introduction(int fd, const std::string& secret, Clock::tim
 // The accepting side for one who serves many connections at a time: never blocks.
 class Introduction {
  public:
-  // `fd` must be non-blocking, and outlive this; `secret` too.
+  // `fd` and `secret` must outlive this.
   Introduction(int fd, const std::string& secret);
 
   // Goes on as far as it can without waiting: call when poll() reports one of events(). After an error drop the
   // connection.
   Status advance();
   [[nodiscard]] bool done() const { return stage_ == Stage::done; }
+  // Whether the other side has shown to be Paceline, if perhaps of another version or job.
+  [[nodiscard]] bool opened() const { return output_size_ > 0; }
   [[nodiscard]] short events() const;  // what to poll for
   // Who connects; once done().
   [[nodiscard]] const Hello& hello() const { return hello_; }
 
-  // The steps without a socket, for tests: bytes that arrived, and the bytes to send.
-  Status receive(std::span<const std::byte> bytes);  // all of stage's bytes at once: expected() many
+  // One step without the socket, for tests: the bytes of this stage that have arrived so far, at most expected().
+  Status receive(std::span<const std::byte> bytes);
   [[nodiscard]] std::size_t expected() const;
   [[nodiscard]] std::span<const std::byte> unsent() const;
 

@@ -5,7 +5,7 @@
 //   torchrun             RANK, WORLD_SIZE                            MASTER_ADDR, MASTER_PORT + 1 (or PACELINE_ADDRESS)
 //   Open MPI             OMPI_COMM_WORLD_RANK/SIZE                   PACELINE_ADDRESS, or one node: see below
 //   MPICH, Intel MPI     PMI_RANK/PMI_SIZE (also MPI_LOCALNRANKS)    PACELINE_ADDRESS, or one node: see below
-//   srun                 SLURM_PROCID, SLURM_NTASKS                  first host of SLURM_STEP_NODELIST, port by job id
+//   srun                 SLURM_PROCID, SLURM_STEP_NUM_TASKS          first host of SLURM_STEP_NODELIST, port by job id
 //
 // The secret comes from PACELINE_SECRET or the file PACELINE_SECRET_FILE (mode 0600). Where neither is set and all
 // ranks are on this node, the ranks meet through a file of mode 0600 in a directory of mode 0700 that belongs to this
@@ -13,7 +13,9 @@
 // secret there and removes it when all have come.
 #pragma once
 
+#include "base/configuration.h"
 #include "base/status.h"
+#include "bootstrap/launcher.h"
 #include "bootstrap/session.h"
 
 namespace paceline {
@@ -21,6 +23,8 @@ namespace paceline {
 // Errors: a variable missing or not a number (named), a secret missing where several nodes take part (with the way to
 // make one), an address missing. No launcher at all: a rendezvous of size 1.
 Result<Rendezvous> rendezvous_from_environment();
+// The same with variables that are given.
+Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Environment& environment);
 
 // paceGetUniqueId: listen now on the interface of PACELINE_INTERFACE (a name, an address or a CIDR; default: loopback),
 // make a secret, and pack address, port and secret into 128 bytes; the listener is kept for the rank 0 that joins in

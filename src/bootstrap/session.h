@@ -57,7 +57,7 @@ class Session {
 
 // What a rank of the communicator is doing now, for others to ask. Written by the calling thread, read by the monitor.
 struct Activity {
-  std::atomic<std::uint32_t> sequence{0};  // of the last collective entered
+  std::atomic<std::uint32_t> sequence{0};  // of the last collective entered; 0: none yet
   std::atomic<bool> inside{false};         // a call is under way
 };
 
@@ -74,6 +74,8 @@ class Membership {
   [[nodiscard]] virtual Status failure() const = 0;
 
   // End the communicator on every rank for this reason; the first reason stands. Returns the reason that stands.
+  // Code::remote means that a connection broke, which may only be the trace of a death: waits up to 0.3 s for news of
+  // one before the reason given stands.
   virtual Status report(Status reason) = 0;
   // A wait for `waiting_for` in `call` has lasted `seconds`. Finds out who holds the call up, ends the communicator
   // with an error of Code::timeout that names that rank, and returns it. Blocks for a second at most.
@@ -96,6 +98,7 @@ struct Rendezvous {
   int listener = -1;     // rank 0 only: an already listening socket, ownership passes
   std::string secret;    // authenticates every connection
   double timeout = 60;   // seconds, for the whole of the joining
+  std::shared_ptr<void> held;  // what is needed until the joining has ended, for example the file with the address
 };
 
 // Meet the other ranks. Errors: timeout naming the ranks that did not come, "rank 1 is claimed twice: by pid .. on ..

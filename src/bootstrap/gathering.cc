@@ -1,0 +1,289 @@
+// Rank 0's side of the rendezvous.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <list>
+#include <memory>
+#include <optional>
+
+#include "base/log.h"
+#include "bootstrap/handshake.h"
+#include "bootstrap/member.h"
+#include "bootstrap/rendezvous.h"
+#include "bootstrap/socket.h"
+
+namespace paceline {
+namespace {
+
+constexpr auto introduction_time = std::chrono::seconds(3);       // longest that a newcomer may stay unknown
+constexpr auto crowded_time = std::chrono::milliseconds(250);     // the same when there is no room for others
+constexpr auto linger_time = std::chrono::milliseconds(500);      // to tell those still to come why the job fails
+constexpr auto parting_time = std::chrono::milliseconds(300);
+constexpr std::size_t most_newcomers = 256;                       // connections not yet known to be of a rank
+
+// A connection that has not yet proved to be a rank's.
+struct Newcomer {
+  FileDescriptor fd;
+  ForkGuard guard;
+  std::unique_ptr<Introduction> introduction;
+  std::optional<ControlConnection> connection;  // once introduced: the wait for its Join
+  Clock::time_point since;
+};
+
+class Gathering {
+ public:
+  Gathering(const Rendezvous& where, FileDescriptor listener)
+      : where_(where),
+        listener_(std::move(listener)),
+        listener_guard_(listener_.get()),
+        deadline_(Clock::now() +
+                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout))),
+        size_(static_cast<std::uint32_t>(where.size)),
+        present_(size_, false) {
+    assembly_.members.resize(size_);
+    assembly_.connections.resize(size_);
+    Member& self = assembly_.members[0] = this_member();
+    self.address = host_of(local_address(listener_.get()));
+    present_[0] = true;
+  }
+
+  Result<Assembly> run() {
+    while (!over()) {
+      for (ControlConnection& connection : assembly_.connections) connection.flush();
+      for (ControlConnection& connection : refused_) connection.flush();
+      sleep();
+      if (!failure_ && Clock::now() >= deadline_) fail(absence_so_far(), deadline_);
+      drop_slow_newcomers();
+    }
+    if (!failure_) return std::move(assembly_);
+    part();
+    return Status(*failure_);
+  }
+
+ private:
+  [[nodiscard]] bool all_present() const { return std::find(present_.begin(), present_.end(), false) == present_.end(); }
+  [[nodiscard]] bool over() const { return all_present() || (failure_ && Clock::now() >= linger_until_); }
+  [[nodiscard]] bool crowded() const { return newcomers_.size() >= most_newcomers || out_of_descriptors_; }
+
+  void sleep() {
+    std::vector<pollfd> entries = {{crowded() ? -1 : listener_.get(), POLLIN, 0}};
+    std::vector<std::list<Newcomer>::iterator> who;
+    for (auto newcomer = newcomers_.begin(); newcomer != newcomers_.end(); ++newcomer) {
+      entries.push_back(newcomer->connection
+                            ? pollfd{newcomer->connection->fd(), POLLIN, 0}
+                            : pollfd{newcomer->fd.get(), newcomer->introduction->events(), 0});
+      who.push_back(newcomer);
+    }
+    std::vector<std::uint32_t> ranks;
+    for (std::uint32_t rank = 1; rank < size_; ++rank) {
+      const ControlConnection& connection = assembly_.connections[rank];
+      if (!connection.open()) continue;
+      entries.push_back({connection.fd(), connection.events(), 0});
+      ranks.push_back(rank);
+    }
+    Clock::time_point until = failure_ ? linger_until_ : deadline_;
+    if (!newcomers_.empty())
+      until = std::min<Clock::time_point>(until, newcomers_.front().since + (crowded() ? crowded_time
+                                                                                       : introduction_time));
+    if (::poll(entries.data(), entries.size(), milliseconds_until(until)) <= 0) return;
+
+    // Newcomers before the listener: whoever is nearly known must not wait behind a crowd.
+    for (std::size_t i = 0; i < who.size(); ++i)
+      if (entries[1 + i].revents != 0 && !advance(*who[i])) newcomers_.erase(who[i]);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      if ((entries[1 + who.size() + i].revents & ~POLLOUT) != 0) listen_to(ranks[i]);
+    if (entries[0].revents != 0) accept();
+  }
+
+  void accept() {
+    while (!crowded()) {
+      Result<FileDescriptor> fd = accept_from(listener_.get());
+      if (!fd.ok()) {
+        // Perhaps it is only the strangers that use up the descriptors.
+        out_of_descriptors_ = !newcomers_.empty();
+        if (!out_of_descriptors_) fail(fd.status().detail(), Clock::now());
+        return;
+      }
+      if (!fd->valid()) return;
+      Newcomer& newcomer = newcomers_.emplace_back();
+      newcomer.fd = std::move(*fd);
+      newcomer.guard = ForkGuard(newcomer.fd.get());
+      newcomer.introduction = std::make_unique<Introduction>(newcomer.fd.get(), where_.secret);
+      newcomer.since = Clock::now();
+    }
+  }
+
+  void drop_slow_newcomers() {
+    const auto limit = Clock::now() - (crowded() ? Clock::duration(crowded_time) : Clock::duration(introduction_time));
+    while (!newcomers_.empty() && newcomers_.front().since <= limit) {
+      newcomers_.pop_front();
+      out_of_descriptors_ = false;
+    }
+    if (newcomers_.empty()) out_of_descriptors_ = false;
+  }
+
+  // Whether it remains a newcomer.
+  bool advance(Newcomer& newcomer) {
+    if (!newcomer.connection) {
+      const Status status = newcomer.introduction->advance();
+      if (!status.ok()) {
+        log(LogLevel::info, 0, "rendezvous: connection dropped: {}", status.message());
+        // Worth telling should the job fail: one of ours that was started wrongly, not a stranger.
+        if (status.code() != Code::remote && newcomer.introduction->opened()) rejected_ = status.message();
+        return false;
+      }
+      if (!newcomer.introduction->done()) return true;
+      if (newcomer.introduction->hello().kind != control_connection) return false;
+      newcomer.guard = ForkGuard();
+      newcomer.connection.emplace(std::move(newcomer.fd));
+    }
+    std::vector<ControlMessage> messages;
+    const Status status = newcomer.connection->receive(messages);
+    if (messages.empty()) return status.ok();
+    const auto* join = std::get_if<Join>(&messages.front());
+    if (join == nullptr) return false;
+    const std::uint32_t rank = newcomer.introduction->hello().rank;
+    welcome(rank, *join, std::move(*newcomer.connection));
+    if (!status.ok() && !failure_) died(rank, status);
+    return false;
+  }
+
+  void welcome(std::uint32_t rank, const Join& join, ControlConnection connection) {
+    Member member = join.member;
+    member.address = host_of(peer_address(connection.fd()));
+    std::string& mine = assembly_.members[0].address;
+    if (mine == "0.0.0.0" || mine == "::") mine = host_of(local_address(connection.fd()));
+    if (failure_) {
+      connection.queue(make_frame(Refusal{*failure_}));
+      refused_.push_back(std::move(connection));
+      if (rank < size_) present_[rank] = true;
+    } else if (join.size != size_ || rank >= size_) {
+      refused_.push_back(std::move(connection));
+      if (rank < size_) present_[rank] = true;
+      fail(other_size(rank, join.size, member));
+    } else if (present_[rank]) {
+      refused_.push_back(std::move(connection));
+      fail(claimed_twice(rank, assembly_.members[rank], member));
+    } else {
+      present_[rank] = true;
+      assembly_.members[rank] = member;
+      assembly_.connections[rank] = std::move(connection);
+      const Frame news = make_frame(Arrival{rank, member});
+      for (std::uint32_t other = 0; other < size_; ++other) {
+        if (!present_[other]) continue;
+        assembly_.connections[other].queue(news);
+        if (other != rank) assembly_.connections[rank].queue(make_frame(Arrival{other, assembly_.members[other]}));
+      }
+    }
+  }
+
+  void listen_to(std::uint32_t rank) {
+    std::vector<ControlMessage> messages;
+    const Status status = assembly_.connections[rank].receive(messages);
+    for (ControlMessage& message : messages) {
+      if (const auto* refusal = std::get_if<Refusal>(&message))
+        fail(refusal->reason, Clock::now());
+      else
+        assembly_.early.emplace_back(rank, std::move(message));
+    }
+    if (status.ok()) return;
+    if (failure_)
+      assembly_.connections[rank].close();
+    else
+      died(rank, status);
+  }
+
+  void died(std::uint32_t rank, const Status& status) {
+    const Member& member = assembly_.members[rank];
+    assembly_.connections[rank].close();
+    Status::Detail detail;
+    detail.code = Code::remote;
+    detail.message = fmt::format("{} died during the rendezvous: {}", named(static_cast<int>(rank), member),
+                                 status.message());
+    detail.rank = static_cast<int>(rank);
+    detail.host = member.host;
+    fail(std::move(detail));
+  }
+
+  // The job cannot start. Ranks that come later are told too, until `linger_until`.
+  void fail(Status::Detail reason, Clock::time_point linger_until = Clock::now() + linger_time) {
+    if (failure_) return;
+    failure_ = std::move(reason);
+    linger_until_ = linger_until;
+    const Frame frame = make_frame(Refusal{*failure_});
+    for (ControlConnection& connection : assembly_.connections) connection.queue(frame);
+    for (ControlConnection& connection : refused_) connection.queue(frame);
+  }
+
+  void part() {
+    std::vector<ControlConnection*> open;
+    for (auto* connections : {&assembly_.connections, &refused_})
+      for (ControlConnection& connection : *connections) {
+        connection.flush();
+        connection.finish();
+        open.push_back(&connection);
+      }
+    drain(std::move(open), Clock::now() + parting_time);
+  }
+
+  [[nodiscard]] Status::Detail absence_so_far() const {
+    std::vector<int> missing;
+    for (std::uint32_t rank = 0; rank < size_; ++rank)
+      if (!present_[rank]) missing.push_back(static_cast<int>(rank));
+    Status::Detail detail = absence(missing, "the rendezvous", where_.timeout);
+    if (!rejected_.empty()) detail.message += fmt::format(" (a connection was dropped: {})", rejected_);
+    return detail;
+  }
+
+  [[nodiscard]] Status::Detail other_size(std::uint32_t rank, std::uint32_t size, const Member& member) const;
+  static Status::Detail claimed_twice(std::uint32_t rank, const Member& first, const Member& second);
+
+  const Rendezvous& where_;
+  FileDescriptor listener_;
+  ForkGuard listener_guard_;
+  const Clock::time_point deadline_;
+  const std::uint32_t size_;
+  std::vector<bool> present_;
+  Assembly assembly_;
+  std::list<Newcomer> newcomers_;  // the longest here first
+  bool out_of_descriptors_ = false;
+  std::string rejected_;
+  std::optional<Status::Detail> failure_;
+  Clock::time_point linger_until_;
+  std::vector<ControlConnection> refused_;
+};
+
+Status::Detail Gathering::other_size(std::uint32_t rank, std::uint32_t size, const Member& member) const {
+  Status::Detail detail;
+  detail.code = Code::invalid_usage;
+  detail.message = fmt::format("{} was started as one of {} ranks, {} as one of {}: give all the same size",
+                               named(static_cast<int>(rank), member), size, named(0, assembly_.members[0]), size_);
+  detail.rank = static_cast<int>(rank);
+  detail.host = member.host;
+  return detail;
+}
+
+Status::Detail Gathering::claimed_twice(std::uint32_t rank, const Member& first, const Member& second) {
+  Status::Detail detail;
+  detail.code = Code::invalid_usage;
+  detail.message = fmt::format("rank {} is claimed twice: by pid {} on {} and by pid {} on {}", rank, first.pid,
+                               first.host, second.pid, second.host);
+  detail.rank = static_cast<int>(rank);
+  detail.host = second.host;
+  return detail;
+}
+
+}  // namespace
+
+Result<Assembly> gather(const Rendezvous& where) {
+  FileDescriptor listener(where.listener);
+  if (!listener.valid()) {
+    Result<FileDescriptor> made = listen_at(where.address, where.port);
+    PACE_TRY(made.status());
+    listener = std::move(*made);
+  }
+  return Gathering(where, std::move(listener)).run();
+}
+
+}  // namespace paceline

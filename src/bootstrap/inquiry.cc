@@ -1,0 +1,93 @@
+#include "bootstrap/inquiry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "bootstrap/member.h"
+
+namespace paceline {
+namespace {
+
+bool is_collective(const Call& call) { return collective_of(call) < Collective::send; }
+
+// "all-reduce #812"
+std::string short_name(const Call& call) {
+  const std::string text = describe(call);
+  return text.substr(0, text.find(" of "));
+}
+
+// How many collectives `pong`'s rank is short of the call: sequence numbers may have wrapped.
+std::int64_t behind(const Pong& pong, const Call& call) {
+  if (pong.state == Pong::State::absent) return std::int64_t{1} << 32;
+  return std::max<std::int64_t>(0, static_cast<std::int32_t>(call.sequence - pong.sequence));
+}
+
+std::string why_behind(const Pong& pong, const Call& call) {
+  const std::string name = short_name(call);
+  switch (pong.state) {
+    case Pong::State::absent: return "has no such communicator: it has not made it yet, or has given it up";
+    case Pong::State::left: return fmt::format("will not enter {}: it left after #{}", name, pong.sequence);
+    case Pong::State::outside: return fmt::format("has not entered {}; it is outside of any call", name);
+    case Pong::State::inside: return fmt::format("has not entered {}; it is still inside #{}", name, pong.sequence);
+  }
+  return {};
+}
+
+std::string why_not_behind(const Pong& pong, const Call& call) {
+  if (!is_collective(call)) {
+    switch (pong.state) {
+      case Pong::State::inside: return fmt::format("is inside another call (collectives so far: {})", pong.sequence);
+      case Pong::State::outside: return "has not made the matching call; it is outside of any call";
+      default: return why_behind(pong, call);
+    }
+  }
+  if (pong.state == Pong::State::inside)
+    return fmt::format("is inside {} and answers, but has not got on", short_name(call));
+  return fmt::format("has completed {} and is outside of it; what it sent has not arrived", short_name(call));
+}
+
+}  // namespace
+
+Status::Detail accusation(const Suspicion& suspicion, int rank, const Member& member, const std::string& why) {
+  const bool for_it = rank == static_cast<int>(suspicion.waiting_for);
+  Status::Detail detail;
+  detail.code = Code::timeout;
+  detail.message = fmt::format("{} {}; rank {} waited {:.1f} s for {} in {}",
+                               named(rank, member), why,
+                               suspicion.waiting, suspicion.seconds,
+                               for_it ? std::string("it") : fmt::format("rank {}", suspicion.waiting_for),
+                               describe(suspicion.call));
+  detail.rank = rank;
+  detail.host = member.host;
+  detail.peer = static_cast<int>(suspicion.waiting);
+  detail.collective = title(collective_of(suspicion.call));
+  detail.sequence = suspicion.call.sequence;
+  return detail;
+}
+
+Status::Detail accuse(const Suspicion& suspicion, const std::vector<std::optional<Pong>>& answers,
+                      const std::vector<Member>& members) {
+  const auto waited_for = static_cast<int>(suspicion.waiting_for);
+  const auto silent = [&](int rank) { return !answers[static_cast<std::size_t>(rank)].has_value(); };
+  const int ranks = static_cast<int>(answers.size());
+
+  int culprit = waited_for;
+  for (int rank = ranks - 1; rank >= 0 && !silent(waited_for); --rank)
+    if (silent(rank)) culprit = rank;
+  if (silent(culprit))
+    return accusation(suspicion, culprit, members[static_cast<std::size_t>(culprit)],
+                      no_answer);
+
+  const auto lag = [&](int rank) { return behind(*answers[static_cast<std::size_t>(rank)], suspicion.call); };
+  if (is_collective(suspicion.call))
+    for (int rank = 0; rank < ranks; ++rank)
+      if (lag(rank) > lag(culprit)) culprit = rank;
+  const Pong& pong = *answers[static_cast<std::size_t>(culprit)];
+  const bool late = is_collective(suspicion.call) && lag(culprit) > 0;
+  return accusation(suspicion, culprit, members[static_cast<std::size_t>(culprit)],
+                    late ? why_behind(pong, suspicion.call) : why_not_behind(pong, suspicion.call));
+}
+
+}  // namespace paceline

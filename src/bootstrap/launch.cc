@@ -1,0 +1,78 @@
+#include "bootstrap/launch.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "base/configuration.h"
+#include "base/log.h"
+#include "bootstrap/interface.h"
+#include "bootstrap/launcher.h"
+#include "bootstrap/local_rendezvous.h"
+#include "bootstrap/secret.h"
+#include "bootstrap/socket.h"
+
+namespace paceline {
+namespace {
+
+Status no_address(const Launch& launch) {
+  return Status(Code::invalid_usage,
+                fmt::format("{} does not say where rank 0 is: set PACELINE_ADDRESS=host:port to an address of rank 0's "
+                            "node on every rank",
+                            launch.launcher));
+}
+
+Status no_secret() {
+  return Status(Code::invalid_usage,
+                "the job has no secret: `(umask 077; openssl rand -hex 32 > paceline-secret)`, and set "
+                "PACELINE_SECRET_FILE to that file on every node (or PACELINE_SECRET to its contents)");
+}
+
+// Many systems give their own name a loopback address, which other nodes cannot reach.
+void warn_of_loopback(const std::string& host) {
+  const Result<std::vector<SocketAddress>> addresses = resolve(host, 0);
+  if (addresses.ok() && host != "localhost" && host != host_of(addresses->front()) && is_loopback(addresses->front()))
+    log(LogLevel::warn, 0,
+        "{} is {} on this machine, where other nodes cannot reach rank 0: give its numeric address, or set "
+        "PACELINE_INTERFACE",
+        host, host_of(addresses->front()));
+}
+
+}  // namespace
+
+Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Environment& environment) {
+  Result<Launch> launch = find_launch(configuration, environment);
+  PACE_TRY(launch.status());
+  Rendezvous where;
+  where.rank = launch->rank;
+  where.size = launch->size;
+  where.timeout = configuration.join_timeout;
+  if (where.size == 1) return where;
+
+  std::string listen_on;
+  if (where.rank == 0 && !configuration.interface.empty()) {
+    Result<std::string> address = interface_address(configuration.interface);
+    PACE_TRY(address.status());
+    listen_on = *address;
+  }
+  Result<std::string> secret = given_secret(configuration);
+  PACE_TRY(secret.status());
+  const bool told_where = !launch->host.empty();
+  if (launch->one_node && (secret->empty() || !told_where))
+    return meet_on_this_node(launch->job, where.rank, where.size, listen_on.empty() ? "127.0.0.1" : listen_on,
+                             where.timeout);
+  if (!told_where) return no_address(*launch);
+  if (secret->empty()) return no_secret();
+  where.address = listen_on.empty() ? launch->host : listen_on;
+  where.port = launch->port;
+  where.secret = *secret;
+  if (where.rank == 0 && !launch->one_node) warn_of_loopback(where.address);
+  return where;
+}
+
+Result<Rendezvous> rendezvous_from_environment() {
+  PACE_TRY(configuration_status());
+  return rendezvous_from(configuration(), [](const char* variable) { return std::getenv(variable); });
+}
+
+}  // namespace paceline

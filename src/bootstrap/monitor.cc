@@ -1,0 +1,184 @@
+#include "bootstrap/monitor.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <csignal>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "bootstrap/socket.h"
+
+namespace paceline {
+namespace {
+
+constexpr auto stop_time = std::chrono::milliseconds(200);
+
+// Signals are for the program's own threads: the new thread inherits the mask, with everything blocked.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Monitor::Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, FileDescriptor wake)
+    : connections_(std::move(assembly.connections)),
+      early_(std::move(assembly.early)),
+      deliver_(std::move(deliver)),
+      wake_(std::move(wake)),
+      wake_guard_(wake_.get()) {}
+
+Result<std::unique_ptr<Monitor>> Monitor::start(int rank, Assembly assembly,
+                                                std::function<void(const ControlMessage&)> deliver) {
+  FileDescriptor wake(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!wake.valid()) return descriptor_error("cannot make an event descriptor", errno);
+  const std::vector<Member> members = assembly.members;
+  std::unique_ptr<Monitor> monitor(new Monitor(std::move(assembly), std::move(deliver), std::move(wake)));
+  if (rank == 0) {
+    Monitor* const self = monitor.get();
+    self->coordinator_.emplace(members, [self](const Coordinator::Ranks& ranks, const ControlMessage& message) {
+      Frame frame;
+      for (const std::uint32_t to : ranks) {
+        if (to == 0) {
+          self->deliver_(message);
+          continue;
+        }
+        if (!frame) frame = make_frame(message);
+        self->connections_[to].queue(frame);
+      }
+    });
+  }
+  try {
+    const SignalsBlocked blocked;
+    monitor->thread_ = std::thread([self = monitor.get()] { self->run(); });
+  } catch (const std::system_error& error) {
+    return Status::system("cannot start the monitor's thread", error.code().value());
+  }
+  ::pthread_setname_np(monitor->thread_.native_handle(), "pace-monitor");
+  return monitor;
+}
+
+Monitor::~Monitor() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_by_ = Clock::now() + stop_time;
+  }
+  wake();
+  thread_.join();
+}
+
+void Monitor::post(ControlMessage message) {
+  {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(message));
+  }
+  wake();
+}
+
+void Monitor::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void Monitor::run() {
+  for (const auto& [from, message] : std::exchange(early_, {})) take(from, message);
+  for (;;) {
+    hand_out();
+    for (ControlConnection& connection : connections_) connection.flush();
+    if (finished()) break;
+    sleep();
+    if (coordinator_) coordinator_->tick(Clock::now());
+  }
+  std::vector<ControlConnection*> open;
+  for (ControlConnection& connection : connections_) {
+    connection.finish();
+    open.push_back(&connection);
+  }
+  drain(std::move(open), *stop_by_);
+}
+
+void Monitor::hand_out() {
+  std::vector<ControlMessage> posted;
+  {
+    const std::lock_guard lock(mutex_);
+    posted.swap(posted_);
+  }
+  for (const ControlMessage& message : posted) {
+    if (coordinator_)
+      coordinator_->receive(0, message, Clock::now());
+    else
+      connections_[0].queue(make_frame(message));
+  }
+}
+
+bool Monitor::finished() {
+  const std::lock_guard lock(mutex_);
+  if (!stop_by_) return false;
+  const bool flushed = posted_.empty() && std::all_of(connections_.begin(), connections_.end(),
+                                                      [](const ControlConnection& c) { return c.flushed(); });
+  return flushed || Clock::now() >= *stop_by_;
+}
+
+void Monitor::sleep() {
+  std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
+  std::vector<std::size_t> ranks = {0};
+  for (std::size_t rank = 0; rank < connections_.size(); ++rank)
+    if (connections_[rank].open()) {
+      entries.push_back({connections_[rank].fd(), connections_[rank].events(), 0});
+      ranks.push_back(rank);
+    }
+  std::optional<Clock::time_point> until;
+  if (coordinator_) until = coordinator_->next_tick();
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_by_) until = until ? std::min(*until, *stop_by_) : *stop_by_;
+  }
+  if (::poll(entries.data(), entries.size(), until ? milliseconds_until(*until) : -1) <= 0) return;
+  if (entries[0].revents != 0) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t taken = ::read(wake_.get(), &count, sizeof count);
+  }
+  for (std::size_t i = 1; i < entries.size(); ++i)
+    if ((entries[i].revents & ~POLLOUT) != 0) read(ranks[i]);
+}
+
+void Monitor::read(std::size_t rank) {
+  std::vector<ControlMessage> messages;
+  const Status status = connections_[rank].receive(messages);
+  for (const ControlMessage& message : messages) take(rank, message);
+  if (!status.ok()) ended(rank, status);
+}
+
+void Monitor::take(std::size_t from, const ControlMessage& message) {
+  if (coordinator_) {
+    coordinator_->receive(static_cast<std::uint32_t>(from), message, Clock::now());
+    return;
+  }
+  const auto* farewell = std::get_if<Farewell>(&message);
+  farewell_ = farewell_ || (farewell != nullptr && farewell->rank == 0);
+  deliver_(message);
+}
+
+void Monitor::ended(std::size_t rank, const Status& why) {
+  connections_[rank].close();
+  if (coordinator_)
+    coordinator_->lost(static_cast<std::uint32_t>(rank), why.message());
+  else if (!farewell_)
+    deliver_(Death{0, why.message()});
+}
+
+}  // namespace paceline

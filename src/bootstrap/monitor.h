@@ -1,0 +1,56 @@
+// The thread that sleeps on a session's control connections: rank 0's on everyone's, the others' on their one to
+// rank 0. It alone reads and writes them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "bootstrap/control_connection.h"
+#include "bootstrap/coordinator.h"
+#include "bootstrap/rendezvous.h"
+
+namespace paceline {
+
+class Monitor {
+ public:
+  // `deliver` gets, on the monitor's thread, every message for this rank, and Death{0} if rank 0 goes without a
+  // farewell.
+  static Result<std::unique_ptr<Monitor>> start(int rank, Assembly assembly,
+                                                std::function<void(const ControlMessage&)> deliver);
+  // Sends what has been posted, for a fifth of a second at most, and closes the connections.
+  ~Monitor();
+
+  // A message to rank 0's coordinator. Any thread; does not block.
+  void post(ControlMessage message);
+
+ private:
+  Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, FileDescriptor wake);
+  void run();
+  void hand_out();
+  void sleep();
+  void read(std::size_t rank);
+  void take(std::size_t from, const ControlMessage& message);
+  void ended(std::size_t rank, const Status& why);
+  void wake();
+  [[nodiscard]] bool finished();
+
+  std::vector<ControlConnection> connections_;
+  Assembly::Messages early_;
+  std::function<void(const ControlMessage&)> deliver_;
+  std::optional<Coordinator> coordinator_;  // rank 0's
+  bool farewell_ = false;                   // rank 0 has said it
+  FileDescriptor wake_;
+  ForkGuard wake_guard_;
+
+  std::mutex mutex_;  // guards the rest
+  std::vector<ControlMessage> posted_;
+  std::optional<Clock::time_point> stop_by_;
+
+  std::thread thread_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,118 @@
+#include "bootstrap/rendezvous.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "bootstrap/handshake.h"
+#include "bootstrap/member.h"
+#include "bootstrap/socket.h"
+
+namespace paceline {
+namespace {
+
+constexpr auto first_pause = std::chrono::milliseconds(5);
+constexpr auto longest_pause = std::chrono::milliseconds(250);
+constexpr auto parting_time = std::chrono::milliseconds(200);
+
+Status unreachable(const Rendezvous& where, const Status& last) {
+  Status::Detail detail = last.detail();
+  detail.code = Code::timeout;
+  detail.rank = 0;
+  detail.message =
+      fmt::format("rank 0 did not come to the rendezvous at {} port {} within {:g} s (the last attempt: {})",
+                  where.address, where.port, where.timeout, detail.message);
+  return Status(std::move(detail));
+}
+
+// The wait of one rank for the news that all have come.
+class Waiting {
+ public:
+  Waiting(const Rendezvous& where, FileDescriptor fd)
+      : where_(where), rank_0_(host_of(peer_address(fd.get()))), present_(static_cast<std::size_t>(where.size), false) {
+    assembly_.members.resize(present_.size());
+    assembly_.connections.emplace_back(std::move(fd));
+  }
+
+  Result<Assembly> until(Clock::time_point deadline) {
+    connection().queue(make_frame(Join{static_cast<std::uint32_t>(where_.size), this_member()}));
+    while (missing() > 0) {
+      connection().flush();
+      if (!wait_for(connection().fd(), connection().events(), deadline).ok()) return give_up();
+      std::vector<ControlMessage> messages;
+      const Status status = connection().receive(messages);
+      for (ControlMessage& message : messages) PACE_TRY(take(message));
+      if (!status.ok() && missing() > 0)
+        return Status(Code::remote, "rank 0 left the rendezvous: " + status.message());
+    }
+    assembly_.members[0].address = rank_0_;  // as seen from here, which is where it is used
+    return std::move(assembly_);
+  }
+
+ private:
+  ControlConnection& connection() { return assembly_.connections.front(); }
+  [[nodiscard]] std::ptrdiff_t missing() const { return std::count(present_.begin(), present_.end(), false); }
+
+  Status take(ControlMessage& message) {
+    if (const auto* refusal = std::get_if<Refusal>(&message)) return Status(refusal->reason);
+    const auto* arrival = std::get_if<Arrival>(&message);
+    if (arrival != nullptr && arrival->rank < present_.size()) {
+      assembly_.members[arrival->rank] = arrival->member;
+      present_[arrival->rank] = true;
+    } else {
+      assembly_.early.emplace_back(0, std::move(message));
+    }
+    return {};
+  }
+
+  // Without this rank nobody can start: rank 0 tells all why.
+  Status give_up() {
+    std::vector<int> missing;
+    for (std::size_t rank = 0; rank < present_.size(); ++rank)
+      if (!present_[rank]) missing.push_back(static_cast<int>(rank));
+    const Status::Detail reason = absence(missing, "the rendezvous", where_.timeout);
+    connection().queue(make_frame(Refusal{reason}));
+    connection().flush();
+    connection().finish();
+    drain({&connection()}, Clock::now() + parting_time);
+    return Status(reason);
+  }
+
+  const Rendezvous& where_;
+  const std::string rank_0_;
+  std::vector<bool> present_;
+  Assembly assembly_;
+};
+
+}  // namespace
+
+Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock::time_point deadline) {
+  const Hello hello{kind, static_cast<std::uint32_t>(where.rank), 0, 0};
+  for (Clock::duration pause = first_pause;; pause = std::min<Clock::duration>(2 * pause, longest_pause)) {
+    Result<FileDescriptor> fd = connect_to(where.address, where.port, deadline);
+    Status status = fd.status();
+    if (status.ok()) {
+      status = introduce(fd->get(), where.secret, hello, deadline);
+      if (status.ok()) return fd;
+      // A rank 0 that is just starting or has too many connections closes ours; later it will not.
+      if (status.code() != Code::remote && status.code() != Code::timeout) return status;
+    } else if (!may_pass(status)) {
+      return status;
+    }
+    fd = FileDescriptor();  // not kept open while pausing
+    if (Clock::now() + pause >= deadline) return unreachable(where, status);
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+Result<Assembly> report_in(const Rendezvous& where) {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(where.timeout));
+  Result<FileDescriptor> fd = reach(where, control_connection, deadline);
+  PACE_TRY(fd.status());
+  return Waiting(where, std::move(*fd)).until(deadline);
+}
+
+}  // namespace paceline

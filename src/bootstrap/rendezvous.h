@@ -1,0 +1,29 @@
+// The rendezvous: from a Rendezvous to connections between rank 0 and everyone, and everyone's name and address.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/control_connection.h"
+#include "bootstrap/session.h"
+
+namespace paceline {
+
+struct Assembly {
+  using Messages = std::vector<std::pair<std::uint32_t, ControlMessage>>;  // with their senders
+
+  std::vector<Member> members;
+  std::vector<ControlConnection> connections;  // rank 0: by rank, its own closed; others: one, to rank 0
+  Messages early;                              // what came right behind the rendezvous' own messages
+};
+
+// Rank 0: listens until all have come. Junk, strangers and slow connections do not hold it up.
+Result<Assembly> gather(const Rendezvous& where);  // gathering.cc
+// The others: connects to rank 0, trying again until it listens.
+Result<Assembly> report_in(const Rendezvous& where);
+
+// One authenticated connection to rank 0 (or an error that waiting would not cure), trying until the deadline.
+Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock::time_point deadline);
+
+}  // namespace paceline

@@ -1,0 +1,392 @@
+#include "bootstrap/session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/file_descriptor.h"
+#include "bootstrap/inquiry.h"
+#include "bootstrap/member.h"
+#include "bootstrap/monitor.h"
+#include "bootstrap/rendezvous.h"
+
+namespace paceline {
+namespace {
+
+// A broken connection to a rank that died is often noticed before its death is known.
+constexpr auto news_time = std::chrono::milliseconds(300);
+constexpr std::size_t longest_reason = 16 * 1024;  // characters that travel to the other ranks
+
+class CommunicatorMembership;
+
+class StarSession final : public Session, public std::enable_shared_from_this<StarSession> {
+ public:
+  StarSession(int rank, std::vector<Member> members, std::string secret)
+      : rank_(rank), members_(std::move(members)), secret_(std::move(secret)), lost_(members_.size()) {}
+  ~StarSession() override;
+
+  Status connect(Assembly assembly);
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return static_cast<int>(members_.size()); }
+  [[nodiscard]] const std::vector<Member>& members() const override { return members_; }
+  [[nodiscard]] const std::string& secret() const override { return secret_; }
+  Result<std::vector<Bytes>> exchange(std::span<const std::byte> mine, Clock::time_point deadline) override;
+  std::unique_ptr<Membership> enter(std::uint64_t id, std::vector<int> ranks, int my_rank) override;
+
+ private:
+  friend class CommunicatorMembership;
+  using Lock = std::unique_lock<std::mutex>;
+
+  // A forked child has the memory, but neither the connections nor the monitor.
+  [[nodiscard]] bool in_child() const { return ::getpid() != process_; }
+  void post(ControlMessage message) {
+    if (monitor_) monitor_->post(std::move(message));
+  }
+  // Whether rank 0 is there to tell the others.
+  [[nodiscard]] bool supervised() const { return monitor_ && !lost_[0]; }
+
+  void receive(const ControlMessage& message);
+  void handle(const Contribution& contribution);
+  void handle(const Verdict& verdict);
+  void handle(const Death& death);
+  void handle(const Left& left);
+  void handle(const Farewell& farewell);
+  void handle(const Ping& ping);
+  void forget(std::uint64_t id);
+
+  const int rank_;
+  const std::vector<Member> members_;
+  const std::string secret_;
+  const ::pid_t process_ = ::getpid();
+
+  mutable std::mutex mutex_;         // guards all below, and what the memberships say it does
+  std::condition_variable changed_;  // anything of it
+  std::map<std::uint64_t, CommunicatorMembership*> memberships_;
+  std::set<std::uint64_t> forgotten_;                                         // communicators that have ended here
+  std::map<std::uint64_t, Status> verdicts_;                                  // of communicators not yet entered here
+  std::map<std::uint64_t, std::map<std::uint32_t, std::uint32_t>> left_;      // communicator -> rank -> sequence
+  std::vector<std::optional<std::string>> lost_;                              // by rank: how it went
+  std::map<std::uint32_t, std::map<std::uint32_t, Bytes>> contributions_;     // round -> rank -> bytes
+  std::uint32_t round_ = 0;
+
+  std::unique_ptr<Monitor> monitor_;  // null for a session of one rank
+};
+
+class CommunicatorMembership final : public Membership {
+ public:
+  CommunicatorMembership(std::shared_ptr<StarSession> session, std::uint64_t id, std::vector<int> ranks, int my_rank)
+      : session_(std::move(session)), id_(id), ranks_(std::move(ranks)), my_rank_(my_rank) {}
+  ~CommunicatorMembership() override;
+
+  [[nodiscard]] Status failure() const override;
+  Status report(Status reason) override;
+  Status timed_out(int waiting_for, const Call& call, double seconds) override;
+  [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override;
+  void leave() override;
+
+ private:
+  friend class StarSession;
+
+  // All of these with the session's mutex held.
+  void fail(Status reason);
+  void fail_for_all(Status reason);
+  void learn_of_death(int session_rank, const std::string& how);
+  [[nodiscard]] Pong answer(std::uint64_t inquiry) const;
+  [[nodiscard]] const Member& member(int rank) const { return session_->members_[session_rank(rank)]; }
+  [[nodiscard]] std::size_t session_rank(int rank) const {
+    return static_cast<std::size_t>(ranks_[static_cast<std::size_t>(rank)]);
+  }
+
+  const std::shared_ptr<StarSession> session_;
+  const std::uint64_t id_;
+  const std::vector<int> ranks_;  // the session's
+  const int my_rank_;
+  Status failure_;                // guarded by the session's mutex
+  bool i_left_ = false;           // the same
+};
+
+// The session.
+
+Status StarSession::connect(Assembly assembly) {
+  const Lock lock(mutex_);  // the first message may come before monitor_ is set
+  Result<std::unique_ptr<Monitor>> monitor =
+      Monitor::start(rank_, std::move(assembly), [this](const ControlMessage& message) { receive(message); });
+  PACE_TRY(monitor.status());
+  monitor_ = std::move(*monitor);
+  return {};
+}
+
+StarSession::~StarSession() {
+  if (!monitor_) return;
+  if (in_child()) {
+    // Its thread is not in this process: there is nothing to join, and nothing to say.
+    [[maybe_unused]] Monitor* const left_alone = monitor_.release();
+    return;
+  }
+  std::unique_ptr<Monitor> ending;
+  {
+    const Lock lock(mutex_);
+    ending = std::move(monitor_);
+  }
+  ending->post(Farewell{static_cast<std::uint32_t>(rank_)});
+}
+
+Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine, Clock::time_point deadline) {
+  if (mine.size() > largest_contribution)
+    return Status(Code::invalid_argument,
+                  fmt::format("an exchange of {} bytes: {} are the most", mine.size(), largest_contribution));
+  const auto begin = Clock::now();
+  const auto self = static_cast<std::uint32_t>(rank_);
+  Lock lock(mutex_);
+  const std::uint32_t round = round_++;
+  std::map<std::uint32_t, Bytes>& got = contributions_[round];
+  got[self] = Bytes(mine.begin(), mine.end());
+  if (members_.size() > 1) post(Contribution{round, self, got[self]});
+
+  const auto finish = [&](Status status) {
+    contributions_.erase(round);
+    return status;
+  };
+  bool late = false;
+  while (got.size() < members_.size()) {
+    std::vector<int> missing;
+    for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
+      if (got.count(rank) > 0) continue;
+      missing.push_back(static_cast<int>(rank));
+      // Without rank 0 nobody else's bytes can come either.
+      for (const std::uint32_t gone : {rank, std::uint32_t{0}}) {
+        if (!lost_[gone]) continue;
+        Status::Detail detail;
+        detail.code = Code::remote;
+        detail.rank = static_cast<int>(gone);
+        detail.host = members_[gone].host;
+        detail.message = fmt::format("{} {}, during an exchange", named(detail.rank, members_[gone]), *lost_[gone]);
+        return finish(Status(std::move(detail)));
+      }
+    }
+    if (late) {
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      return finish(Status(absence(missing, "an exchange", seconds)));
+    }
+    late = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
+  }
+  std::vector<Bytes> all;
+  for (auto& [rank, bytes] : got) all.push_back(std::move(bytes));
+  contributions_.erase(round);
+  return all;
+}
+
+std::unique_ptr<Membership> StarSession::enter(std::uint64_t id, std::vector<int> ranks, int my_rank) {
+  auto membership = std::make_unique<CommunicatorMembership>(shared_from_this(), id, std::move(ranks), my_rank);
+  const Lock lock(mutex_);
+  memberships_[id] = membership.get();
+  if (const auto verdict = verdicts_.find(id); verdict != verdicts_.end()) {
+    membership->fail(verdict->second);
+    verdicts_.erase(verdict);
+  }
+  for (std::size_t rank = 0; rank < lost_.size(); ++rank)
+    if (lost_[rank]) membership->learn_of_death(static_cast<int>(rank), *lost_[rank]);
+  return membership;
+}
+
+void StarSession::receive(const ControlMessage& message) {
+  const Lock lock(mutex_);
+  std::visit(
+      [this](const auto& specific) {
+        if constexpr (requires { handle(specific); }) handle(specific);
+        // The rest is for rank 0's coordinator, or of a rendezvous that is over.
+      },
+      message);
+  changed_.notify_all();
+}
+
+void StarSession::handle(const Contribution& contribution) {
+  // One for a round that has failed here would wait for ever.
+  const bool is_open = contribution.round >= round_ || contributions_.count(contribution.round) > 0;
+  if (is_open && contribution.rank < members_.size())
+    contributions_[contribution.round][contribution.rank] = contribution.bytes;
+}
+
+void StarSession::handle(const Verdict& verdict) {
+  if (forgotten_.count(verdict.communicator) > 0) return;
+  const auto place = memberships_.find(verdict.communicator);
+  if (place != memberships_.end())
+    place->second->fail(Status(verdict.reason));
+  else
+    verdicts_.try_emplace(verdict.communicator, Status(verdict.reason));
+}
+
+void StarSession::handle(const Death& death) {
+  if (death.rank >= lost_.size() || lost_[death.rank]) return;
+  lost_[death.rank] = "died: " + death.how;
+  for (const auto& [id, membership] : memberships_)
+    membership->learn_of_death(static_cast<int>(death.rank), *lost_[death.rank]);
+}
+
+void StarSession::handle(const Left& left) {
+  if (forgotten_.count(left.communicator) == 0) left_[left.communicator][left.rank] = left.sequence;
+}
+
+void StarSession::handle(const Farewell& farewell) {
+  if (farewell.rank < lost_.size() && !lost_[farewell.rank]) lost_[farewell.rank] = "ended its session";
+}
+
+void StarSession::handle(const Ping& ping) {
+  const auto place = memberships_.find(ping.communicator);
+  post(place == memberships_.end() ? Pong{ping.inquiry, Pong::State::absent, 0} : place->second->answer(ping.inquiry));
+}
+
+void StarSession::forget(std::uint64_t id) {
+  memberships_.erase(id);
+  left_.erase(id);
+  forgotten_.insert(id);
+}
+
+// The membership.
+
+CommunicatorMembership::~CommunicatorMembership() {
+  if (session_->in_child()) return;
+  const StarSession::Lock lock(session_->mutex_);
+  if (!i_left_ && !failed()) {
+    Status::Detail detail;
+    detail.code = Code::remote;
+    detail.rank = my_rank_;
+    detail.host = member(my_rank_).host;
+    detail.message = named(my_rank_, member(my_rank_)) + " dropped the communicator without leaving it";
+    session_->post(Verdict{id_, std::move(detail)});
+  }
+  session_->forget(id_);
+}
+
+Status CommunicatorMembership::failure() const {
+  const StarSession::Lock lock(session_->mutex_);
+  return failure_;
+}
+
+void CommunicatorMembership::fail(Status reason) {
+  if (failed()) return;
+  failure_ = std::move(reason);
+  failed_.store(true, std::memory_order_release);  // after failure_: whoever sees it may ask why
+  session_->changed_.notify_all();
+}
+
+void CommunicatorMembership::fail_for_all(Status reason) {
+  if (failed()) return;
+  Status::Detail detail = reason.detail();
+  if (detail.message.size() > longest_reason) detail.message.resize(longest_reason);
+  session_->post(Verdict{id_, std::move(detail)});
+  fail(std::move(reason));
+}
+
+void CommunicatorMembership::learn_of_death(int session_rank, const std::string& how) {
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    if (ranks_[static_cast<std::size_t>(rank)] != session_rank) continue;
+    const auto left = session_->left_.find(id_);
+    if (left != session_->left_.end() && left->second.count(static_cast<std::uint32_t>(rank)) > 0) return;
+    Status::Detail detail;
+    detail.code = Code::remote;
+    detail.message = fmt::format("{} {}", named(rank, member(rank)), how);
+    detail.rank = rank;
+    detail.host = member(rank).host;
+    // relaxed: only told, nothing is read because of them
+    if (activity.inside.load(std::memory_order_relaxed))
+      detail.sequence = activity.sequence.load(std::memory_order_relaxed);
+    fail(Status(std::move(detail)));
+    return;
+  }
+}
+
+Pong CommunicatorMembership::answer(std::uint64_t inquiry) const {
+  // relaxed: the two may be of different moments; an inquiry is about seconds
+  const bool inside = activity.inside.load(std::memory_order_relaxed);
+  const std::uint32_t sequence = activity.sequence.load(std::memory_order_relaxed);
+  const auto state = i_left_ ? Pong::State::left : inside ? Pong::State::inside : Pong::State::outside;
+  return {inquiry, state, sequence};
+}
+
+Status CommunicatorMembership::report(Status reason) {
+  StarSession::Lock lock(session_->mutex_);
+  if (reason.code() == Code::remote && session_->supervised())
+    session_->changed_.wait_until(lock, Clock::now() + news_time, [this] { return failed(); });
+  fail_for_all(std::move(reason));
+  return failure_;
+}
+
+Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, double seconds) {
+  StarSession::Lock lock(session_->mutex_);
+  if (failed()) return failure_;
+  Suspicion suspicion;
+  suspicion.communicator = id_;
+  suspicion.ranks.assign(ranks_.begin(), ranks_.end());
+  suspicion.waiting = static_cast<std::uint32_t>(my_rank_);
+  suspicion.waiting_for = static_cast<std::uint32_t>(waiting_for);
+  suspicion.call = call;
+  suspicion.seconds = seconds;
+  if (!session_->supervised()) {
+    fail_for_all(Status(accusation(suspicion, waiting_for, member(waiting_for),
+                                   "has not answered, and rank 0 of the job is no longer there to ask others")));
+    return failure_;
+  }
+  session_->post(suspicion);
+  session_->changed_.wait_until(lock, Clock::now() + verdict_time, [this] { return failed(); });
+  int rank_0 = -1;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    if (ranks_[rank] == 0) rank_0 = static_cast<int>(rank);
+  const bool is_here = rank_0 >= 0;
+  fail_for_all(Status(accusation(
+      suspicion, is_here ? rank_0 : waiting_for, member(is_here ? rank_0 : waiting_for),
+      is_here ? no_answer : "has not answered, and rank 0 of the job, which would ask it, does not answer either")));
+  return failure_;
+}
+
+bool CommunicatorMembership::has_left(int rank, std::uint32_t* sequence) const {
+  const StarSession::Lock lock(session_->mutex_);
+  const auto left = session_->left_.find(id_);
+  if (left == session_->left_.end()) return false;
+  const auto place = left->second.find(static_cast<std::uint32_t>(rank));
+  if (place == left->second.end()) return false;
+  if (sequence != nullptr) *sequence = place->second;
+  return true;
+}
+
+void CommunicatorMembership::leave() {
+  if (session_->in_child()) return;
+  const StarSession::Lock lock(session_->mutex_);
+  if (i_left_ || failed()) return;
+  i_left_ = true;
+  session_->post(Left{id_, static_cast<std::uint32_t>(my_rank_),
+                      activity.sequence.load(std::memory_order_relaxed)});  // relaxed: this thread's own
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Session>> join(Rendezvous where) {
+  if (where.size < 1 || where.rank < 0 || where.rank >= where.size || where.size > max_ranks) {
+    const FileDescriptor unused(where.listener);
+    return Status(Code::invalid_argument, fmt::format("rank {} of {} ranks cannot be", where.rank, where.size));
+  }
+  if (where.size == 1) {
+    const FileDescriptor unused(where.listener);
+    return alone();
+  }
+  Result<Assembly> assembly = where.rank == 0 ? gather(where) : report_in(where);
+  PACE_TRY(assembly.status());
+  auto session = std::make_shared<StarSession>(where.rank, assembly->members, where.secret);
+  PACE_TRY(session->connect(std::move(*assembly)));
+  return std::shared_ptr<Session>(std::move(session));
+}
+
+std::shared_ptr<Session> alone() {
+  Member self = this_member();
+  self.address = "127.0.0.1";
+  return std::make_shared<StarSession>(0, std::vector<Member>{std::move(self)}, std::string());
+}
+
+}  // namespace paceline

@@ -1,0 +1,245 @@
+#include "bootstrap/socket.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace paceline {
+namespace {
+
+constexpr int waiting_connections = 1024;  // of ranks that come at the same moment; the kernel may cut it
+
+Result<FileDescriptor> make_socket(const SocketAddress& address) {
+  FileDescriptor fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return descriptor_error("cannot make a socket", errno);
+  return fd;
+}
+
+// Control messages are small and few: each is to leave at once, and a dead host is to be noticed some day.
+void tune(int fd) {
+  const int on = 1;
+  const int idle = 30, interval = 10, count = 3;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+const sockaddr* raw(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.storage); }
+
+bool same(const SocketAddress& a, const SocketAddress& b) {
+  return port_of(a) == port_of(b) && host_of(a) == host_of(b);
+}
+
+Result<FileDescriptor> connect_to_address(const SocketAddress& address, Clock::time_point deadline) {
+  Result<FileDescriptor> fd = make_socket(address);
+  PACE_TRY(fd.status());
+  const auto failed = [&](int error) { return Status::system("cannot connect to " + describe(address), error); };
+  if (::connect(fd->get(), raw(address), address.length) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return failed(errno);
+    if (!wait_for(fd->get(), POLLOUT, deadline).ok()) return failed(ETIMEDOUT);
+    int error = 0;
+    socklen_t size = sizeof error;
+    ::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return failed(error);
+  }
+  // Nobody listens, and the kernel chose the very port as ours: TCP then connects the socket to itself.
+  if (same(local_address(fd->get()), peer_address(fd->get()))) return failed(ECONNREFUSED);
+  tune(fd->get());
+  return fd;
+}
+
+SocketAddress address_by(int (*function)(int, sockaddr*, socklen_t*), int fd) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  if (function(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) return {};
+  return address;
+}
+
+}  // namespace
+
+std::string host_of(const SocketAddress& address) {
+  char host[NI_MAXHOST] = "";
+  if (::getnameinfo(raw(address), address.length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) return "?";
+  constexpr std::string_view mapped = "::ffff:";
+  const std::string_view text = host;
+  return std::string(text.starts_with(mapped) && text.find('.') != text.npos ? text.substr(mapped.size()) : text);
+}
+
+int port_of(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET)
+    return ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
+  if (address.storage.ss_family == AF_INET6)
+    return ntohs(reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_port);
+  return 0;
+}
+
+std::string describe(const SocketAddress& address) {
+  const std::string host = host_of(address);
+  const bool brackets = host.find(':') != host.npos;
+  return fmt::format("{}{}{}:{}", brackets ? "[" : "", host, brackets ? "]" : "", port_of(address));
+}
+
+bool is_loopback(const SocketAddress& address) {
+  const std::string host = host_of(address);
+  return host.starts_with("127.") || host == "::1";
+}
+
+Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) {
+    Status::Detail detail;
+    detail.code = Code::system;
+    detail.message = fmt::format("the host name \"{}\" cannot be resolved: {}", host, ::gai_strerror(error));
+    detail.host = host;
+    // A name may be unknown until rank 0's node is up.
+    detail.system_errno = error == EAI_SYSTEM ? errno : EHOSTUNREACH;
+    return Status(std::move(detail));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    SocketAddress address;
+    address.length = entry->ai_addrlen;
+    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+    addresses.push_back(address);
+  }
+  return addresses;
+}
+
+Result<FileDescriptor> listen_at(const std::string& host, int port) {
+  Result<std::vector<SocketAddress>> addresses = resolve(host, port);
+  PACE_TRY(addresses.status());
+  const SocketAddress& address = addresses->front();
+  Result<FileDescriptor> fd = make_socket(address);
+  PACE_TRY(fd.status());
+  const int on = 1;
+  // The connections of an earlier job may linger in TIME_WAIT; two listeners on one port remain impossible.
+  ::setsockopt(fd->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (address.storage.ss_family == AF_INET6) ::setsockopt(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  if (::bind(fd->get(), raw(address), address.length) != 0 || ::listen(fd->get(), waiting_connections) != 0) {
+    const int error = errno;
+    std::string remedy;
+    if (error == EADDRINUSE) remedy = "; another job or another rank 0 listens there: choose another port";
+    if (error == EADDRNOTAVAIL) remedy = "; the address is none of this machine's: rank 0 must run where it belongs";
+    if (error == EACCES) remedy = "; choose a port above 1023";
+    Status::Detail detail = Status::system("cannot listen on " + describe(address), error).detail();
+    detail.message += remedy;
+    return Status(std::move(detail));
+  }
+  return fd;
+}
+
+Result<FileDescriptor> accept_from(int listener) {
+  for (;;) {
+    FileDescriptor fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.valid()) {
+      tune(fd.get());
+      return fd;
+    }
+    switch (errno) {
+      case EAGAIN: return FileDescriptor();
+      case EMFILE:
+      case ENFILE:
+      case EBADF:
+      case EINVAL:
+      case ENOTSOCK: return descriptor_error("cannot accept a connection", errno);
+      case ENOBUFS:
+      case ENOMEM: return FileDescriptor();
+      default: break;  // an error of that one connection, which has gone: take the next
+    }
+  }
+}
+
+Result<FileDescriptor> connect_to(const std::string& host, int port, Clock::time_point deadline) {
+  Result<std::vector<SocketAddress>> addresses = resolve(host, port);
+  PACE_TRY(addresses.status());
+  Status first;
+  for (const SocketAddress& address : *addresses) {
+    Result<FileDescriptor> fd = connect_to_address(address, deadline);
+    if (fd.ok()) return fd;
+    if (first.ok()) first = fd.status();
+  }
+  return first;
+}
+
+bool may_pass(const Status& connect_error) {
+  switch (connect_error.detail().system_errno) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case EADDRNOTAVAIL:  // all local ports in use just now
+    case EAGAIN: return true;
+    default: return false;
+  }
+}
+
+SocketAddress local_address(int fd) { return address_by(::getsockname, fd); }
+SocketAddress peer_address(int fd) { return address_by(::getpeername, fd); }
+
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
+}
+
+Status wait_for(int fd, short events, Clock::time_point deadline) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    const int ready = ::poll(&entry, 1, milliseconds_until(deadline));
+    if (ready > 0) return {};
+    if (ready == 0 && Clock::now() >= deadline) return Status(Code::timeout, "no answer in time");
+    if (ready < 0 && errno != EINTR) return Status::system("poll", errno);
+  }
+}
+
+Status send_all(int fd, std::span<const std::byte> bytes, Clock::time_point deadline) {
+  while (!bytes.empty()) {
+    PACE_TRY(wait_for(fd, POLLOUT, deadline));
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(sent));
+    } else if (errno == ECONNRESET || errno == EPIPE) {
+      return Status(Code::remote, "the other side closed the connection");
+    } else if (errno != EAGAIN && errno != EINTR) {
+      return Status::system("send", errno);
+    }
+  }
+  return {};
+}
+
+Result<std::size_t> receive_some(int fd, std::span<std::byte> bytes, Clock::time_point deadline) {
+  for (;;) {
+    PACE_TRY(wait_for(fd, POLLIN, deadline));
+    const ssize_t received = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (received > 0) return static_cast<std::size_t>(received);
+    if (received == 0 || errno == ECONNRESET) return Status(Code::remote, "the other side closed the connection");
+    if (errno != EAGAIN && errno != EINTR) return Status::system("recv", errno);
+  }
+}
+
+Status descriptor_error(const std::string& what, int error) {
+  if (error != EMFILE && error != ENFILE) return Status::system(what, error);
+  Status::Detail detail = Status::system(what, error).detail();
+  detail.message += error == EMFILE ? ": this process may open no more files; raise its limit with `ulimit -n`"
+                                    : ": this machine may open no more files; raise fs.file-max";
+  return Status(std::move(detail));
+}
+
+}  // namespace paceline

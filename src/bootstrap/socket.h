@@ -1,0 +1,55 @@
+// TCP sockets as the bootstrap needs them: non-blocking, closed on exec, one address each, every wait with a deadline.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "base/status.h"
+
+namespace paceline {
+
+using Clock = std::chrono::steady_clock;
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+
+std::string host_of(const SocketAddress& address);  // numeric; an IPv4 address mapped into IPv6 as IPv4
+int port_of(const SocketAddress& address);
+std::string describe(const SocketAddress& address);  // "10.0.0.1:29500", "[::1]:29500"
+bool is_loopback(const SocketAddress& address);
+
+// A numeric address or a name. May ask the resolver, which has time limits of its own.
+Result<std::vector<SocketAddress>> resolve(const std::string& host, int port);
+
+// Listens on the first address that `host` stands for, and on no other. Port 0: one that is free.
+Result<FileDescriptor> listen_at(const std::string& host, int port);
+// The next connection that waits; not valid if none does.
+Result<FileDescriptor> accept_from(int listener);
+// One attempt at each address of the host.
+Result<FileDescriptor> connect_to(const std::string& host, int port, Clock::time_point deadline);
+// Whether an error of connect_to may go away by waiting (rank 0 has not started yet).
+bool may_pass(const Status& connect_error);
+
+SocketAddress local_address(int fd);
+SocketAddress peer_address(int fd);
+
+// For poll(): until the deadline, rounded up; never negative.
+int milliseconds_until(Clock::time_point deadline);
+// Until one of the events is there. Code::timeout at the deadline.
+Status wait_for(int fd, short events, Clock::time_point deadline);
+Status send_all(int fd, std::span<const std::byte> bytes, Clock::time_point deadline);
+// Up to `bytes.size()` bytes, at least one. Code::remote if the other side has closed the connection.
+Result<std::size_t> receive_some(int fd, std::span<std::byte> bytes, Clock::time_point deadline);
+
+// An error of a call that makes a descriptor; where there were too few of them, with the remedy.
+Status descriptor_error(const std::string& what, int error);
+
+}  // namespace paceline

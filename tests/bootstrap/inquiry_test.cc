@@ -1,0 +1,93 @@
+#include "bootstrap/inquiry.h"
+
+#include <doctest/doctest.h>
+
+using namespace paceline;
+
+namespace {
+
+using State = Pong::State;
+
+const std::vector<Member> members = {{"node-a", "", "", 100}, {"node-a", "", "", 101}, {"node-b", "", "", 102}};
+
+// Rank 0 has waited for rank 1 in its all-reduce #812.
+Suspicion suspicion(Collective which = Collective::all_reduce) {
+  return {77, {0, 1, 2}, 0, 1, make_call(which, DataType::float32, Operation::sum, 0, 1024, 812), 5};
+}
+
+std::optional<Pong> says(State state, std::uint32_t sequence) { return Pong{1, state, sequence}; }
+
+constexpr char waited[] = "; rank 0 waited 5.0 s for rank 1 in all-reduce #812 of 1024 float32, sum";
+constexpr char waited_for_it[] = "; rank 0 waited 5.0 s for it in all-reduce #812 of 1024 float32, sum";
+
+}  // namespace
+
+TEST_CASE("the rank that does not answer is named, with everything that is known") {
+  const Status::Detail detail =
+      accuse(suspicion(), {says(State::inside, 812), says(State::inside, 812), {}}, members);
+  CHECK(detail.message ==
+        std::string("rank 2 (node-b, pid 102) does not answer: its process is stopped or its node unreachable") + waited);
+  CHECK(detail.code == Code::timeout);
+  CHECK(detail.rank == 2);
+  CHECK(detail.host == "node-b");
+  CHECK(detail.peer == 0);
+  CHECK(detail.collective == "all-reduce");
+  CHECK(detail.sequence == 812);
+}
+
+TEST_CASE("of several silent ranks the one that was waited for is named, else the first") {
+  CHECK(accuse(suspicion(), {{}, {}, {}}, members).rank == 1);
+  CHECK(accuse(suspicion(), {{}, says(State::inside, 812), {}}, members).rank == 0);
+}
+
+TEST_CASE("silence counts more than being behind") {
+  CHECK(accuse(suspicion(), {says(State::inside, 812), says(State::outside, 3), {}}, members).rank == 2);
+}
+
+TEST_CASE("the rank furthest behind is named, and where it is") {
+  const auto of_rank_2 = [](State state, std::uint32_t sequence) {
+    return accuse(suspicion(), {says(State::inside, 812), says(State::inside, 812), says(state, sequence)}, members)
+        .message;
+  };
+  CHECK(of_rank_2(State::outside, 811) ==
+        std::string("rank 2 (node-b, pid 102) has not entered all-reduce #812; it is outside of any call") + waited);
+  CHECK(of_rank_2(State::inside, 809) ==
+        std::string("rank 2 (node-b, pid 102) has not entered all-reduce #812; it is still inside #809") + waited);
+  CHECK(of_rank_2(State::left, 811) ==
+        std::string("rank 2 (node-b, pid 102) will not enter all-reduce #812: it left after #811") + waited);
+  CHECK(of_rank_2(State::absent, 0).starts_with("rank 2 (node-b, pid 102) has no such communicator"));
+}
+
+TEST_CASE("a rank that has completed the call is not behind") {
+  const Status::Detail detail =
+      accuse(suspicion(), {says(State::inside, 812), says(State::outside, 811), says(State::outside, 812)}, members);
+  CHECK(detail.message ==
+        std::string("rank 1 (node-a, pid 101) has not entered all-reduce #812; it is outside of any call") +
+            waited_for_it);
+}
+
+TEST_CASE("sequence numbers may wrap") {
+  Suspicion late = suspicion();
+  late.call.sequence = 1;
+  CHECK(accuse(late, {says(State::inside, 1), says(State::inside, 1), says(State::outside, 0xffffffff)}, members)
+            .rank == 2);
+  late.call.sequence = 0xffffffff;
+  CHECK(accuse(late, {says(State::inside, 0xffffffff), says(State::inside, 0xffffffff), says(State::inside, 1)},
+               members)
+            .rank == 1);
+}
+
+TEST_CASE("where all are inside the call, the one waited for is named") {
+  const auto inside = says(State::inside, 812);
+  CHECK(accuse(suspicion(), {inside, inside, inside}, members).message ==
+        std::string("rank 1 (node-a, pid 101) is inside all-reduce #812 and answers, but has not got on") +
+            waited_for_it);
+}
+
+TEST_CASE("for a recv the sender is named: sequence numbers of collectives say nothing") {
+  const Status::Detail detail = accuse(
+      suspicion(Collective::recv), {says(State::inside, 2), says(State::outside, 5), says(State::outside, 1)}, members);
+  CHECK(detail.rank == 1);
+  CHECK(detail.message.starts_with(
+      "rank 1 (node-a, pid 101) has not made the matching call; it is outside of any call; rank 0 waited"));
+}
