@@ -1,0 +1,161 @@
+// The collectives, send and recv of paceline.h: arguments checked, then submitted.
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "api/handle.h"
+#include "schedule/problem.h"
+
+namespace paceline::api {
+
+void spoil_group(const Status& status);
+Status start_group();
+Status end_group();
+
+namespace {
+
+// The arguments of any call, as they came.
+struct Arguments {
+  Collective which;
+  const void* send;
+  void* recv;
+  std::size_t count;
+  paceDataType_t type;
+  int op;
+  int root;
+};
+
+Status bad(const Arguments& call, const std::string& what) {
+  return Status(Code::invalid_argument, fmt::format("{}: {}", title(call.which), what));
+}
+
+Status check_operation(const Arguments& call, paceComm* comm, Request& request) {
+  if (call.op >= 0 && call.op < paceNumOps) {
+    request.op = static_cast<Operation>(call.op);
+    return {};
+  }
+  const std::lock_guard lock(comm->error_mutex);
+  const auto number = static_cast<std::size_t>(call.op - paceNumOps);
+  if (call.op < 0 || number >= comm->operators.size() || !comm->operators[number].live)
+    return bad(call, fmt::format("there is no operation {}", call.op));
+  const paceComm::Operator& made = comm->operators[number];
+  if (made.type != request.type)
+    return bad(call, fmt::format("the operation was made for {}, the call is of {}", name(made.type), name(request.type)));
+  request.op = Operation::premulsum;
+  request.factor = made.factor;
+  return {};
+}
+
+Status check_buffers(const Arguments& call, const Request& request, int rank, int ranks) {
+  Problem problem;
+  problem.collective = call.which;
+  problem.ranks = ranks;
+  problem.root = request.root;
+  // No buffer holds more than half of the address space.
+  if (request.count > (std::numeric_limits<std::size_t>::max() >> 1) / size_of(request.type) / static_cast<std::size_t>(ranks))
+    return bad(call, fmt::format("{} elements are more than memory can hold (was the count negative?)", request.count));
+  problem.count = 1;
+  const bool reads = call.which == Collective::send || (call.which != Collective::recv && input_elements(problem, rank) > 0);
+  const bool writes = call.which == Collective::recv || (call.which != Collective::send && output_elements(problem, rank) > 0);
+  if (request.count == 0 || call.which == Collective::barrier) return {};
+  if (reads && call.send == nullptr) return bad(call, "the send buffer is NULL");
+  if (writes && call.recv == nullptr) return bad(call, "the receive buffer is NULL");
+  return {};
+}
+
+Result<Request> checked(const Arguments& call, paceComm* comm) {
+  PACE_TRY(check(comm));
+  const int ranks = comm->communicator->size();
+  const int rank = comm->communicator->rank();
+  Request request;
+  request.which = call.which;
+  request.send = static_cast<const std::byte*>(call.send);
+  request.recv = static_cast<std::byte*>(call.recv);
+  request.count = call.count;
+  if (call.type < 0 || call.type >= paceNumTypes) return bad(call, fmt::format("there is no data type {}", static_cast<int>(call.type)));
+  request.type = static_cast<DataType>(call.type);
+  if (reduces(call.which)) PACE_TRY(check_operation(call, comm, request));
+  const bool message = call.which == Collective::send || call.which == Collective::recv;
+  if (is_rooted(call.which) || message) {
+    if (call.root < 0 || call.root >= ranks)
+      return bad(call, fmt::format("{} {} is not among the ranks 0..{}", message ? "peer" : "root", call.root, ranks - 1));
+    request.root = call.root;
+  }
+  PACE_TRY(check_buffers(call, request, rank, ranks));
+  return request;
+}
+
+paceResult_t call(const Arguments& arguments, paceComm* comm, void* stream) {
+  auto request = checked(arguments, comm);
+  if (!request.ok()) [[unlikely]] {
+    spoil_group(request.status());
+    return finish(request.status(), comm);
+  }
+  return finish(submit(comm, *request, stream), comm);
+}
+
+}  // namespace
+}  // namespace paceline::api
+
+using paceline::Collective;
+using paceline::api::call;
+
+extern "C" {
+
+paceResult_t paceAllReduce(const void* send, void* recv, size_t count, paceDataType_t type, paceRedOp_t op,
+                           paceComm_t comm, void* stream) {
+  return call({Collective::all_reduce, send, recv, count, type, op, 0}, comm, stream);
+}
+
+paceResult_t paceBroadcast(const void* send, void* recv, size_t count, paceDataType_t type, int root, paceComm_t comm,
+                           void* stream) {
+  return call({Collective::broadcast, send, recv, count, type, 0, root}, comm, stream);
+}
+
+paceResult_t paceReduce(const void* send, void* recv, size_t count, paceDataType_t type, paceRedOp_t op, int root,
+                        paceComm_t comm, void* stream) {
+  return call({Collective::reduce, send, recv, count, type, op, root}, comm, stream);
+}
+
+paceResult_t paceAllGather(const void* send, void* recv, size_t sendcount, paceDataType_t type, paceComm_t comm,
+                           void* stream) {
+  return call({Collective::all_gather, send, recv, sendcount, type, 0, 0}, comm, stream);
+}
+
+paceResult_t paceReduceScatter(const void* send, void* recv, size_t recvcount, paceDataType_t type, paceRedOp_t op,
+                               paceComm_t comm, void* stream) {
+  return call({Collective::reduce_scatter, send, recv, recvcount, type, op, 0}, comm, stream);
+}
+
+paceResult_t paceGather(const void* send, void* recv, size_t count, paceDataType_t type, int root, paceComm_t comm,
+                        void* stream) {
+  return call({Collective::gather, send, recv, count, type, 0, root}, comm, stream);
+}
+
+paceResult_t paceScatter(const void* send, void* recv, size_t count, paceDataType_t type, int root, paceComm_t comm,
+                         void* stream) {
+  return call({Collective::scatter, send, recv, count, type, 0, root}, comm, stream);
+}
+
+paceResult_t paceAllToAll(const void* send, void* recv, size_t count, paceDataType_t type, paceComm_t comm,
+                          void* stream) {
+  return call({Collective::all_to_all, send, recv, count, type, 0, 0}, comm, stream);
+}
+
+paceResult_t paceBarrier(paceComm_t comm, void* stream) {
+  return call({Collective::barrier, nullptr, nullptr, 0, paceUint8, 0, 0}, comm, stream);
+}
+
+paceResult_t paceSend(const void* send, size_t count, paceDataType_t type, int peer, paceComm_t comm, void* stream) {
+  return call({Collective::send, send, nullptr, count, type, 0, peer}, comm, stream);
+}
+
+paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, paceComm_t comm, void* stream) {
+  return call({Collective::recv, nullptr, recv, count, type, 0, peer}, comm, stream);
+}
+
+paceResult_t paceGroupStart(void) { return paceline::api::finish(paceline::api::start_group()); }
+paceResult_t paceGroupEnd(void) { return paceline::api::finish(paceline::api::end_group()); }
+
+}  // extern "C"

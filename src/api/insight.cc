@@ -1,0 +1,123 @@
+// What would run, what there is, and traces.
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "algorithms/table.h"
+#include "api/handle.h"
+#include "base/configuration.h"
+#include "cuda/build.h"
+
+namespace paceline::api {
+namespace {
+
+template <std::size_t size>
+void put(char (&into)[size], const std::string& text) {
+  const std::size_t length = std::min(text.size(), size - 1);
+  std::memcpy(into, text.data(), length);
+  into[length] = '\0';
+}
+
+std::string algorithms_text() {
+  auto rows = nlohmann::json::array();
+  for (const Algorithm& algorithm : algorithms()) {
+    auto collectives = nlohmann::json::array();
+    for (Collective which : algorithm.collectives) collectives.push_back(std::string(name(which)));
+    rows.push_back({{"name", std::string(algorithm.name)},
+                    {"sentence", std::string(algorithm.sentence)},
+                    {"collectives", collectives}});
+  }
+  return rows.dump();
+}
+
+std::string configuration_text() {
+  auto rows = nlohmann::json::array();
+  for (const ConfigurationRow& row : configuration_rows())
+    rows.push_back({{"variable", std::string(row.variable)},
+                    {"type", std::string(row.type)},
+                    {"default", std::string(row.fallback)},
+                    {"help", std::string(row.help)}});
+  return rows.dump();
+}
+
+Status explain(paceComm_t comm, const char* collective, std::size_t count, paceDataType_t type, paceRedOp_t op,
+               int root, pacePlanInfo_t* info) {
+  PACE_TRY(check(comm));
+  if (collective == nullptr || info == nullptr) return Status(Code::invalid_argument, "collective or info is NULL");
+  const auto which = collective_named(collective);
+  if (!which || *which == Collective::send || *which == Collective::recv)
+    return Status(Code::invalid_argument, fmt::format("there is no collective '{}'", collective));
+  if (type < 0 || type >= paceNumTypes)
+    return Status(Code::invalid_argument, fmt::format("there is no data type {}", static_cast<int>(type)));
+  Request request;
+  request.which = *which;
+  request.count = count;
+  request.type = static_cast<DataType>(type);
+  request.op = op < 0 ? Operation::sum : op >= paceNumOps ? Operation::premulsum : static_cast<Operation>(op);
+  request.root = is_rooted(*which) ? root : 0;
+  if (request.root < 0 || request.root >= comm->communicator->size())
+    return Status(Code::invalid_argument, fmt::format("root {} is not among the ranks", root));
+  auto plan = comm->communicator->explain(request);
+  if (!plan.ok()) return plan.status();
+  put(info->algorithm, plan->algorithm);
+  put(info->transport, plan->transport);
+  info->chunkBytes = plan->chunk_bytes;
+  info->channels = plan->channels;
+  info->predictedMicroseconds = plan->predicted_us;
+  return {};
+}
+
+// For what changes a communicator without being one of its calls.
+template <class Work>
+paceResult_t inside(paceComm_t comm, Work work) {
+  if (Status status = check(comm); !status.ok()) return finish(status);
+  if (!comm->communicator->enter())
+    return finish(Status(Code::invalid_usage, "another thread is inside a call on this communicator"), comm);
+  const Status status = work(*comm->communicator);
+  comm->communicator->exit();
+  return finish(status, comm);
+}
+
+}  // namespace
+}  // namespace paceline::api
+
+using namespace paceline;
+using namespace paceline::api;
+
+extern "C" {
+
+paceResult_t paceExplain(paceComm_t comm, const char* collective, size_t count, paceDataType_t type, paceRedOp_t op,
+                         int root, pacePlanInfo_t* info) {
+  return finish(explain(comm, collective, count, type, op, root, info), comm);
+}
+
+paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm) {
+  return inside(comm, [&](Communicator& communicator) {
+    return communicator.set_algorithm(algorithm == nullptr ? "" : algorithm);
+  });
+}
+
+const char* paceDescribe(const char* which) {
+  static const std::string algorithm_table = algorithms_text();
+  static const std::string configuration_table = configuration_text();
+  static const std::string build = build_description();
+  if (which == nullptr) return nullptr;
+  if (std::strcmp(which, "algorithms") == 0) return algorithm_table.c_str();
+  if (std::strcmp(which, "configuration") == 0) return configuration_table.c_str();
+  if (std::strcmp(which, "build") == 0) return build.c_str();
+  return nullptr;
+}
+
+paceResult_t paceTraceStart(paceComm_t comm) {
+  return inside(comm, [](Communicator& communicator) { return communicator.start_trace(); });
+}
+
+paceResult_t paceTraceStop(paceComm_t comm, const char* path) {
+  return inside(comm, [&](Communicator& communicator) {
+    return path == nullptr ? Status(Code::invalid_argument, "path is NULL") : communicator.stop_trace(path);
+  });
+}
+
+}  // extern "C"

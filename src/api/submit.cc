@@ -1,0 +1,154 @@
+// From a checked call to its run: now, on a stream, or at the end of a group.
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "api/handle.h"
+
+namespace paceline::api {
+namespace {
+
+struct Queued {
+  paceComm* comm;
+  Request request;
+  HostStream* stream;
+};
+
+// This thread's open group.
+struct Group {
+  int depth = 0;
+  Status error;  // of the first call that failed its checks
+  std::vector<Queued> calls;
+};
+thread_local Group group;
+
+// A call holds its communicator; a second thread inside is an error by name.
+class Hold {
+ public:
+  explicit Hold(Communicator& communicator) : communicator_(communicator), held_(communicator.enter()) {}
+  ~Hold() {
+    if (held_) communicator_.exit();
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  [[nodiscard]] bool held() const { return held_; }
+
+ private:
+  Communicator& communicator_;
+  bool held_;
+};
+
+Status two_threads() {
+  return Status(Code::invalid_usage,
+                "another thread is inside a call on this communicator: one thread at a time, or a communicator each "
+                "(paceCommSplit)");
+}
+
+// Calls on a communicator keep their order: a blocking one comes after those queued on streams.
+Status after_queued(Communicator& communicator) {
+  // Acquire: what the queued calls wrote comes before this one.
+  int queued = communicator.queued.load(std::memory_order_acquire);
+  while (queued != 0) {
+    communicator.queued.wait(queued, std::memory_order_acquire);
+    queued = communicator.queued.load(std::memory_order_acquire);
+  }
+  return {};
+}
+
+Status run_now(paceComm* comm, const Request& request) {
+  Communicator& communicator = *comm->communicator;
+  if (communicator.queued.load(std::memory_order_acquire) != 0) [[unlikely]] PACE_TRY(after_queued(communicator));
+  const Hold hold(communicator);
+  if (!hold.held()) [[unlikely]] return two_threads();
+  return communicator.run(request);
+}
+
+Status run_group_now(const std::vector<Queued>& calls) {
+  std::vector<Communicator*> communicators;
+  std::vector<Request> requests;
+  for (const Queued& call : calls) {
+    communicators.push_back(call.comm->communicator.get());
+    requests.push_back(call.request);
+  }
+  std::vector<Communicator*> distinct = communicators;
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  std::deque<Hold> holds;
+  for (Communicator* communicator : distinct) {
+    holds.emplace_back(*communicator);
+    if (!holds.back().held()) return two_threads();
+  }
+  return Communicator::run_group(communicators, requests);
+}
+
+void queue(HostStream& stream, std::vector<Queued> calls) {
+  for (const Queued& call : calls) call.comm->communicator->queued.fetch_add(1, std::memory_order_relaxed);
+  stream.push([calls = std::move(calls)] {
+    Status status = run_group_now(calls);
+    for (const Queued& call : calls) {
+      (void)finish(status, call.comm);
+      // Release: the call's results come before its end.
+      call.comm->communicator->queued.fetch_sub(1, std::memory_order_release);
+      call.comm->communicator->queued.notify_all();
+    }
+    return status;
+  });
+}
+
+// A group's calls by the stream that they are for; those without one run here, last, so that nothing waits for them.
+Status run_group(std::vector<Queued> calls) {
+  std::vector<Queued> blocking;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    HostStream* stream = calls[i].stream;
+    if (calls[i].comm == nullptr) continue;
+    if (stream == nullptr) {
+      blocking.push_back(calls[i]);
+      continue;
+    }
+    std::vector<Queued> together;
+    for (std::size_t j = i; j < calls.size(); ++j)
+      if (calls[j].comm != nullptr && calls[j].stream == stream) {
+        together.push_back(calls[j]);
+        calls[j].comm = nullptr;
+      }
+    queue(*stream, std::move(together));
+  }
+  for (const Queued& call : blocking) PACE_TRY(after_queued(*call.comm->communicator));
+  return blocking.empty() ? Status() : run_group_now(blocking);
+}
+
+}  // namespace
+
+Status submit(paceComm* comm, const Request& request, void* stream) {
+  if (stream == nullptr && group.depth == 0) [[likely]] return run_now(comm, request);
+  auto queue_on = stream_of(stream);
+  if (!queue_on.ok()) return queue_on.status();
+  if (group.depth > 0) {
+    group.calls.push_back({comm, request, *queue_on});
+  } else {
+    queue(**queue_on, {{comm, request, *queue_on}});
+  }
+  return {};
+}
+
+// A call of an open group that failed its checks: the group starts nothing.
+void spoil_group(const Status& status) {
+  if (group.depth > 0 && group.error.ok()) group.error = status;
+}
+
+Status start_group() {
+  ++group.depth;
+  return {};
+}
+
+Status end_group() {
+  if (group.depth == 0) return Status(Code::invalid_usage, "paceGroupEnd without paceGroupStart");
+  if (--group.depth > 0) return {};
+  std::vector<Queued> calls = std::exchange(group.calls, {});
+  PACE_TRY(std::exchange(group.error, Status()));
+  for (const Queued& call : calls) PACE_TRY(check(call.comm));
+  return calls.empty() ? Status() : run_group(std::move(calls));
+}
+
+}  // namespace paceline::api

@@ -1,0 +1,118 @@
+// The communicator: the ranks that take part, their connections, and the order of their calls.
+//
+// A call gets its sequence number, its plan (cached after the first call of its shape), runs on the host engine, and
+// comes back as one Status. After a failure the communicator has ended: every later call returns the reason.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/session.h"
+#include "comm/arena.h"
+#include "comm/connect.h"
+#include "comm/plan_cache.h"
+#include "comm/request.h"
+#include "engine/execution.h"
+#include "tuning/choice.h"
+
+namespace paceline {
+
+class Trace;
+
+struct CommunicatorOptions {
+  double timeout = 0;       // s; 0: PACELINE_TIMEOUT
+  std::string algorithm;    // empty: PACELINE_ALGORITHM, or chosen
+  std::size_t chunk = 0;    // bytes; 0: PACELINE_CHUNK, or chosen
+};
+
+struct PlanInfo {
+  std::string algorithm;
+  std::string transport;
+  std::size_t chunk_bytes = 0;
+  int channels = 1;
+  double predicted_us = 0;
+};
+
+class Communicator {
+ public:
+  // The first communicator of a session, of all its ranks.
+  static Result<std::unique_ptr<Communicator>> create(std::shared_ptr<Session> session,
+                                                      const CommunicatorOptions& options);
+  ~Communicator();
+
+  [[nodiscard]] int rank() const { return wiring_.rank; }
+  [[nodiscard]] int size() const { return wiring_.ranks; }
+  [[nodiscard]] int node_rank() const { return connections_.node_rank; }
+  [[nodiscard]] int node_size() const { return connections_.node_size; }
+
+  // One call, from its beginning to its end.
+  Status run(const Request& request);
+  // Several, as paceGroupEnd says: calls[i] is for communicators[i].
+  static Status run_group(std::span<Communicator* const> communicators, std::span<const Request> calls);
+
+  // nullptr for a negative color.
+  Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
+  void leave();
+  void abort();
+
+  // The reason why the communicator has ended, or ok. From any thread.
+  [[nodiscard]] Status failure() const;
+
+  // A name, or empty for the choice by cost. Unknown names are an error.
+  Status set_algorithm(const std::string& name);
+  Result<PlanInfo> explain(const Request& request);
+
+  Status start_trace();
+  Status stop_trace(const std::string& path);
+
+  // Claim the communicator for a thread's call. False: another thread is inside.
+  bool enter() { return !busy_.exchange(true, std::memory_order_acquire); }  // orders: the call after the claim
+  void exit() { busy_.store(false, std::memory_order_release); }             // orders: the call before the next claim
+  // Asynchronous calls queued on streams and not yet ended.
+  std::atomic<int> queued{0};
+
+ private:
+  Communicator(std::shared_ptr<Session> session, std::vector<int> session_ranks, int rank,
+               const CommunicatorOptions& options);
+  Status connect(std::uint64_t id, const Exchange& exchange);
+
+  // A call made ready: where its plan runs, and what is left to do after it.
+  struct Prepared {
+    const Plan* plan = nullptr;
+    Call call;
+    Memory memory;
+  };
+  Result<Prepared> prepare(const Request& request);
+  Result<const Plan*> plan_for(const Request& request, bool in_place);
+  Result<Plan> make_plan(const Request& request, bool in_place);
+  [[nodiscard]] Plan make_message_plan(const Request& request) const;
+  [[nodiscard]] CostModel cost_model(DataType type) const;
+  Status begin(const Request& request);
+  void finish(const Request& request) const;
+  Status begin_messages(std::span<const Request* const> messages);
+  Status end(Status status);
+  Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);
+
+  std::shared_ptr<Session> session_;
+  std::vector<int> session_ranks_;
+  CommunicatorOptions options_;
+  Connections connections_;
+  std::unique_ptr<Membership> membership_;
+  Wiring wiring_;
+  std::unique_ptr<Execution> execution_;
+  PlanCache plans_;
+  Arena scratch_;   // schedules' scratch, and places for messages
+  Arena operands_;  // inputs that are scaled or moved before the call
+  std::uint32_t sequence_ = 0;
+  std::uint32_t children_ = 0;
+  std::vector<std::uint32_t> messages_to_;    // send and recv, by peer
+  std::vector<std::uint32_t> messages_from_;
+  std::unique_ptr<Trace> trace_;
+  std::uint64_t id_ = 0;
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace paceline

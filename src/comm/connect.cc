@@ -1,0 +1,275 @@
+#include "comm/connect.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "base/configuration.h"
+#include "base/cpus.h"
+#include "base/log.h"
+#include "transport/shared_memory.h"
+#include "transport/single_copy.h"
+#include "transport/tcp.h"
+
+namespace paceline {
+namespace {
+
+// Messages over TCP could be longer; so long ones pipeline.
+constexpr std::size_t largest_tcp_message = 128 << 10;
+
+
+// What a rank shows the others. All ranks run the same build (the handshake's version), so the bytes are the struct's.
+struct Card {
+  std::int32_t cpus = 1;
+  std::uint32_t port = 0;
+  std::int64_t pid = 0;
+  Probe probe;
+  std::array<char, 64> segment{};
+  std::array<char, 192> settings{};  // what plans depend on beside the problem
+  std::array<char, 256> error{};
+};
+
+struct Outcome {
+  std::uint32_t single_copy = 0;
+  std::array<char, 256> error{};
+};
+
+template <std::size_t size>
+void put(std::array<char, size>& into, std::string_view text) {
+  const std::size_t length = std::min(text.size(), size - 1);
+  std::memcpy(into.data(), text.data(), length);
+  into[length] = '\0';
+}
+
+template <class Shown>
+Result<std::vector<Shown>> show(const Shown& mine, const Exchange& exchange) {
+  auto bytes = exchange(std::as_bytes(std::span(&mine, 1)));
+  if (!bytes.ok()) return bytes.status();
+  std::vector<Shown> shown(bytes->size());
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    if ((*bytes)[i].size() != sizeof(Shown))
+      return Status(Code::internal, fmt::format("rank {} showed a card of another size", i));
+    std::memcpy(&shown[i], (*bytes)[i].data(), sizeof(Shown));
+    shown[i].error.back() = '\0';
+  }
+  return shown;
+}
+
+// The first rank's error, if any has one.
+template <class Shown>
+Status first_error(const std::vector<Shown>& shown) {
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    if (shown[i].error[0] == '\0') continue;
+    Status::Detail detail;
+    detail.code = Code::system;
+    detail.rank = static_cast<int>(i);
+    detail.message = fmt::format("rank {}: {}", i, shown[i].error.data());
+    return Status(std::move(detail));
+  }
+  return {};
+}
+
+std::string settings() {
+  const Configuration& c = configuration();
+  return fmt::format("PACELINE_ALGORITHM={} PACELINE_CHUNK={} PACELINE_TRANSPORT={} PACELINE_STAGING={}", c.algorithm,
+                     c.chunk, c.transport, c.staging);
+}
+
+Status same_settings(const std::vector<Card>& cards) {
+  for (std::size_t i = 1; i < cards.size(); ++i)
+    if (cards[i].settings != cards[0].settings)
+      return Status(Code::invalid_usage,
+                    fmt::format("rank {} runs with {}, but rank 0 with {}: set the same on every rank", i,
+                                cards[i].settings.data(), cards[0].settings.data()));
+  return {};
+}
+
+// The communicator's ranks on each node, in order.
+std::map<std::string, std::vector<int>> nodes_of(const std::vector<Member>& members) {
+  std::map<std::string, std::vector<int>> nodes;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    // Over TCP alone every rank is a node of its own.
+    const std::string node = configuration().transport == "tcp" ? std::to_string(i) : members[i].node;
+    nodes[node].push_back(static_cast<int>(i));
+  }
+  return nodes;
+}
+
+class Connecting {
+ public:
+  Connecting(const std::vector<Member>& members, int rank, std::uint64_t id, const std::string& secret,
+             Clock::time_point deadline)
+      : members_(members), rank_(rank), id_(id), secret_(secret), deadline_(deadline), nodes_(nodes_of(members)) {
+    for (const auto& [name, ranks] : nodes_)
+      if (std::ranges::find(ranks, rank_) != ranks.end()) node_ = ranks;
+    layout_.emplace(static_cast<int>(node_.size()), max_channels, configuration().staging);
+  }
+
+  Result<Connections> make(const Exchange& exchange) {
+    if (nodes_.size() > 1 && configuration().transport == "shm")
+      return Status(Code::invalid_usage,
+                    "PACELINE_TRANSPORT=shm, but the ranks are on several nodes: set it to auto or tcp");
+    auto cards = show(prepare(), exchange);
+    if (!cards.ok()) return cards.status();
+    Connections made;
+    // Whatever went wrong, both exchanges take place: other communicators may be made in the same ones.
+    const Status trouble = first_error(*cards);
+    auto outcomes = show(trouble.ok() ? reach(*cards, made) : Outcome(), exchange);
+    PACE_TRY(trouble);
+    if (!outcomes.ok()) return outcomes.status();
+    PACE_TRY(same_settings(*cards));
+    PACE_TRY(first_error(*outcomes));
+    if (segment_) segment_->unlink();
+    finish(*cards, *outcomes, made);
+    return made;
+  }
+
+ private:
+  [[nodiscard]] bool leads() const { return node_.front() == rank_; }
+  [[nodiscard]] const Member& me() const { return members_[static_cast<std::size_t>(rank_)]; }
+
+  Card prepare() {
+    Card card;
+    card.cpus = allowed_cpus();
+    card.pid = getpid();
+    card.probe = make_probe();
+    put(card.settings, settings());
+    if (node_.size() > 1 && leads()) {
+      auto created = Segment::create(layout_->total());
+      if (!created.ok()) {
+        put(card.error, created.status().message());
+        return card;
+      }
+      segment_ = *created;
+      put(card.segment, segment_->name());
+    }
+    if (nodes_.size() > 1) {
+      auto listener = TcpListener::open(me().address);
+      if (!listener.ok()) {
+        put(card.error, listener.status().message());
+        return card;
+      }
+      card.port = listener->port();
+      listener_ = std::move(*listener);
+    }
+    return card;
+  }
+
+  Outcome reach(const std::vector<Card>& cards, Connections& made) {
+    Outcome outcome;
+    if (const Status status = reach_node(cards, outcome); !status.ok()) put(outcome.error, status.message());
+    if (const Status status = reach_others(cards, made); !status.ok()) put(outcome.error, status.message());
+    return outcome;
+  }
+
+  Status reach_node(const std::vector<Card>& cards, Outcome& outcome) {
+    if (node_.size() == 1) return {};
+    const Card& leader = cards[static_cast<std::size_t>(node_.front())];
+    if (!leads()) {
+      auto opened = Segment::open(leader.segment.data(), layout_->total());
+      if (!opened.ok()) return opened.status();
+      segment_ = *opened;
+    }
+    const auto reads = [&](int rank) {
+      const Card& card = cards[static_cast<std::size_t>(rank)];
+      return rank == rank_ || can_read(static_cast<pid_t>(card.pid), card.probe);
+    };
+    outcome.single_copy = configuration().single_copy != "off" && std::ranges::all_of(node_, reads) ? 1 : 0;
+    if (configuration().single_copy == "on" && outcome.single_copy == 0)
+      return Status(Code::unsupported,
+                    "PACELINE_SINGLE_COPY=on, but the kernel does not let this process read the others' memory "
+                    "(process_vm_readv): see kernel.yama.ptrace_scope");
+    return {};
+  }
+
+  Status reach_others(const std::vector<Card>& cards, Connections& made) {
+    if (nodes_.size() == 1) return {};
+    TcpGroup group;
+    group.id = id_;
+    group.rank = rank_;
+    group.size = static_cast<int>(members_.size());
+    group.channels = max_channels;
+    group.host = me().host;
+    group.secret = secret_;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (std::ranges::find(node_, static_cast<int>(i)) != node_.end()) continue;
+      group.peers.push_back({static_cast<int>(i), members_[i].host, members_[i].address,
+                             static_cast<std::uint16_t>(cards[i].port)});
+    }
+    auto connected = TcpTransport::connect(std::move(*listener_), group, deadline_);
+    if (!connected.ok()) return connected.status();
+    made.tcp = std::move(*connected);
+    return {};
+  }
+
+  void finish(const std::vector<Card>& cards, const std::vector<Outcome>& outcomes, Connections& made) {
+    const auto mine = std::ranges::find(node_, rank_);
+    made.node_rank = static_cast<int>(mine - node_.begin());
+    made.node_size = static_cast<int>(node_.size());
+    made.several_nodes = nodes_.size() > 1;
+    made.largest_message = made.several_nodes ? largest_tcp_message : layout_->slot_bytes();
+    for (const auto& [name, ranks] : nodes_) {
+      int cpus = 0;  // ranks may have CPUs of their own or share: the largest count is the node's
+      for (int rank : ranks) cpus = std::max(cpus, cards[static_cast<std::size_t>(rank)].cpus);
+      const double sharing = static_cast<double>(ranks.size()) / cpus;
+      made.sharing = std::max(made.sharing, sharing);
+      if (ranks.size() > 1) {
+        const NodeLayout layout(static_cast<int>(ranks.size()), max_channels, configuration().staging);
+        made.largest_message = std::min(made.largest_message, layout.slot_bytes());
+      }
+    }
+    made.oversubscribed = static_cast<int>(node_.size()) > allowed_cpus();
+
+    made.routes.rank = rank_;
+    made.routes.transport.assign(members_.size(), 1);
+    for (int rank : node_) made.routes.transport[static_cast<std::size_t>(rank)] = 0;
+    made.routes.keeps_data[1] = made.tcp != nullptr;
+    if (node_.size() == 1) return;
+
+    std::vector<NodePeer> peers;
+    bool single_copy = configuration().single_copy == "on";
+    for (int rank : node_) {
+      peers.push_back({rank, static_cast<pid_t>(cards[static_cast<std::size_t>(rank)].pid)});
+      single_copy = single_copy && outcomes[static_cast<std::size_t>(rank)].single_copy != 0;
+    }
+    constexpr std::size_t single_copy_from = 32 << 10;
+    made.routes.keeps_data[0] = single_copy;
+    made.shared_memory = std::make_unique<SharedMemoryTransport>(
+        segment_, *layout_, std::move(peers), made.node_rank, static_cast<int>(members_.size()),
+        single_copy ? single_copy_from : 0);
+    log(LogLevel::info, rank_, "{} ranks on this node, {} CPUs, single copy {}", node_.size(), allowed_cpus(),
+        single_copy ? "on" : "off");
+  }
+
+  const std::vector<Member>& members_;
+  int rank_;
+  std::uint64_t id_;
+  const std::string& secret_;
+  Clock::time_point deadline_;
+  std::map<std::string, std::vector<int>> nodes_;
+  std::vector<int> node_;  // this rank's
+  std::optional<NodeLayout> layout_;
+  std::shared_ptr<Segment> segment_;
+  std::optional<TcpListener> listener_;
+};
+
+}  // namespace
+
+Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, const std::string& secret,
+                            const Exchange& exchange, Clock::time_point deadline) {
+  return Connecting(members, rank, id, secret, deadline).make(exchange);
+}
+
+Status sit_out(const Exchange& exchange) {
+  auto cards = show(Card(), exchange);
+  if (!cards.ok()) return cards.status();
+  auto outcomes = show(Outcome(), exchange);
+  return outcomes.ok() ? Status() : outcomes.status();
+}
+
+}  // namespace paceline

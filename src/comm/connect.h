@@ -1,0 +1,43 @@
+// Making a communicator's transports: shared memory with the ranks of the same node, TCP with the others.
+//
+// Every rank shows a card (its port, its segment, what it was told by the environment), maps what the others announced,
+// and then says whether it could. If one could not, all end with its reason.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/session.h"
+#include "engine/execution.h"
+#include "schedule/cost.h"
+#include "transport/transport.h"
+
+namespace paceline {
+
+// Gives bytes, the same number on every rank, and gets everyone's by the communicator's ranks.
+using Exchange = std::function<Result<std::vector<Bytes>>(std::span<const std::byte> mine)>;
+
+struct Connections {
+  std::unique_ptr<Transport> shared_memory;  // nullptr: no other rank on this node
+  std::unique_ptr<Transport> tcp;            // nullptr: no rank elsewhere
+  Routes routes;
+  int node_rank = 0;
+  int node_size = 1;
+  bool oversubscribed = false;  // more ranks than CPUs on this node
+  // The same on all ranks: what plans may depend on.
+  std::size_t largest_message = 0;  // bytes
+  double sharing = 1;               // ranks for each CPU, on the fullest node
+  bool several_nodes = false;
+};
+
+// members[i]: the communicator's rank i. `id` tells this communicator's connections from others'.
+Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, const std::string& secret,
+                            const Exchange& exchange, Clock::time_point deadline);
+
+// Take part in the exchanges of a connect() without connecting to anyone.
+Status sit_out(const Exchange& exchange);
+
+}  // namespace paceline

@@ -1,0 +1,40 @@
+// A host stream: a queue of calls that a thread of its own runs in order.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/status.h"
+
+namespace paceline {
+
+class HostStream {
+ public:
+  HostStream();
+  ~HostStream();  // runs what is queued to its end first
+  HostStream(const HostStream&) = delete;
+  HostStream& operator=(const HostStream&) = delete;
+
+  void push(std::function<Status()> work);
+  // Wait until all that was queued has ended; the first error since the last synchronize.
+  Status synchronize();
+  // in_progress while anything is queued or running, else as synchronize().
+  Status query();
+
+ private:
+  void run();
+  Status take_error();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<Status()>> work_;
+  bool running_ = false;
+  bool ending_ = false;
+  Status error_;
+  std::thread thread_;  // last: begins when the rest is there
+};
+
+}  // namespace paceline

@@ -1,0 +1,25 @@
+// One call of the API, checked, on its way to a communicator.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "base/types.h"
+
+namespace paceline {
+
+struct Request {
+  Collective which = Collective::barrier;
+  const std::byte* send = nullptr;
+  std::byte* recv = nullptr;
+  std::size_t count = 0;  // elements, as in the call
+  DataType type = DataType::uint8;
+  Operation op = Operation::sum;
+  int root = 0;                        // of rooted collectives; the peer of send and recv
+  std::array<std::byte, 8> factor{};   // of premulsum: one element
+};
+
+// Whether the call's buffers are one, in the way that paceline.h says for the collective.
+bool is_in_place(const Request& request, int rank);
+
+}  // namespace paceline

@@ -1,0 +1,130 @@
+#include "comm/trace.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+#include "schedule/schedule.h"
+
+namespace paceline {
+namespace {
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+struct Event {
+  const char* name;
+  int channel;
+  int peer;
+  std::size_t bytes;
+  Call call;
+  double begin;
+  double end;
+};
+
+}  // namespace
+
+// Events of one transport. A wait is noted from the first look that found nothing to the one that found the message; a
+// use, from then to its release.
+class TracingTransport final : public Transport {
+ public:
+  TracingTransport(Transport& traced, int ranks)
+      : traced_(traced), ranks_(static_cast<std::size_t>(ranks)),
+        receiving_(static_cast<std::size_t>(max_channels) * ranks_), sending_(max_channels, 0) {}
+
+  [[nodiscard]] std::string_view name() const override { return traced_.name(); }
+  [[nodiscard]] std::size_t largest_message() const override { return traced_.largest_message(); }
+
+  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) override {
+    double& since = sending_[static_cast<std::size_t>(channel)];
+    const double begin = now_us();
+    const Attempt attempt = traced_.send(channel, to, call, data);
+    if (attempt == Attempt::later && since == 0) since = begin;
+    if (attempt != Attempt::done) return attempt;
+    if (since != 0) events_.push_back({"wait for room", channel, to.front(), 0, call, since, begin});
+    events_.push_back({"send", channel, to.front(), data.size(), call, begin, now_us()});
+    since = 0;
+    return attempt;
+  }
+
+  [[nodiscard]] std::uint64_t sent(int channel) override { return traced_.sent(channel); }
+
+  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
+                  const std::byte** data) override {
+    Receiving& state = receiving_[index(channel, from)];
+    const double begin = now_us();
+    const Attempt attempt = traced_.receive(channel, from, call, bytes, place, data);
+    if (attempt == Attempt::later && state.since == 0) state.since = begin;
+    if (attempt != Attempt::done) return attempt;
+    if (state.since != 0) events_.push_back({"wait", channel, from, bytes, call, state.since, begin});
+    state = {0, begin, bytes, call};
+    return attempt;
+  }
+
+  void release(int channel, int from) override {
+    traced_.release(channel, from);
+    const Receiving& state = receiving_[index(channel, from)];
+    events_.push_back({"recv", channel, from, state.bytes, state.call, state.arrived, now_us()});
+  }
+
+  Attempt progress() override { return traced_.progress(); }
+  void announce_sleep() override { traced_.announce_sleep(); }
+  void sleep(double microseconds) override { traced_.sleep(microseconds); }
+  Attempt compare(int from, const Call& call) override { return traced_.compare(from, call); }
+  [[nodiscard]] Status failure() const override { return traced_.failure(); }
+
+  [[nodiscard]] const std::vector<Event>& events() const { return events_; }
+
+ private:
+  struct Receiving {
+    double since = 0;
+    double arrived = 0;
+    std::size_t bytes = 0;
+    Call call;
+  };
+  [[nodiscard]] std::size_t index(int channel, int from) const {
+    return static_cast<std::size_t>(channel) * ranks_ + static_cast<std::size_t>(from);
+  }
+
+  Transport& traced_;
+  std::size_t ranks_;
+  std::vector<Receiving> receiving_;  // by channel and rank
+  std::vector<double> sending_;       // by channel: since when a send waits for room; 0: it does not
+  std::vector<Event> events_;
+};
+
+Trace::Trace(Wiring& wiring) : wiring_(wiring), traced_(wiring.transports) {
+  for (std::size_t t = 0; t < traced_.size(); ++t) {
+    if (traced_[t] == nullptr) continue;
+    tracers_[t] = std::make_unique<TracingTransport>(*traced_[t], wiring.ranks);
+    wiring.transports[t] = tracers_[t].get();
+  }
+}
+
+Trace::~Trace() { wiring_.transports = traced_; }
+
+Status Trace::write(const std::string& path) const {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return Status::system("writing the trace to " + path, errno);
+  const char* separator = "[";
+  for (const auto& tracer : tracers_) {
+    if (tracer == nullptr) continue;
+    for (const Event& event : tracer->events()) {
+      fmt::print(file,
+                 "{}\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},"
+                 "\"args\":{{\"peer\":{},\"bytes\":{},\"call\":\"{}\"}}}}",
+                 separator, event.name, tracer->name(), wiring_.rank, event.channel, event.begin,
+                 event.end - event.begin, event.peer, event.bytes, describe(event.call));
+      separator = ",";
+    }
+  }
+  fmt::print(file, "{}\n]\n", *separator == '[' ? "[" : "");
+  if (std::fclose(file) != 0) return Status::system("writing the trace to " + path, errno);
+  return {};
+}
+
+}  // namespace paceline

@@ -1,0 +1,152 @@
+#include "engine/execution.h"
+
+#include <cstring>
+
+namespace paceline {
+
+Execution::Execution(Wiring& wiring) : wiring_(wiring) {
+  lanes_.reserve(max_channels);
+  sources_.resize(static_cast<std::size_t>(max_channels) * (static_cast<std::size_t>(wiring.ranks) + 1));
+}
+
+void Execution::clear() { lanes_.clear(); }
+
+int Execution::add(const Plan& plan, const Call& call, const Memory& memory, int after) {
+  std::byte* places = memory.places;
+  for (std::size_t channel = 0; channel < plan.lanes.size(); ++channel) {
+    const auto& steps = plan.lanes[channel];
+    if (!steps.empty()) {
+      Lane lane;
+      lane.next = steps.data();
+      lane.end = steps.data() + steps.size();
+      lane.plan = &plan;
+      lane.call = call;
+      // Input is never a target; one array for all three keeps the steps simple.
+      lane.base = {const_cast<std::byte*>(memory.input), memory.output, memory.scratch};
+      lane.places = places;
+      lane.after = after;
+      const std::size_t stride = static_cast<std::size_t>(wiring_.ranks) + 1;
+      lane.first_source = static_cast<std::uint32_t>(lanes_.size() * stride);
+      for (std::size_t t = 0; t < lane.before.size(); ++t) lane.before[t] = wiring_.posted[t][channel];
+      lanes_.push_back(lane);
+      if (sources_.size() < lanes_.size() * stride) sources_.resize(lanes_.size() * stride);
+    }
+    if (places != nullptr) places += plan.place_bytes;
+  }
+  return static_cast<int>(lanes_.size()) - 1;
+}
+
+inline bool Execution::may_write(const Lane& lane, const PlanStep& step) const {
+  for (std::size_t t = 0; t < step.after.size(); ++t)
+    if (step.after[t] != 0 && wiring_.transports[t]->sent(step.channel) < lane.before[t] + step.after[t]) return false;
+  return true;
+}
+
+Attempt Execution::receive(Lane& lane, const PlanStep& step) {
+  if (!may_write(lane, step)) return Attempt::later;
+  const int peer = lane.plan->peers[step.first_peer];
+  std::byte* target = lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target;
+  Transport& transport = transport_to(peer);
+  const std::byte* data = nullptr;
+  const Attempt attempt = transport.receive(step.channel, peer, lane.call, step.bytes, target, &data);
+  if (attempt != Attempt::done) return attempt;
+  if (data != target) std::memcpy(target, data, step.bytes);
+  transport.release(step.channel, peer);
+  return Attempt::done;
+}
+
+Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
+  const int* peers = &lane.plan->peers[step.first_peer];
+  const std::byte** sources = &sources_[lane.first_source];
+  const std::size_t stride = (step.bytes + 63) / 64 * 64;
+  for (; lane.arrived < step.peer_count; ++lane.arrived) {
+    const std::uint32_t i = lane.arrived;
+    // The local operand has its place among the messages: those from `own` on stand one further.
+    const std::uint32_t position = step.own >= 0 && i >= static_cast<std::uint32_t>(step.own) ? i + 1 : i;
+    std::byte* place = lane.places == nullptr ? nullptr : lane.places + i * stride;
+    const Attempt attempt =
+        transport_to(peers[i]).receive(step.channel, peers[i], lane.call, step.bytes, place, &sources[position]);
+    if (attempt != Attempt::done) return attempt;
+  }
+  if (!may_write(lane, step)) return Attempt::later;
+  std::size_t count = step.peer_count;
+  if (step.own >= 0) {
+    sources[step.own] = lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source;
+    ++count;
+  }
+  std::byte* target = lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target;
+  lane.plan->fold(target, sources, count, step.bytes / lane.plan->element_bytes);
+  for (std::uint32_t i = 0; i < step.peer_count; ++i) transport_to(peers[i]).release(step.channel, peers[i]);
+  lane.arrived = 0;
+  return Attempt::done;
+}
+
+inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
+  switch (step.action) {
+    case Action::send: {
+      const std::byte* source = lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source;
+      const std::span<const int> peers(&lane.plan->peers[step.first_peer], step.peer_count);
+      const Attempt attempt =
+          wiring_.transports[step.transport]->send(step.channel, peers, lane.call, {source, step.bytes});
+      if (attempt == Attempt::done) ++wiring_.posted[step.transport][step.channel];
+      return attempt;
+    }
+    case Action::recv: return receive(lane, step);
+    case Action::recv_reduce: return receive_and_fold(lane, step);
+    case Action::copy:
+      if (!may_write(lane, step)) return Attempt::later;
+      std::memcpy(lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target,
+                  lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source, step.bytes);
+      return Attempt::done;
+  }
+  return Attempt::failed;
+}
+
+bool Execution::everything_left() const {
+  for (std::size_t t = 0; t < max_transports; ++t) {
+    if (wiring_.transports[t] == nullptr || !wiring_.routes.keeps_data[t]) continue;
+    for (int channel = 0; channel < max_channels; ++channel)
+      if (wiring_.transports[t]->sent(channel) < wiring_.posted[t][static_cast<std::size_t>(channel)]) return false;
+  }
+  return true;
+}
+
+Execution::Turn Execution::advance() {
+  bool moved = false;
+  bool ended = true;
+  for (Lane& lane : lanes_) {
+    if (lane.after >= 0 && !ended_lane(lane.after)) {
+      ended = false;
+      continue;
+    }
+    for (; lane.next != lane.end; ++lane.next) {
+      const Attempt attempt = take(lane, *lane.next);
+      if (attempt == Attempt::failed) return Turn::failed;
+      if (attempt == Attempt::later) {
+        ended = false;
+        break;
+      }
+      moved = true;
+    }
+  }
+  if (ended && everything_left()) return Turn::done;
+  return moved ? Turn::moved : Turn::stuck;
+}
+
+Execution::Wait Execution::waiting_for() const {
+  for (const Lane& lane : lanes_) {
+    if (lane.next == lane.end || (lane.after >= 0 && !ended_lane(lane.after))) continue;
+    const std::uint32_t i = lane.next->action == Action::recv_reduce ? lane.arrived : 0;
+    if (lane.next->peer_count == 0) continue;
+    return {lane.plan->peers[lane.next->first_peer + std::min(i, lane.next->peer_count - 1)], lane.call};
+  }
+  return {-1, lanes_.empty() ? Call{} : lanes_.front().call};
+}
+
+Status Execution::failure() const {
+  for (const Transport* transport : wiring_.transports)
+    if (transport != nullptr && !transport->failure().ok()) return transport->failure();
+  return Status(Code::internal, "an engine failed without a reason");
+}
+
+}  // namespace paceline

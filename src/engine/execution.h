@@ -1,0 +1,95 @@
+// The host engine: walks plans' steps over transports, without waiting.
+//
+// An execution has lanes: the channels of a plan, or the sends and receives of a group. Each lane takes its steps in
+// order; advance() goes round the lanes and takes every step that can be taken now. wait.h drives it to its end.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/call.h"
+#include "bootstrap/session.h"
+#include "engine/plan.h"
+#include "transport/transport.h"
+
+namespace paceline {
+
+// What a communicator lends to its executions.
+struct Wiring {
+  int rank = 0;
+  int ranks = 1;
+  std::array<Transport*, max_transports> transports{};  // nullptr: there is none of this number
+  Routes routes;
+  Membership* membership = nullptr;
+  double timeout = 300;        // s
+  bool oversubscribed = false; // more ranks on this node than CPUs
+  // Messages accepted so far by each transport and channel.
+  std::array<std::array<std::uint64_t, max_channels>, max_transports> posted{};
+};
+
+// Where an execution's buffers begin.
+struct Memory {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::byte* scratch = nullptr;
+  std::byte* places = nullptr;  // plan.place_bytes for each lane, then the next lane's
+};
+
+class Execution {
+ public:
+  explicit Execution(Wiring& wiring);
+
+  // Forget what was run before.
+  void clear();
+  // With `after`, a number of lanes that this returned before, the plan starts when that lane has ended. Returns the
+  // number of the plan's last lane; -1 if it has none.
+  int add(const Plan& plan, const Call& call, const Memory& memory, int after = -1);
+
+  enum class Turn { moved, stuck, done, failed };
+  Turn advance();
+
+  [[nodiscard]] Wiring& wiring() { return wiring_; }
+  // After `stuck`: the rank that the first stuck lane waits for, and its call. {-1, ...}: for nobody in particular.
+  struct Wait {
+    int rank = -1;
+    Call call;
+  };
+  [[nodiscard]] Wait waiting_for() const;
+  // After `failed`: the transport's reason.
+  [[nodiscard]] Status failure() const;
+
+ private:
+  struct Lane {
+    const PlanStep* next = nullptr;
+    const PlanStep* end = nullptr;
+    const Plan* plan = nullptr;
+    Call call;
+    std::array<std::byte*, 3> base{};  // by Buffer
+    std::byte* places = nullptr;
+    int after = -1;                    // lane that must end before this one starts
+    std::uint32_t arrived = 0;         // messages of the current fold that are there
+    std::uint32_t first_source = 0;    // in sources_
+    std::array<std::uint64_t, max_transports> before{};  // messages posted on the channel before this execution
+  };
+
+  Attempt take(Lane& lane, const PlanStep& step);
+  Attempt receive(Lane& lane, const PlanStep& step);
+  Attempt receive_and_fold(Lane& lane, const PlanStep& step);
+  [[nodiscard]] bool may_write(const Lane& lane, const PlanStep& step) const;
+  [[nodiscard]] bool everything_left() const;
+  [[nodiscard]] bool ended_lane(int number) const {
+    const Lane& lane = lanes_[static_cast<std::size_t>(number)];
+    return lane.next == lane.end;
+  }
+  [[nodiscard]] Transport& transport_to(int rank) const {
+    return *wiring_.transports[wiring_.routes.transport[static_cast<std::size_t>(rank)]];
+  }
+
+  Wiring& wiring_;
+  std::vector<Lane> lanes_;
+  std::vector<const std::byte*> sources_;  // of each lane's current fold, ranks + 1 apart
+};
+
+}  // namespace paceline

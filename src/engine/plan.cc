@@ -1,0 +1,117 @@
+#include "engine/plan.h"
+
+#include <algorithm>
+#include <map>
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// A region as it lies in memory: in place, input and output are one. `space` 0: user's data, 1: scratch.
+struct Extent {
+  int space = 0;
+  std::ptrdiff_t begin = 0;
+  std::ptrdiff_t end = 0;
+};
+
+Extent extent_of(const Problem& problem, int rank, const Region& region) {
+  const auto offset = static_cast<std::ptrdiff_t>(region.offset);
+  const auto count = static_cast<std::ptrdiff_t>(region.count);
+  if (region.buffer == Buffer::scratch) return {1, offset, offset + count};
+  if (region.buffer == Buffer::output) return {0, offset, offset + count};
+  if (!problem.in_place) return {2, offset, offset + count};
+  const std::ptrdiff_t shifted = offset + input_in_output(problem, rank);
+  return {0, shifted, shifted + count};
+}
+
+// The sends of one lane so far whose data may still be read, by place: answers which of them a write must wait for.
+class OpenSends {
+ public:
+  using Counts = std::array<std::uint32_t, max_transports>;
+
+  void add(const Extent& extent, int transport, std::uint32_t number) {
+    longest_ = std::max(longest_, extent.end - extent.begin);
+    Entry& entry = entries_[{extent.space, extent.begin}];
+    entry.end = std::max(entry.end, extent.end);
+    entry.after[static_cast<std::size_t>(transport)] = number + 1;
+  }
+
+  [[nodiscard]] Counts before_writing(const Extent& extent) const {
+    Counts after{};
+    auto entry = entries_.lower_bound({extent.space, extent.end});
+    while (entry != entries_.begin()) {
+      --entry;
+      if (entry->first.first != extent.space || entry->first.second + longest_ <= extent.begin) break;
+      if (entry->second.end <= extent.begin) continue;
+      for (std::size_t t = 0; t < after.size(); ++t) after[t] = std::max(after[t], entry->second.after[t]);
+    }
+    return after;
+  }
+
+ private:
+  struct Entry {
+    std::ptrdiff_t end = 0;
+    Counts after{};
+  };
+  std::map<std::pair<int, std::ptrdiff_t>, Entry> entries_;
+  std::ptrdiff_t longest_ = 0;
+};
+
+}  // namespace
+
+Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op) {
+  const Problem& problem = schedule.problem();
+  Plan plan;
+  plan.element_bytes = size_of(type);
+  if (reduces(problem.collective))
+    plan.fold = fold_function(type, op == Operation::avg || op == Operation::premulsum ? Operation::sum : op);
+  const std::span<const Step> steps = schedule.steps(routes.rank);
+  plan.scratch_bytes = schedule.scratch_elements(routes.rank) * plan.element_bytes;
+  plan.lanes.resize(static_cast<std::size_t>(schedule.channels()));
+  std::vector<OpenSends> open(plan.lanes.size());
+  std::vector<OpenSends::Counts> sends(plan.lanes.size());
+  const bool any_keeps = std::ranges::any_of(routes.keeps_data, [](bool keeps) { return keeps; });
+
+  for (const Step& step : steps) {
+    auto& lane = plan.lanes[step.channel];
+    PlanStep bound;
+    bound.action = step.action;
+    bound.channel = step.channel;
+    bound.own = step.own;
+    bound.source_buffer = step.source.buffer;
+    bound.target_buffer = step.target.buffer;
+    bound.source = step.source.offset * plan.element_bytes;
+    bound.target = step.target.offset * plan.element_bytes;
+    bound.bytes = (step.action == Action::send ? step.source : step.target).count * plan.element_bytes;
+    const std::span<const int> peers = schedule.peers(routes.rank, step);
+
+    if (step.action != Action::send) {
+      bound.first_peer = static_cast<std::uint32_t>(plan.peers.size());
+      bound.peer_count = step.peer_count;
+      plan.peers.insert(plan.peers.end(), peers.begin(), peers.end());
+      if (any_keeps) bound.after = open[step.channel].before_writing(extent_of(problem, routes.rank, step.target));
+      if (any_keeps && step.action == Action::recv_reduce)
+        plan.place_bytes = std::max(plan.place_bytes, round_up(bound.bytes, 64) * step.peer_count);
+      lane.push_back(bound);
+      continue;
+    }
+    // One step for each transport that the receivers are reached by.
+    for (int t = 0; t < max_transports; ++t) {
+      bound.transport = static_cast<std::uint8_t>(t);
+      bound.first_peer = static_cast<std::uint32_t>(plan.peers.size());
+      for (int peer : peers)
+        if (routes.transport[static_cast<std::size_t>(peer)] == t) plan.peers.push_back(peer);
+      bound.peer_count = static_cast<std::uint32_t>(plan.peers.size()) - bound.first_peer;
+      if (bound.peer_count == 0) continue;
+      auto& number = sends[step.channel][static_cast<std::size_t>(t)];
+      if (routes.keeps_data[static_cast<std::size_t>(t)])
+        open[step.channel].add(extent_of(problem, routes.rank, step.source), t, number);
+      ++number;
+      lane.push_back(bound);
+    }
+  }
+  return plan;
+}
+
+}  // namespace paceline

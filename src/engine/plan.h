@@ -1,0 +1,58 @@
+// A plan: one rank's part of a schedule, bound to a communicator: bytes instead of elements, transports chosen, the
+// fold looked up, and for every step that writes what must have been sent before.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/reduction.h"
+#include "schedule/schedule.h"
+
+namespace paceline {
+
+inline constexpr int max_transports = 2;
+
+// How a communicator reaches its ranks, as far as plans need to know.
+struct Routes {
+  int rank = 0;
+  std::vector<std::uint8_t> transport;               // number of the transport to each rank
+  std::array<bool, max_transports> keeps_data{};     // it may read a sent message's data after accepting it
+};
+
+struct PlanStep {
+  Action action = Action::send;
+  std::uint8_t channel = 0;
+  std::uint8_t transport = 0;  // of a send
+  Buffer source_buffer = Buffer::input;
+  Buffer target_buffer = Buffer::output;
+  std::int16_t own = -1;
+  std::uint32_t first_peer = 0;
+  std::uint32_t peer_count = 0;
+  std::size_t source = 0;  // bytes
+  std::size_t target = 0;  // bytes
+  std::size_t bytes = 0;
+  // Sends of this lane, by transport, that must have left before the step may write.
+  std::array<std::uint32_t, max_transports> after{};
+};
+
+struct Plan {
+  std::vector<std::vector<PlanStep>> lanes;  // by channel
+  std::vector<int> peers;
+  std::size_t element_bytes = 0;
+  FoldFunction fold = nullptr;
+  std::size_t scratch_bytes = 0;
+  std::size_t place_bytes = 0;  // of one lane: room for the messages of the largest fold, where a transport needs it
+
+  std::string algorithm;
+  std::size_t chunk_bytes = 0;
+  double predicted_us = 0;
+};
+
+// The part of routes.rank. `type` is the element of the data, or uint8 for a barrier.
+Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op);
+
+}  // namespace paceline

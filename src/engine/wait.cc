@@ -1,0 +1,158 @@
+#include "engine/wait.h"
+
+#include <fmt/format.h>
+#include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/configuration.h"
+
+namespace paceline {
+namespace {
+
+using std::chrono::duration;
+
+double microseconds_since(Clock::time_point begin) {
+  return duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+// How long a wait yields before it sleeps, and how long it then sleeps at a time. A wake-up from sleep costs about
+// 10 us, so sleeping is for waits that are long anyway.
+constexpr double yield_us = 1000;
+constexpr double sleep_us = 1000;
+// From when on, and how often, a wait looks for reasons why it might be in vain.
+constexpr double doubt_us = 5000;
+
+// The transport of `execution` failed: end the communicator.
+Status end_of(Execution& execution) { return execution.wiring().membership->report(execution.failure()); }
+
+// Whether waiting is in vain: the other rank left, or is in another call. Ok: keep waiting.
+Status doubt(Execution& execution) {
+  Wiring& wiring = execution.wiring();
+  const Execution::Wait wait = execution.waiting_for();
+  if (wait.rank < 0 || wait.rank == wiring.rank) return {};
+  Transport& transport = *wiring.transports[wiring.routes.transport[static_cast<std::size_t>(wait.rank)]];
+  if (transport.compare(wait.rank, wait.call) == Attempt::failed) return end_of(execution);
+  std::uint32_t last = 0;
+  if (wiring.membership->has_left(wait.rank, &last) && collective_of(wait.call) != Collective::send &&
+      last < wait.call.sequence) {
+    Status::Detail detail;
+    detail.code = Code::remote;
+    detail.rank = wait.rank;
+    detail.collective = title(collective_of(wait.call));
+    detail.sequence = wait.call.sequence;
+    detail.message = fmt::format("rank {} left before {}: it destroyed its communicator", wait.rank, describe(wait.call));
+    return wiring.membership->report(Status(std::move(detail)));
+  }
+  return {};
+}
+
+// One wait: from the last step that could be taken to the next.
+class Wait {
+ public:
+  explicit Wait(std::span<Execution* const> executions) : executions_(executions) {
+    for (Execution* execution : executions) oversubscribed_ |= execution->wiring().oversubscribed;
+  }
+
+  void over() { looks_ = 0; }
+
+  // Spend a little time. An error ends the wait.
+  Status pause() {
+    for (Execution* execution : executions_) {
+      Membership& membership = *execution->wiring().membership;
+      if (membership.failed()) return membership.failure();
+    }
+    if (looks_++ == 0) {
+      begin_ = Clock::now();
+      doubted_us_ = doubt_us;
+      announced_ = false;
+      yielding_ = oversubscribed_;
+      if (!oversubscribed_) return {};
+    }
+    // Reading the clock costs as much as a look at a mailbox: not each time.
+    if (!oversubscribed_ && !yielding_ && (looks_ & 63U) != 0) {
+      _mm_pause();
+      return {};
+    }
+    const double elapsed = microseconds_since(begin_);
+    yielding_ = oversubscribed_ || elapsed > configuration().spin;
+    if (!yielding_) return {};
+    if (elapsed < yield_us) {
+      sched_yield();
+      return {};
+    }
+    if (elapsed > doubted_us_) {
+      doubted_us_ = elapsed + doubt_us;
+      for (Execution* execution : executions_) PACE_TRY(check(*execution, elapsed / 1e6));
+    }
+    rest();
+    return {};
+  }
+
+ private:
+  static Status check(Execution& execution, double seconds) {
+    PACE_TRY(doubt(execution));
+    const Wiring& wiring = execution.wiring();
+    if (seconds < wiring.timeout) return {};
+    const Execution::Wait wait = execution.waiting_for();
+    return wiring.membership->timed_out(wait.rank, wait.call, seconds);
+  }
+
+  // Announce sleep, have the caller look once more, then sleep.
+  void rest() {
+    // Only a single transport can be slept on; with several, each in turn for a short while.
+    std::size_t count = 0;
+    for (Execution* execution : executions_)
+      for (Transport* transport : execution->wiring().transports) count += transport != nullptr ? 1 : 0;
+    for (Execution* execution : executions_) {
+      for (Transport* transport : execution->wiring().transports) {
+        if (transport == nullptr) continue;
+        if (!announced_) {
+          transport->announce_sleep();
+        } else {
+          transport->sleep(sleep_us / static_cast<double>(count));
+        }
+      }
+    }
+    announced_ = !announced_;
+  }
+
+  std::span<Execution* const> executions_;
+  bool oversubscribed_ = false;
+  bool yielding_ = false;
+  bool announced_ = false;
+  std::uint64_t looks_ = 0;
+  Clock::time_point begin_;
+  double doubted_us_ = doubt_us;
+};
+
+}  // namespace
+
+Status run(std::span<Execution* const> executions) {
+  Wait wait(executions);
+  for (;;) {
+    bool moved = false;
+    bool done = true;
+    for (Execution* execution : executions) {
+      switch (execution->advance()) {
+        case Execution::Turn::done: continue;
+        case Execution::Turn::moved: moved = true; break;
+        case Execution::Turn::stuck: break;
+        case Execution::Turn::failed: return end_of(*execution);
+      }
+      done = false;
+    }
+    if (done) return {};
+    if (moved) {
+      wait.over();
+      continue;
+    }
+    for (Execution* execution : executions)
+      for (Transport* transport : execution->wiring().transports)
+        if (transport != nullptr && transport->progress() == Attempt::failed) return end_of(*execution);
+    PACE_TRY(wait.pause());
+  }
+}
+
+}  // namespace paceline

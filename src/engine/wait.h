@@ -1,0 +1,18 @@
+// Driving executions to their end: the one place that waits.
+//
+// A wait spins for microseconds, then yields its CPU, then sleeps; with more ranks than CPUs it never spins. It ends by
+// success, by the end of the communicator (a death, a report, an abort), or at the timeout, which finds out and names
+// the rank that holds the call up.
+#pragma once
+
+#include <span>
+
+#include "base/status.h"
+#include "engine/execution.h"
+
+namespace paceline {
+
+// Run all of these (of one or several communicators, driven by this thread) to their end.
+Status run(std::span<Execution* const> executions);
+
+}  // namespace paceline

@@ -1,0 +1,47 @@
+#include "transport/node_layout.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "schedule/schedule.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t page = 4096;
+// A rank's slots should stay in its CPU's own cache (1-2 MiB today) while messages pass through.
+constexpr std::size_t default_staging = 1 << 20;
+constexpr std::size_t smallest_slot = 16 << 10;
+constexpr std::size_t largest_slot = 128 << 10;
+
+constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+}  // namespace
+
+NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
+    : ranks_(static_cast<std::size_t>(ranks)), channels_(static_cast<std::size_t>(channels)) {
+  cells_ = std::bit_ceil(static_cast<std::uint32_t>(capacity(ranks)));
+  // Many ranks have many mailboxes: keep the whole within some ten MiB.
+  cell_bytes_ = ranks <= 8 ? 1024 : ranks <= 16 ? 512 : 2 * cache_line;
+  slots_ = cells_;
+  slot_bytes_ = std::clamp(round_up((staging == 0 ? default_staging : staging) / slots_, page), smallest_slot,
+                           std::max(largest_slot, staging / slots_));
+  mailboxes_at_ = round_up(ranks_ * sizeof(Presence), page);
+  const std::size_t mailbox_bytes = cells_ * cell_bytes_ + sizeof(Taken);
+  slots_at_ = round_up(mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes, page);
+  total_ = slots_at_ + ranks_ * channels_ * slots_ * slot_bytes_;
+}
+
+std::size_t NodeLayout::mailbox(int from, int to, int channel) const {
+  const std::size_t number =
+      (static_cast<std::size_t>(to) * ranks_ + static_cast<std::size_t>(from)) * channels_ +
+      static_cast<std::size_t>(channel);
+  return mailboxes_at_ + number * (cells_ * cell_bytes_ + sizeof(Taken));
+}
+
+std::size_t NodeLayout::slot(int rank, int channel, std::uint32_t number) const {
+  const std::size_t pool = static_cast<std::size_t>(rank) * channels_ + static_cast<std::size_t>(channel);
+  return slots_at_ + (pool * slots_ + number % slots_) * slot_bytes_;
+}
+
+}  // namespace paceline

@@ -1,0 +1,83 @@
+// How the shared memory of one node's ranks is laid out.
+//
+//   presence of each rank            one cache line: whether it sleeps, and the call in which it waits
+//   mailbox of each (from, to, channel)
+//       cells                        a ring of messages: header and small payload in one cache line, or a few
+//       taken                        one cache line: how many messages the receiver has used
+//   staging of each (rank, channel)  a ring of slots for payloads that do not fit in a cell; several receivers may read
+//                                    one slot
+//
+// Each line has one writer. Ranks are the node's, 0..ranks-1.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/call.h"
+
+namespace paceline {
+
+inline constexpr std::size_t cache_line = 64;
+
+struct alignas(cache_line) Presence {
+  std::atomic<std::uint32_t> asleep;  // 1: wake me (futex) after writing to one of my mailboxes
+  // The call in which this rank has been waiting long: {sequence, what} and count. 0 while it is being changed.
+  std::atomic<std::uint64_t> waiting_words;
+  std::atomic<std::uint64_t> waiting_count;
+};
+
+enum class Payload : std::uint32_t {
+  in_cell,
+  in_slot,    // Cell::where is an offset in the segment
+  in_sender,  // Cell::where is an address in the sender's process
+};
+
+struct alignas(cache_line) Cell {
+  std::atomic<std::uint32_t> stamp;  // message number + 1, written last
+  std::uint32_t bytes : 30, payload : 2;
+  Call call;
+  union {
+    std::uint64_t where;
+    std::byte data[40];  // and on into the cell's other lines
+  };
+};
+static_assert(sizeof(Cell) == cache_line);
+
+struct alignas(cache_line) Taken {
+  std::atomic<std::uint32_t> count;
+};
+
+class NodeLayout {
+ public:
+  // `staging`: bytes of slots a rank and channel; 0: the default.
+  NodeLayout(int ranks, int channels, std::size_t staging);
+
+  [[nodiscard]] std::size_t total() const { return total_; }
+  [[nodiscard]] std::uint32_t cells() const { return cells_; }            // a power of two
+  [[nodiscard]] std::size_t cell_bytes() const { return cell_bytes_; }
+  [[nodiscard]] std::size_t cell_payload() const { return cell_bytes_ - offsetof(Cell, data); }
+  [[nodiscard]] std::uint32_t slots() const { return slots_; }
+  [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
+
+  // Offsets in the segment.
+  [[nodiscard]] std::size_t presence(int rank) const { return static_cast<std::size_t>(rank) * sizeof(Presence); }
+  [[nodiscard]] std::size_t mailbox(int from, int to, int channel) const;
+  [[nodiscard]] std::size_t taken(int from, int to, int channel) const {
+    return mailbox(from, to, channel) + cells_ * cell_bytes_;
+  }
+  [[nodiscard]] std::size_t slot(int rank, int channel, std::uint32_t number) const;
+
+ private:
+  std::size_t ranks_;
+  std::size_t channels_;
+  std::uint32_t cells_;
+  std::size_t cell_bytes_;
+  std::uint32_t slots_;
+  std::size_t slot_bytes_;
+  std::size_t mailboxes_at_;
+  std::size_t slots_at_;
+  std::size_t total_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,101 @@
+#include "transport/segment.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+
+namespace paceline {
+namespace {
+
+// Mappings of this process by name, so that ranks which are threads of one process share them.
+std::mutex mapped_mutex;
+std::map<std::string, std::weak_ptr<Segment>>& mapped() {
+  static std::map<std::string, std::weak_ptr<Segment>> segments;
+  return segments;
+}
+
+Status no_room(std::size_t bytes, int error) {
+  if (error != ENOSPC && error != ENOMEM) return Status::system("allocating shared memory", error);
+  struct statvfs space {};
+  const bool known = statvfs("/dev/shm", &space) == 0;
+  Status::Detail detail;
+  detail.code = Code::system;
+  detail.system_errno = error;
+  detail.message = fmt::format(
+      "/dev/shm is too small: {} MiB are needed, {} MiB are free; enlarge it (docker run --shm-size, or mount -o "
+      "remount,size=...), lower PACELINE_STAGING, or use PACELINE_TRANSPORT=tcp",
+      (bytes >> 20) + 1, known ? (space.f_bavail * space.f_frsize) >> 20 : 0);
+  return Status(std::move(detail));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
+  std::uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) return Status::system("getrandom", errno);
+  const std::string name = fmt::format("/paceline-{:016x}", number);
+  const int descriptor = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor < 0) return Status::system("creating shared memory " + name, errno);
+  int error = ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  if (error == 0) error = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  if (error != 0) {
+    close(descriptor);
+    shm_unlink(name.c_str());
+    return no_room(bytes, error);
+  }
+  return map(name, descriptor, bytes, true);
+}
+
+Result<std::shared_ptr<Segment>> Segment::open(const std::string& name, std::size_t bytes) {
+  {
+    const std::lock_guard lock(mapped_mutex);
+    if (auto found = mapped().find(name); found != mapped().end())
+      if (auto segment = found->second.lock()) return segment;
+  }
+  const int descriptor = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
+  if (descriptor < 0) return Status::system("opening shared memory " + name, errno);
+  struct stat facts {};
+  if (fstat(descriptor, &facts) != 0 || static_cast<std::size_t>(facts.st_size) != bytes ||
+      facts.st_uid != geteuid()) {
+    close(descriptor);
+    return Status(Code::system, fmt::format("shared memory {} is not the one that was announced", name));
+  }
+  return map(name, descriptor, bytes, false);
+}
+
+Result<std::shared_ptr<Segment>> Segment::map(const std::string& name, int descriptor, std::size_t bytes, bool owner) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  const int error = errno;
+  close(descriptor);
+  if (data == MAP_FAILED) {
+    if (owner) shm_unlink(name.c_str());
+    return Status::system("mapping shared memory " + name, error);
+  }
+  std::shared_ptr<Segment> segment(new Segment(name, static_cast<std::byte*>(data), bytes, owner));
+  const std::lock_guard lock(mapped_mutex);
+  mapped()[name] = segment;
+  return segment;
+}
+
+Segment::~Segment() {
+  unlink();
+  munmap(data_, bytes_);
+  const std::lock_guard lock(mapped_mutex);
+  if (auto found = mapped().find(name_); found != mapped().end() && found->second.expired()) mapped().erase(found);
+}
+
+void Segment::unlink() {
+  if (!linked_) return;
+  shm_unlink(name_.c_str());
+  linked_ = false;
+}
+
+}  // namespace paceline

@@ -1,0 +1,40 @@
+// A piece of POSIX shared memory that several processes of one node map: created 0600 under a random name, unlinked by
+// its creator as soon as everyone has mapped it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+namespace paceline {
+
+class Segment {
+ public:
+  // New memory of zeros, really there (a full /dev/shm is an error now, not a signal later).
+  static Result<std::shared_ptr<Segment>> create(std::size_t bytes);
+  // Another process's, by name. Within one process all ranks share one mapping.
+  static Result<std::shared_ptr<Segment>> open(const std::string& name, std::size_t bytes);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t size() const { return bytes_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  // Take the name away; the memory stays until the last one unmaps it. Only the creator's has an effect.
+  void unlink();
+
+ private:
+  Segment(std::string name, std::byte* data, std::size_t bytes, bool owner)
+      : name_(std::move(name)), data_(data), bytes_(bytes), linked_(owner) {}
+  static Result<std::shared_ptr<Segment>> map(const std::string& name, int descriptor, std::size_t bytes, bool owner);
+
+  std::string name_;
+  std::byte* data_;
+  std::size_t bytes_;
+  bool linked_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,245 @@
+#include "transport/shared_memory.h"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "schedule/schedule.h"
+#include "transport/single_copy.h"
+
+namespace paceline {
+namespace {
+
+// Every CPU that runs a registered process passes a full fence before this returns. False: not on this kernel.
+bool fence_everyone() {
+  static const bool registered =
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+  return registered && syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+void wake(Presence& presence) {
+  // Relaxed: orders nothing; a rank that slept before our message became visible is found by its own second look.
+  if (presence.asleep.load(std::memory_order_relaxed) == 0) [[likely]] return;
+  presence.asleep.store(0, std::memory_order_relaxed);
+  syscall(SYS_futex, &presence.asleep, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+std::uint64_t words_of(const Call& call) { return static_cast<std::uint64_t>(call.what) << 32 | call.sequence; }
+
+}  // namespace
+
+Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& theirs) {
+  Status::Detail detail;
+  detail.code = Code::mismatch;
+  detail.rank = other_rank;
+  detail.peer = my_rank;
+  detail.collective = title(collective_of(mine));
+  detail.sequence = mine.sequence;
+  detail.message = fmt::format("rank {} called {}, but rank {} called {}: every rank must make the same calls in the same order",
+                               my_rank, describe(mine), other_rank, describe(theirs));
+  return Status(std::move(detail));
+}
+
+SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, const NodeLayout& layout,
+                                             std::vector<NodePeer> peers, int my_node_rank, int ranks,
+                                             std::size_t single_copy_from)
+    : segment_(std::move(segment)), layout_(layout), peers_(std::move(peers)),
+      by_rank_(static_cast<std::size_t>(ranks), -1), me_(my_node_rank), single_copy_from_(single_copy_from),
+      outgoing_(static_cast<std::size_t>(max_channels * ranks)),
+      incoming_(static_cast<std::size_t>(max_channels * ranks)), lanes_(max_channels) {
+  std::byte* base = segment_->data();
+  const auto presence = [&](int node_rank) {
+    return reinterpret_cast<Presence*>(base + layout_.presence(node_rank));
+  };
+  const auto taken = [&](int from, int to, int channel) {
+    return &reinterpret_cast<Taken*>(base + layout_.taken(from, to, channel))->count;
+  };
+  presence_ = presence(me_);
+  fence_everyone();  // registers this process
+  for (int other = 0; other < static_cast<int>(peers_.size()); ++other) {
+    const int rank = peers_[static_cast<std::size_t>(other)].rank;
+    by_rank_[static_cast<std::size_t>(rank)] = other;
+    for (int channel = 0; channel < max_channels; ++channel) {
+      outgoing_[index(channel, rank)] = {base + layout_.mailbox(me_, other, channel), taken(me_, other, channel),
+                                         presence(other)};
+      incoming_[index(channel, rank)] = {base + layout_.mailbox(other, me_, channel), taken(other, me_, channel),
+                                         presence(other)};
+    }
+  }
+  for (Lane& lane : lanes_) {
+    lane.slots.resize(layout_.slots());
+    lane.receivers.resize(layout_.slots() * peers_.size());
+    lane.references.resize(layout_.cells());
+    lane.reference_receivers.resize(layout_.cells() * peers_.size());
+  }
+}
+
+SharedMemoryTransport::~SharedMemoryTransport() = default;
+
+Attempt SharedMemoryTransport::fail(Status status) {
+  failure_ = std::move(status);
+  return Attempt::failed;
+}
+
+inline Cell* SharedMemoryTransport::cell(const Mailbox& mailbox) const {
+  return reinterpret_cast<Cell*>(mailbox.cells + (mailbox.next & (layout_.cells() - 1)) * layout_.cell_bytes());
+}
+
+inline bool SharedMemoryTransport::has_room(Mailbox& mailbox) const {
+  if (mailbox.next - mailbox.taken_seen < layout_.cells()) [[likely]] return true;
+  // Acquire: the receiver's reads of the cell come before our writes to it.
+  mailbox.taken_seen = mailbox.taken->load(std::memory_order_acquire);
+  return mailbox.next - mailbox.taken_seen < layout_.cells();
+}
+
+bool SharedMemoryTransport::taken_by_all(const Held& held, const Receiver* receivers) {
+  for (std::uint32_t i = 0; i < held.receivers; ++i) {
+    Mailbox& mailbox = *receivers[i].mailbox;
+    if (static_cast<std::int32_t>(mailbox.taken_seen - receivers[i].number) > 0) continue;
+    // Acquire: the receiver's reads of the payload come before its reuse.
+    mailbox.taken_seen = mailbox.taken->load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(mailbox.taken_seen - receivers[i].number) <= 0) return false;
+  }
+  return true;
+}
+
+inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes,
+                                        const void* inline_or_where) {
+  Cell* to = cell(mailbox);
+  to->bytes = static_cast<std::uint32_t>(bytes);
+  to->payload = static_cast<std::uint32_t>(payload);
+  to->call = call;
+  std::memcpy(to->data, inline_or_where, payload == Payload::in_cell ? bytes : sizeof to->where);
+  ++mailbox.next;
+  // Release: everything of the message comes before its stamp.
+  to->stamp.store(mailbox.next, std::memory_order_release);
+  wake(*mailbox.presence);
+  // The receiver has the next cell's line in its cache: fetch it for writing while there is nothing to wait for.
+  __builtin_prefetch(cell(mailbox), 1);
+}
+
+Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const Call& call,
+                                    std::span<const std::byte> data) {
+  Mailbox* boxes = &outgoing_[index(channel, 0)];
+  for (int rank : to)
+    if (!has_room(boxes[rank])) return Attempt::later;
+  Lane& lane = lanes_[static_cast<std::size_t>(channel)];
+
+  if (data.size() <= layout_.cell_payload()) {
+    for (int rank : to) post(boxes[rank], call, Payload::in_cell, data.size(), data.data());
+    ++lane.accepted;
+    return Attempt::done;
+  }
+
+  const bool by_reference = single_copy_from_ != 0 && data.size() >= single_copy_from_;
+  auto& ring = by_reference ? lane.references : lane.slots;
+  auto& next = by_reference ? lane.next_reference : lane.next_slot;
+  const std::uint32_t position = next % static_cast<std::uint32_t>(ring.size());
+  Held& held = ring[position];
+  Receiver* receivers = &(by_reference ? lane.reference_receivers : lane.receivers)[position * peers_.size()];
+  if (!taken_by_all(held, receivers)) return Attempt::later;
+
+  std::uint64_t where = reinterpret_cast<std::uint64_t>(data.data());
+  if (!by_reference) {
+    where = layout_.slot(me_, channel, position);
+    std::memcpy(segment_->data() + where, data.data(), data.size());
+  }
+  held.message = lane.accepted++;
+  held.receivers = 0;
+  for (int rank : to) {
+    receivers[held.receivers++] = {&boxes[rank], boxes[rank].next};
+    post(boxes[rank], call, by_reference ? Payload::in_sender : Payload::in_slot, data.size(), &where);
+  }
+  ++next;
+  return Attempt::done;
+}
+
+std::uint64_t SharedMemoryTransport::sent(int channel) {
+  Lane& lane = lanes_[static_cast<std::size_t>(channel)];
+  while (lane.first_reference != lane.next_reference) {
+    const std::uint32_t position = lane.first_reference % static_cast<std::uint32_t>(lane.references.size());
+    if (!taken_by_all(lane.references[position], &lane.reference_receivers[position * peers_.size()]))
+      return lane.references[position].message;
+    ++lane.first_reference;
+  }
+  return lane.accepted;
+}
+
+Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
+                                       const std::byte** data) {
+  Mailbox& mailbox = incoming_[index(channel, from)];
+  const Cell* message = cell(mailbox);
+  // Acquire: the stamp comes before the rest of the message.
+  if (message->stamp.load(std::memory_order_acquire) != mailbox.next + 1) return Attempt::later;
+  if (!(message->call == call) || message->bytes != bytes) [[unlikely]] {
+    if (!(message->call == call))
+      return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, message->call));
+    return fail(Status(Code::internal, fmt::format("a message of rank {} in {} has {} bytes instead of {}", from,
+                                                   describe(call), std::uint32_t{message->bytes}, bytes)));
+  }
+  switch (static_cast<Payload>(message->payload)) {
+    case Payload::in_cell: *data = message->data; break;
+    case Payload::in_slot: *data = segment_->data() + message->where; break;
+    case Payload::in_sender: {
+      const NodePeer& peer = peers_[static_cast<std::size_t>(by_rank_[static_cast<std::size_t>(from)])];
+      if (!read_remote(peer.pid, message->where, place, bytes)) {
+        Status::Detail detail = Status::system(fmt::format("reading the memory of rank {}", from), errno).detail();
+        detail.code = errno == ESRCH ? Code::remote : Code::system;
+        detail.rank = from;
+        return fail(Status(std::move(detail)));
+      }
+      *data = place;
+      break;
+    }
+  }
+  return Attempt::done;
+}
+
+void SharedMemoryTransport::release(int channel, int from) {
+  Mailbox& mailbox = incoming_[index(channel, from)];
+  ++mailbox.next;
+  // Release: our reads of the message come before the sender's reuse of its place.
+  mailbox.taken->store(mailbox.next, std::memory_order_release);
+  wake(*mailbox.presence);
+}
+
+void SharedMemoryTransport::announce_sleep() {
+  presence_->asleep.store(1, std::memory_order_relaxed);
+  // Orders our announcement before our second look at the mailboxes, and every sender's message before its look at the
+  // announcement. Where the kernel cannot, a wake-up may be missed, and sleep() ends by its time.
+  if (!fence_everyone()) std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void SharedMemoryTransport::sleep(double microseconds) {
+  const timespec time{static_cast<time_t>(microseconds / 1e6),
+                      static_cast<long>(microseconds * 1e3) % 1000000000L};
+  if (microseconds > 0) syscall(SYS_futex, &presence_->asleep, FUTEX_WAIT, 1, &time, nullptr, 0);
+  presence_->asleep.store(0, std::memory_order_relaxed);
+}
+
+Attempt SharedMemoryTransport::compare(int from, const Call& call) {
+  if (collective_of(call) == Collective::send) return Attempt::done;  // numbered by pairs: not comparable
+  const std::uint64_t mine = words_of(call);
+  if (presence_->waiting_words.load(std::memory_order_relaxed) != mine) {
+    // Release: the words never stand beside another call's count.
+    presence_->waiting_words.store(0, std::memory_order_release);
+    presence_->waiting_count.store(call.count, std::memory_order_release);
+    presence_->waiting_words.store(mine, std::memory_order_release);
+  }
+  const Presence& other = *incoming_[index(0, from)].presence;
+  // Acquire: as the writer's releases.
+  const std::uint64_t words = other.waiting_words.load(std::memory_order_acquire);
+  const std::uint64_t count = other.waiting_count.load(std::memory_order_acquire);
+  const bool steady = words != 0 && other.waiting_words.load(std::memory_order_acquire) == words;
+  const Call theirs{static_cast<std::uint32_t>(words), static_cast<std::uint32_t>(words >> 32), count};
+  if (!steady || theirs.sequence != call.sequence || theirs == call) return Attempt::done;
+  return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, theirs));
+}
+
+}  // namespace paceline

@@ -1,0 +1,101 @@
+// The shared-memory transport, for ranks of one node (node_layout.h shows the memory).
+//
+// A message of up to a cell's payload travels in its cell: one cache line for the smallest, no system call, no atomic
+// read-modify-write. A longer one is copied into a staging slot that its receivers read, or, where single copy is in
+// use, stays where it is and its receiver reads it from the sender's process.
+//
+// A sender knows from the receiver's `taken` counters what it may reuse. Wake-ups cost the sender one load: a rank that
+// goes to sleep says so and then makes every CPU see it (membarrier), so that the fast side needs no fence.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "transport/node_layout.h"
+#include "transport/segment.h"
+#include "transport/transport.h"
+
+namespace paceline {
+
+struct NodePeer {
+  int rank = 0;   // in the communicator
+  pid_t pid = 0;
+};
+
+class SharedMemoryTransport final : public Transport {
+ public:
+  // peers[i]: the node's rank i. single_copy_from: messages of at least so many bytes are read from the sender's
+  // memory; 0: none.
+  SharedMemoryTransport(std::shared_ptr<Segment> segment, const NodeLayout& layout, std::vector<NodePeer> peers,
+                        int my_node_rank, int ranks, std::size_t single_copy_from);
+  ~SharedMemoryTransport() override;
+
+  [[nodiscard]] std::string_view name() const override { return "shm"; }
+  [[nodiscard]] std::size_t largest_message() const override { return layout_.slot_bytes(); }
+  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) override;
+  [[nodiscard]] std::uint64_t sent(int channel) override;
+  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
+                  const std::byte** data) override;
+  void release(int channel, int from) override;
+  void announce_sleep() override;
+  void sleep(double microseconds) override;
+  Attempt compare(int from, const Call& call) override;
+  [[nodiscard]] Status failure() const override { return failure_; }
+
+ private:
+  struct Mailbox {
+    std::byte* cells = nullptr;
+    std::atomic<std::uint32_t>* taken = nullptr;
+    Presence* presence = nullptr;  // of the other side
+    std::uint32_t next = 0;        // message to send or receive
+    std::uint32_t taken_seen = 0;  // sender: the counter when last read
+  };
+  // A message whose payload lies where it must not be changed: a slot, or the sender's own memory.
+  struct Held {
+    std::uint64_t message = 0;  // number among the channel's messages
+    std::uint32_t receivers = 0;
+  };
+  struct Receiver {
+    Mailbox* mailbox = nullptr;
+    std::uint32_t number = 0;
+  };
+  struct Lane {
+    std::uint64_t accepted = 0;
+    std::uint32_t next_slot = 0;
+    std::vector<Held> slots;          // what each slot holds
+    std::vector<Receiver> receivers;  // of each slot, `ranks` apart
+    // Messages read from this process's memory and not yet taken: a ring like the slots'.
+    std::uint32_t first_reference = 0;
+    std::uint32_t next_reference = 0;
+    std::vector<Held> references;
+    std::vector<Receiver> reference_receivers;
+  };
+
+  [[nodiscard]] std::size_t index(int channel, int rank) const {
+    return static_cast<std::size_t>(channel) * by_rank_.size() + static_cast<std::size_t>(rank);
+  }
+  [[nodiscard]] Cell* cell(const Mailbox& mailbox) const;
+  bool has_room(Mailbox& mailbox) const;
+  static bool taken_by_all(const Held& held, const Receiver* receivers);
+  void post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes, const void* inline_or_where);
+  Attempt fail(Status status);
+
+  std::shared_ptr<Segment> segment_;
+  NodeLayout layout_;
+  std::vector<NodePeer> peers_;
+  std::vector<int> by_rank_;  // node rank of each of the communicator's ranks, -1 for those elsewhere
+  int me_;
+  std::size_t single_copy_from_;
+  std::vector<Mailbox> outgoing_;  // by channel and communicator rank
+  std::vector<Mailbox> incoming_;
+  std::vector<Lane> lanes_;
+  Presence* presence_;
+  Status failure_;
+};
+
+// A mismatch between what this rank expects and what another's message or announcement says.
+Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& theirs);
+
+}  // namespace paceline

@@ -1,0 +1,21 @@
+// The choice of an algorithm for a problem: the cheapest by the cost functions of the table, unless one is forced.
+// It depends only on its arguments, so every rank chooses the same.
+#pragma once
+
+#include <string_view>
+
+#include "algorithms/table.h"
+#include "base/status.h"
+
+namespace paceline {
+
+struct Choice {
+  const Algorithm* algorithm = nullptr;
+  Parameters parameters;
+  double predicted_us = 0;
+};
+
+// forced: used wherever it serves the problem; empty: none. chunk_bytes: largest chunk; 0: the algorithm's own.
+Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes);
+
+}  // namespace paceline
