@@ -92,7 +92,8 @@ class _Job:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._descriptors: dict[int, int] = {}  # of processes that run -> rank
         self._code = 0  # of the first failure
-        self._signalled = 0  # the last signal that was passed on
+        self._started = False
+        self._signalled = 0  # the last signal that came for the job
 
     def run(self) -> int:
         previous = {number: signal.signal(number, self._forward) for number in (*_FORWARDED, signal.SIGINT)}
@@ -124,6 +125,9 @@ class _Job:
             )
             self._processes.append(process)
             self._descriptors[os.pidfd_open(process.pid)] = rank
+        self._started = True
+        if self._signalled:  # it came before all were there
+            self._end_all(signal.Signals(self._signalled))
 
     def _wait(self) -> None:
         deadline: float | None = None
@@ -165,7 +169,8 @@ class _Job:
         self._signalled = number
         if number == signal.SIGINT and _from_terminal():
             return  # the terminal has sent it to the ranks itself
-        self._end_all(signal.Signals(number))
+        if self._started:
+            self._end_all(signal.Signals(number))
 
     def _say(self, text: str) -> None:
         print(f"{self._program}: {text}", file=sys.stderr, flush=True)

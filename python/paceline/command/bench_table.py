@@ -13,15 +13,9 @@ def title(version: str, ranks: int, host: str, device: str) -> str:
 
 def heading(collective: str) -> str:
     """The lines above a collective's rows."""
-    return "\n".join(
-        (
-            "#",
-            f"# {collective}",
-            _LINE.format("size", "count", "type", "redop", "root", "algorithm", "time", "min", "max", "algbw", "busbw",
-                         "#wrong"),
-            _LINE.format("(B)", "(elements)", "", "", "", "", "median(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""),
-        )
-    )  # fmt: skip
+    names = ("size", "count", "type", "redop", "root", "algorithm", "time", "min", "max", "algbw", "busbw", "#wrong")
+    units = ("(B)", "(elements)", "", "", "", "", "median(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "")
+    return "\n".join(("#", f"# {collective}", _LINE.format(*names), _LINE.format(*units).rstrip()))
 
 
 def line(row: Row, mark_chosen: bool) -> str:

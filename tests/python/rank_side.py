@@ -1,0 +1,327 @@
+"""What the ranks of a Job do: each function is called on every rank with the same arguments."""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import os
+import signal
+import time
+from typing import Any
+
+import numpy
+import paceline
+from paceline.arrays import numpy_dtype
+
+ROWS = {"all_gather", "gather"}  # out has a row for each rank
+PARTS = {"reduce_scatter", "scatter", "all_to_all"}  # x has one
+
+
+def inputs(comm: Any, seed: int, shape: tuple[int, ...], dtype: str, whole: bool) -> list[numpy.ndarray[Any, Any]]:
+    """Every rank's input, the same on every rank: small whole numbers, or any floats."""
+    random = numpy.random.default_rng(seed)
+    least = 0 if dtype.startswith("u") or "float8" in dtype else -2
+    most = 1 if dtype == "float8e5m2" else 2
+    element = numpy_dtype(dtype)
+    if whole:
+        return [random.integers(least, most, shape, endpoint=True).astype(element) for _ in range(comm.size)]
+    return [random.standard_normal(shape).astype(element) for _ in range(comm.size)]
+
+
+def reduced(arrays: list[Any], op: str) -> Any:
+    """The reduction in float64 or, for whole numbers, in int64."""
+    wide = numpy.int64 if arrays[0].dtype.kind in "iu" else numpy.float64
+    stacked = numpy.stack([each.astype(wide) for each in arrays])
+    if op == "avg":
+        return numpy.trunc(stacked.sum(0) / len(arrays)) if wide is numpy.int64 else stacked.mean(0)
+    if op == "premulsum":
+        return 2 * stacked.sum(0)
+    functions: dict[str, Any] = {"sum": stacked.sum, "prod": stacked.prod, "max": stacked.max, "min": stacked.min}
+    return functions[op](0)
+
+
+def misaligned(values: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+    """A copy that begins one element after the start of its memory."""
+    memory = numpy.empty(values.size + 1, values.dtype)
+    memory[1:] = values.reshape(-1)
+    return memory[1:].reshape(values.shape)
+
+
+def collective(
+    comm: Any, name: str, seed: int, count: int, dtype: str, op: str, root: int, in_place: bool, asynchronous: bool
+) -> str:
+    """Run one collective, compare it with NumPy, and return a digest of this rank's result."""
+    root %= comm.size
+    whole = op != "sum" or dtype not in ("float32", "float64")
+    shape = (comm.size, count) if name in PARTS else (count,)
+    everyone = inputs(comm, seed, shape, dtype, whole)
+    x = misaligned(everyone[comm.rank])
+    operator = paceline.premulsum(2) if op == "premulsum" else op
+    arguments: dict[str, Any] = {"async_op": True} if asynchronous else {}
+    if name in ("all_reduce", "reduce", "reduce_scatter"):
+        arguments["op"] = operator
+    if name in ("broadcast", "reduce", "gather", "scatter"):
+        arguments["root"] = root
+    if name == "scatter":
+        arguments["out"] = numpy.empty(count, x.dtype)
+    elif in_place and name == "all_gather":
+        arguments["out"] = numpy.empty((comm.size, count), x.dtype)
+        arguments["out"][comm.rank] = x
+        x = arguments["out"][comm.rank]
+    elif in_place and name == "reduce_scatter":
+        arguments["out"] = x[comm.rank]
+    elif in_place and name == "all_to_all":
+        arguments["out"] = x
+    elif not in_place and name in ("all_reduce", "reduce"):
+        arguments["out"] = numpy.empty_like(x)
+
+    result = getattr(comm, name)(x, **arguments)
+    if asynchronous:
+        result = result.wait()
+
+    if name in ("reduce", "gather") and comm.rank != root:
+        assert result is None
+        return ""
+    expected = expectation(comm, name, everyone, op, root)
+    assert result.shape == expected.shape, (result.shape, expected.shape)
+    assert result.dtype == x.dtype
+    if whole and op != "avg":
+        numpy.testing.assert_array_equal(result.astype(numpy.float64), expected.astype(numpy.float64))
+    else:
+        tolerance = {"float64": 1e-14, "float32": 1e-6, "float16": 2e-3, "bfloat16": 1e-2}.get(dtype, 0.13)
+        numpy.testing.assert_allclose(
+            result.astype(numpy.float64), expected.astype(numpy.float64), tolerance, tolerance
+        )
+    if not in_place:
+        numpy.testing.assert_array_equal(x, x if name == "broadcast" else everyone[comm.rank])
+    return hashlib.sha256(result.tobytes()).hexdigest()
+
+
+def expectation(comm: Any, name: str, everyone: list[Any], op: str, root: int) -> Any:
+    if name in ("all_reduce", "reduce"):
+        return reduced(everyone, op)
+    if name == "reduce_scatter":
+        return reduced(everyone, op)[comm.rank]
+    if name == "broadcast":
+        return everyone[root]
+    if name == "scatter":
+        return everyone[root][comm.rank]
+    if name == "all_to_all":
+        return numpy.stack([each[comm.rank] for each in everyone])
+    return numpy.stack(everyone)
+
+
+# ---- Asynchronous calls, groups, splits ----
+
+
+def many_async(comm: Any, calls: int) -> None:
+    """Results of calls that were started together; a blocking call in between keeps its place."""
+    arrays = [numpy.full(100, number, numpy.int64) for number in range(calls)]
+    handles = [comm.all_reduce(x, async_op=True) for x in arrays]
+    last = comm.all_reduce(arrays[-1])  # after the queued call on the same array
+    assert last[0] == (calls - 1) * comm.size**2, last[0]
+    for number, handle in enumerate(handles):
+        x = handle.wait()
+        assert handle.done()
+        if number < calls - 1:
+            assert (x == number * comm.size).all()
+
+
+def forgotten_handle(comm: Any) -> int:
+    """A call goes on when nobody keeps its handle or its array."""
+    total = numpy.zeros(1, numpy.int64)
+    for _ in range(200):
+        comm.all_reduce(numpy.ones(1000, numpy.float64), async_op=True)
+    comm.all_reduce(numpy.ones(1, numpy.int64), out=total)
+    return int(total[0])
+
+
+def wait_with_timeout(comm: Any) -> str:
+    """Rank 0's call is under way while the others have not called yet."""
+    x = numpy.ones(4)
+    if comm.rank:
+        time.sleep(0.3)
+        comm.all_reduce(x)
+        return "called late"
+    handle = comm.all_reduce(x, async_op=True)
+    done = handle.done()
+    try:
+        handle.wait(timeout=0.02)
+    except paceline.Timeout as error:
+        message = str(error)
+    handle.wait(timeout=10)
+    assert x[0] == comm.size
+    return f"{done}: {message}"
+
+
+def exchange_in_ring(comm: Any) -> list[float]:
+    outgoing, incoming = numpy.full(3, comm.rank, numpy.float32), numpy.empty(3, numpy.float32)
+    with comm.group():
+        comm.recv(incoming, (comm.rank - 1) % comm.size)
+        comm.send(outgoing, (comm.rank + 1) % comm.size)
+    return [float(value) for value in incoming]
+
+
+def async_in_group(comm: Any) -> None:
+    first, second = numpy.ones(10), numpy.ones(10)
+    with paceline.group():
+        handle = comm.all_reduce(first, async_op=True)
+        try:
+            handle.wait()
+        except paceline.InvalidUsage as error:
+            assert "after it" in str(error)
+        else:
+            raise AssertionError("wait inside the group")
+        comm.all_reduce(second)
+    assert second[0] == comm.size
+    handle.wait()
+    assert first[0] == comm.size
+
+
+def group_with_error(comm: Any) -> None:
+    """Nothing of a group is started when its body raises, and the communicator works on."""
+    x, y = numpy.ones(2), numpy.ones((4, 4))
+    for expected in (KeyError, paceline.InvalidArgument):
+        try:
+            with comm.group():
+                comm.all_reduce(x)
+                if expected is KeyError:
+                    raise KeyError("the program's own")
+                comm.all_reduce(y[:, ::2])
+        except expected:
+            pass
+        else:
+            raise AssertionError("no error")
+        assert (x == 1).all()
+    comm.all_reduce(x)
+    assert (x == comm.size).all()
+
+
+def split(comm: Any) -> None:
+    """Even and odd ranks, in reversed order; one rank stays out."""
+    part = comm.split(comm.rank % 2, key=-comm.rank)
+    members = [rank for rank in range(comm.size) if rank % 2 == comm.rank % 2][::-1]
+    assert (part.rank, part.size) == (members.index(comm.rank), len(members))
+    x = numpy.full(5, comm.rank, numpy.int32)
+    part.all_reduce(x)
+    assert (x == sum(members)).all()
+    part.close()
+    rest = comm.split(None if comm.rank == 0 else 7)
+    assert (rest is None) == (comm.rank == 0)
+    if rest is not None:
+        with rest:
+            assert rest.size == comm.size - 1
+            rest.barrier()
+
+
+def buffers(comm: Any) -> None:
+    """Memory without NumPy."""
+    numbers = array.array("i", [comm.rank, 1])
+    comm.all_reduce(numbers)
+    assert list(numbers) == [sum(range(comm.size)), comm.size]
+    text = bytearray(b"from root" if comm.rank == 0 else bytes(9))
+    comm.broadcast(text)
+    assert text == b"from root"
+    received = bytearray(comm.size)
+    comm.all_gather(bytes([comm.rank]), out=memoryview(received))
+    assert list(received) == list(range(comm.size))
+
+
+def own_memory(comm: Any) -> None:
+    """Arrays of paceline.empty: zero, aligned, reduced, and kept by their views alone."""
+    for count in (0, 1, 1000, 300_000):
+        x = paceline.empty(count, "float32")
+        assert x.shape == (count,) and not x.any() and x.ctypes.data % 4096 == 0
+        x += comm.rank
+        comm.all_reduce(x)
+        assert (x == sum(range(comm.size))).all()
+    view = paceline.empty((10, 10), "float64")[5:]
+    view[:] = 1
+    comm.all_reduce(view)
+    assert (view == comm.size).all()
+
+
+def explain(comm: Any) -> list[Any]:
+    comm.set_algorithm(None)
+    plan = comm.explain("all_reduce", 1 << 20, "float32")
+    return [plan.algorithm, plan.transport, plan.chunk_bytes, plan.channels, plan.predicted_us]
+
+
+def premulsum_of_rank(comm: Any) -> float:
+    """Each rank gives its own scalar; more of them than are kept."""
+    for scale in range(40):
+        x = numpy.ones(3, numpy.float64)
+        comm.all_reduce(x, op=paceline.premulsum((comm.rank + 1) * (scale + 1)))
+        assert (x == (scale + 1) * comm.size * (comm.size + 1) / 2).all(), x
+    return float(x[0])
+
+
+def trace(comm: Any, path: str) -> None:
+    with comm.trace(path):
+        comm.all_reduce(numpy.ones(1000, numpy.float32))
+
+
+# ---- Errors ----
+
+
+def error_of(call: Any) -> list[str]:
+    try:
+        call()
+    except paceline.Error as error:
+        return [type(error).__name__, str(error)]
+    return ["no error", ""]
+
+
+def mismatch(comm: Any) -> list[str]:
+    """Rank 0 calls with another count."""
+    return error_of(lambda: comm.all_reduce(numpy.ones(5 if comm.rank == 0 else 4)))
+
+
+def abort_from_thread(comm: Any) -> list[str]:
+    """Rank 0 aborts while the others wait for it."""
+    if comm.rank == 0:
+        time.sleep(0.2)
+        comm.abort()
+        return error_of(lambda: comm.barrier())
+    found = error_of(lambda: comm.barrier())
+    assert comm.get_async_error() is not None
+    return found
+
+
+def async_failure(comm: Any) -> list[str]:
+    """Rank 0 aborts; the others learn it from their handles."""
+    if comm.rank == 0:
+        time.sleep(0.2)
+        comm.abort()
+        return []
+    x = numpy.ones(4)
+    first, second = comm.all_reduce(x, async_op=True), comm.all_reduce(x, async_op=True)
+    found = error_of(first.wait)
+    assert error_of(second.wait)[0] == found[0]
+    return found
+
+
+def wrong_parts(comm: Any, name: str) -> list[str]:
+    return error_of(lambda: getattr(comm, name)(numpy.ones(4), out=numpy.ones(4)))
+
+
+def scatter_without_out(comm: Any) -> list[str]:
+    """The other ranks call again, rightly, so that root's call ends."""
+    found = error_of(lambda: comm.scatter(numpy.arange(comm.size) if comm.rank == 0 else None))
+    if comm.rank:
+        assert comm.scatter(out=numpy.empty(1, numpy.int64))[0] == comm.rank
+    return found
+
+
+def barrier(comm: Any) -> None:
+    comm.barrier()
+
+
+def try_barrier(comm: Any) -> list[str]:
+    return error_of(comm.barrier)
+
+
+def die_or_wait(comm: Any, victim: int) -> list[str]:
+    if comm.rank == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return error_of(comm.barrier)

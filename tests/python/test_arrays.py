@@ -1,0 +1,230 @@
+"""Reading where an array's memory is, from everything that exports memory."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import mmap
+from typing import Any
+
+import ml_dtypes
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from paceline import DATA_TYPES, InvalidArgument, Unsupported
+from paceline.arrays import contiguous, new_like, numpy_dtype, region, shape_of
+
+
+def read(x: Any, writable: bool = True) -> tuple[int, int, str]:
+    address, count, kind, _ = region(x, writable)
+    return address, count, next(name for name, row in DATA_TYPES.items() if row.number == kind)
+
+
+@pytest.mark.parametrize("dtype", DATA_TYPES)
+@pytest.mark.parametrize("shape", [(7,), (), (0,), (2, 0, 3), (2, 3, 5), (1, 4, 1)])
+def test_numpy_of_every_type_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
+    x = numpy.zeros(shape, numpy_dtype(dtype))
+    address, count, name = read(x)
+    assert (count, name) == (x.size, dtype)
+    if count:
+        assert address == x.__array_interface__["data"][0]
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_contiguity_is_numpys(shape: list[int], data: st.DataObject) -> None:
+    x = numpy.zeros(shape).transpose(data.draw(st.permutations(range(len(shape)))))
+    assert contiguous(x.shape, [stride // 8 for stride in x.strides]) == x.flags.c_contiguous
+    if x.flags.c_contiguous:
+        assert read(x)[1] == x.size
+    else:
+        with pytest.raises(InvalidArgument, match="not contiguous"):
+            read(x)
+
+
+def test_a_view_begins_where_it_begins() -> None:
+    x = numpy.zeros(10, numpy.float32)
+    assert read(x[3:])[0] == x.ctypes.data + 12
+    assert read(x[3:])[1] == 7
+
+
+def test_more_than_2_31_bytes() -> None:
+    x = numpy.empty(2**31 + 5, numpy.uint8)  # never touched
+    assert read(x)[1] == 2**31 + 5
+    assert read(memoryview(mmap.mmap(-1, 2**31 + 4096)))[1] == 2**31 + 4096
+
+
+@pytest.mark.parametrize(
+    ("x", "remedy"),
+    [
+        (numpy.zeros((4, 4))[:, ::2], "numpy.ascontiguousarray"),
+        (numpy.zeros((4, 4)).T[1:], "numpy.ascontiguousarray"),
+        (numpy.asfortranarray(numpy.zeros((4, 4), ml_dtypes.bfloat16)), "numpy.ascontiguousarray"),
+        (memoryview(bytearray(8))[::2], "bytearray"),
+    ],
+)
+def test_not_contiguous(x: Any, remedy: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"not contiguous.*{remedy}"):
+        read(x)
+
+
+def test_read_only() -> None:
+    x = numpy.zeros(4)
+    x.flags.writeable = False
+    half = numpy.zeros(4, ml_dtypes.bfloat16)
+    half.flags.writeable = False
+    for frozen in (x, half, b"1234", memoryview(x)):
+        with pytest.raises(InvalidArgument, match="read-only"):
+            read(frozen, writable=True)
+        assert read(frozen, writable=False)[1] == 4
+    assert read(x, writable=False)[0] == x.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [
+        (numpy.zeros(4, bool), "bool.*uint8"),
+        (numpy.zeros(4, complex), "complex128.*real view"),
+        (numpy.zeros(4, numpy.int16), "int16"),
+        (numpy.zeros(4, ">f4"), "swapped.*newbyteorder"),
+        (numpy.zeros(4, "datetime64[s]"), "datetime64"),
+        (numpy.zeros(4, "S5"), "supported: int8"),
+        (numpy.zeros(4, [("a", "f4")]), "supported"),
+        (numpy.array([None]), "object"),
+        (numpy.ma.masked_array([1.0], [True]), "mask"),
+        (numpy.float32(1), "scalar"),
+        (array.array("h", [1]), "int16"),
+        (memoryview(numpy.zeros(1, ">i4")), "swapped"),
+        (memoryview(numpy.zeros(1, bool)), "bool"),
+        (memoryview(numpy.zeros(1, numpy.complex64)), "complex64"),
+        ([1.0, 2.0], "list exports no memory"),
+        (3.5, "float exports no memory"),
+        ("text", "str exports no memory"),
+        (None, "NoneType exports no memory"),
+    ],
+)
+def test_what_cannot_be_used(x: Any, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=reason):
+        read(x)
+
+
+@pytest.mark.parametrize(
+    ("x", "name"),
+    [
+        (bytearray(8), "uint8"),
+        (array.array("b", [1] * 8), "int8"),
+        (array.array("i", [1] * 8), "int32"),
+        (array.array("l", [1] * 8), "int64"),
+        (array.array("Q", [1] * 8), "uint64"),
+        (array.array("f", [1] * 8), "float32"),
+        (memoryview(bytearray(32)).cast("I", [2, 4]), "uint32"),
+        (memoryview(numpy.zeros((2, 4), numpy.float16)), "float16"),
+        ((ctypes.c_double * 8)(), "float64"),
+        ((ctypes.c_int32 * 4 * 2)(), "int32"),
+    ],
+)
+def test_the_buffer_protocol(x: Any, name: str) -> None:
+    address, count, found = read(x)
+    assert (count, found) == (8, name)
+    assert address == numpy.asarray(x).ctypes.data
+
+
+def test_a_bytearray_does_not_move_while_its_memory_is_kept() -> None:
+    x = bytearray(8)
+    kept = region(x, True)
+    with pytest.raises(BufferError):
+        x.append(1)
+    del kept
+    x.append(1)
+
+
+class Interface:
+    """Exports an array by __array_interface__ alone."""
+
+    def __init__(self, x: numpy.ndarray[Any, Any]) -> None:
+        self.x = x
+        self.__array_interface__ = x.__array_interface__
+
+
+def test_the_array_interface() -> None:
+    x = numpy.zeros((3, 4), numpy.int32)
+    assert read(Interface(x)) == (x.ctypes.data, 12, "int32")
+    with pytest.raises(InvalidArgument, match="not contiguous"):
+        read(Interface(x.T))
+    with pytest.raises(InvalidArgument, match="swapped"):
+        read(Interface(x.astype(">i4")))
+    with pytest.raises(InvalidArgument, match="bool8"):
+        read(Interface(x.astype(bool)))
+    x.flags.writeable = False
+    with pytest.raises(InvalidArgument, match="read-only"):
+        read(Interface(x))
+
+
+class Exporter:
+    """Exports an array by DLPack alone."""
+
+    def __init__(self, x: Any, device: int = 1, versioned: bool = True) -> None:
+        self.x, self.device, self.versioned = x, device, versioned
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device, 0
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        if keywords and not self.versioned:
+            raise TypeError("an exporter from before DLPack 1.0")
+        return self.x.__dlpack__(**keywords)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_dlpack(versioned: bool) -> None:
+    x = numpy.zeros((3, 4), numpy.float16)
+    assert read(Exporter(x[1:], versioned=versioned)) == (x.ctypes.data + 8, 8, "float16")
+    assert read(Exporter(numpy.zeros(()), versioned=versioned))[1:] == (1, "float64")
+    with pytest.raises(InvalidArgument, match="not contiguous"):
+        read(Exporter(x.T, versioned=versioned))
+    with pytest.raises(InvalidArgument, match="bool"):
+        read(Exporter(x.astype(bool), versioned=versioned))
+
+
+def test_dlpack_read_only() -> None:
+    x = numpy.zeros(4)
+    x.flags.writeable = False
+    assert read(Exporter(x), writable=False)[1] == 4
+    with pytest.raises(InvalidArgument, match="read-only"):
+        read(Exporter(x))
+
+
+def test_memory_of_a_device_is_refused() -> None:
+    with pytest.raises(Unsupported, match="CUDA engine"):
+        read(Exporter(numpy.zeros(4), device=2))
+
+    class Cuda:
+        __cuda_array_interface__ = None
+
+    with pytest.raises(Unsupported, match="CUDA engine"):
+        read(Cuda())
+
+
+def test_results_are_made_like_their_input() -> None:
+    x = numpy.zeros(3, ml_dtypes.bfloat16)
+    made = new_like(x, (2, 3), DATA_TYPES["bfloat16"].number)
+    assert (made.shape, made.dtype) == ((2, 3), x.dtype)
+    made = new_like(array.array("i", [1]), (2, 1), DATA_TYPES["int32"].number)
+    assert (made.shape, made.dtype) == ((2, 1), numpy.int32)
+    assert shape_of(array.array("i", [1, 2])) == (2,)
+    assert shape_of(numpy.zeros((2, 3))) == (2, 3)
+
+
+def test_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    for name in ("float32", "bfloat16", "float16", "int64", "uint8", "float8_e4m3fn", "float8_e5m2"):
+        x = torch.zeros(3, 4, dtype=getattr(torch, name))
+        assert read(x) == (x.data_ptr(), 12, name.replace("_e4m3fn", "e4m3").replace("_e5m2", "e5m2"))
+        assert new_like(x, (2, 5), 0).shape == (2, 5)
+    with pytest.raises(InvalidArgument, match=r"tensor.contiguous"):
+        read(torch.zeros(3, 4).T)
+    with pytest.raises(InvalidArgument, match="bool"):
+        read(torch.zeros(3, dtype=torch.bool))
+    with pytest.raises(InvalidArgument, match="to_dense"):
+        read(torch.zeros(3, 3).to_sparse())
+    assert read(torch.nn.Parameter(torch.zeros(3)))[1] == 3

@@ -1,0 +1,42 @@
+"""Asynchronous calls, groups and splits."""
+
+from __future__ import annotations
+
+from job import Job
+
+
+def test_calls_end_in_order_and_blocking_calls_keep_their_place(three: Job) -> None:
+    three.run("many_async", calls=50)
+
+
+def test_arrays_live_as_long_as_their_call(three: Job) -> None:
+    assert three.run("forgotten_handle") == [3, 3, 3]
+
+
+def test_wait_gives_up_and_can_be_called_again(three: Job) -> None:
+    first, *others = three.run("wait_with_timeout")
+    assert first == "False: the call is still under way after 0.02 s"
+    assert others == ["called late"] * 2
+
+
+def test_sends_and_receives_of_a_group_in_any_order(three: Job) -> None:
+    assert three.run("exchange_in_ring") == [[2.0] * 3, [0.0] * 3, [1.0] * 3]
+
+
+def test_asynchronous_and_blocking_calls_in_one_group(three: Job) -> None:
+    three.run("async_in_group")
+
+
+def test_a_group_that_raises_starts_nothing(three: Job) -> None:
+    three.run("group_with_error")
+
+
+def test_split_by_color_and_key(three: Job) -> None:
+    three.run("split")
+
+
+def test_explain_is_the_same_on_every_rank(three: Job) -> None:
+    plans = three.run("explain")
+    assert plans[0] == plans[1] == plans[2]
+    algorithm, transport, chunk_bytes, channels, predicted = plans[0]
+    assert algorithm and transport == "shm" and chunk_bytes > 0 and channels >= 1 and predicted > 0

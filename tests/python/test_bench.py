@@ -1,0 +1,130 @@
+"""`paceline bench` and `paceline explain`, for real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paceline.command.collectives import COLLECTIVES
+
+
+def paceline(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "paceline", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def bench(tmp_path: Path, *words: str) -> dict[str, Any]:
+    out = tmp_path / "bench.json"
+    done = paceline("bench", *words, "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(out.read_text())
+    return document
+
+
+def test_every_collective_is_right(tmp_path: Path) -> None:
+    document = bench(tmp_path, "all", "-n", "3", "--sizes", "0,8,1000,100K", "--check", "--iterations", "3")
+    assert set(document) == {"version", "host", "device", "ranks", "rows"}
+    assert (document["device"], document["ranks"]) == ("cpu", 3)
+    assert {row["collective"] for row in document["rows"]} == set(COLLECTIVES)
+    for row in document["rows"]:
+        assert set(row) == {"collective", "bytes", "count", "dtype", "op", "root", "algorithm", "transport",
+                            "chunk_bytes", "time_us", "algbw_gbs", "busbw_gbs", "wrong", "chosen"}  # fmt: skip
+        assert row["wrong"] == 0
+        assert 0 < row["time_us"]["min"] <= row["time_us"]["median"] <= row["time_us"]["max"]
+        assert row["algbw_gbs"] == pytest.approx(row["bytes"] / row["time_us"]["median"] / 1000)
+        assert (row["op"] is not None) == COLLECTIVES[row["collective"]].reduces
+        assert (row["root"] is not None) == COLLECTIVES[row["collective"]].rooted
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op"), [("float8e5m2", "sum"), ("bfloat16", "avg"), ("int8", "prod"), ("float16", "premulsum"),
+                      ("float64", "max"), ("uint64", "min")]
+)  # fmt: skip
+def test_types_and_operations_are_exact(tmp_path: Path, dtype: str, op: str) -> None:
+    words = ["all_reduce", "reduce_scatter", "-n", "3", "--sizes", "1,4K,300K", "--iterations", "2", "--check"]
+    document = bench(tmp_path, *words, "--dtype", dtype, "--op", op)
+    assert [row["wrong"] for row in document["rows"]] == [0] * len(document["rows"])
+    assert {(row["dtype"], row["op"]) for row in document["rows"]} == {(dtype, op)}
+
+
+def test_every_algorithm_side_by_side(tmp_path: Path) -> None:
+    out = tmp_path / "all.json"
+    words = ["bench", "all", "-n", "4", "--sizes", "64,64K", "--algorithm", "all", "--root", "2", "--iterations", "3",
+             "--warmup", "1", "--check", "--json", str(out)]  # fmt: skip
+    done = paceline(*words)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    assert [row for row in rows if row["wrong"] != 0] == []
+    for name in COLLECTIVES:
+        for size in {row["bytes"] for row in rows if row["collective"] == name}:
+            here = [row for row in rows if row["collective"] == name and row["bytes"] == size]
+            assert len({row["algorithm"] for row in here}) == len(here)
+            assert sum(row["chosen"] for row in here) == 1
+    assert len({row["algorithm"] for row in rows if row["collective"] == "all_reduce"}) >= 5
+    assert done.stdout.count(" *") == sum(row["chosen"] for row in rows)
+
+
+def test_a_forced_algorithm_is_what_runs(tmp_path: Path) -> None:
+    document = bench(tmp_path, "all_reduce", "-n", "2", "--sizes", "1K", "--algorithm", "ring", "--iterations", "2")
+    assert [row["algorithm"] for row in document["rows"]] == ["ring"]
+
+
+def test_it_joins_the_job_of_a_launcher() -> None:
+    done = paceline("run", "-n", "2", "--", sys.executable, "-m", "paceline", "bench", "barrier", "--iterations", "3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("# paceline") and ": 2 ranks" in done.stdout
+    assert sum("barrier" in line for line in done.stdout.splitlines()) == 1
+    wrong = paceline("run", "-n", "2", "--", sys.executable, "-m", "paceline", "bench", "barrier", "-n", "3")
+    assert wrong.returncode == 2 and "leave -n 3 out" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["nonsense"], "invalid choice: 'nonsense'"),
+        (["all_reduce", "--algorithm", "nonsense"], "there is no algorithm 'nonsense': take one of"),
+        (["all_reduce", "--device", "cuda"], "the CUDA engine is not in this build"),
+        (["broadcast", "-n", "2", "--root", "2"], "--root 2 is none of 2 ranks"),
+        (["all_reduce", "--sizes", "8:4"], "has no end"),
+        (["all_reduce", "--dtype", "int16"], "invalid choice: 'int16'"),
+    ],
+)
+def test_wrong_usage(words: list[str], reason: str) -> None:
+    done = paceline("bench", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert reason in done.stderr
+
+
+def test_plot_and_trace(tmp_path: Path) -> None:
+    picture, trace = tmp_path / "plot.png", tmp_path / "trace.json"
+    bench(
+        tmp_path, "all_reduce", "broadcast", "-n", "2", "--sizes", "8,64K", "--iterations", "2", "--plot", str(picture)
+    )
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    bench(tmp_path, "all_reduce", "-n", "2", "--sizes", "64K", "--trace", str(trace))
+    events = json.loads(trace.read_text())
+    assert {event["pid"] for event in events} == {0, 1}
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert names == {0: "rank 0", 1: "rank 1"}
+    for rank in (0, 1):
+        assert any(event["ph"] == "X" and event["pid"] == rank and event["dur"] >= 0 for event in events)
+
+
+def test_explain(tmp_path: Path) -> None:
+    out = tmp_path / "explain.json"
+    done = paceline("explain", "all_reduce", "-n", "3", "--size", "8,1M", "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["bytes"], row["count"]) for row in rows] == [(8, 2), (2**20, 2**18)]
+    for row in rows:
+        assert row["algorithm"] in done.stdout and row["transport"] == "shm"
+
+
+def test_version() -> None:
+    done = paceline("--version")
+    assert done.stdout == "paceline 0.1.0, library 0.1.0\n"

@@ -1,0 +1,74 @@
+"""`paceline doctor`."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paceline.command import doctor
+
+
+def test_quota_is_the_smallest_of_the_cgroups_above(tmp_path: Path) -> None:
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    membership = tmp_path / "membership"
+    membership.write_text("0::/outer/inner\n")
+    assert doctor.cgroup_cpus(tmp_path, membership) == math.inf
+    (inner / "cpu.max").write_text("max 100000\n")
+    assert doctor.cgroup_cpus(tmp_path, membership) == math.inf
+    (inner / "cpu.max").write_text("400000 100000\n")
+    (tmp_path / "outer" / "cpu.max").write_text("150000 100000\n")
+    assert doctor.cgroup_cpus(tmp_path, membership) == 1.5
+
+
+def test_quota_of_cgroup_1(tmp_path: Path) -> None:
+    folder = tmp_path / "cpu,cpuacct" / "job"
+    folder.mkdir(parents=True)
+    membership = tmp_path / "membership"
+    membership.write_text("5:memory:/job\n4:cpu,cpuacct:/job\n")
+    (folder / "cpu.cfs_quota_us").write_text("-1\n")
+    (folder / "cpu.cfs_period_us").write_text("100000\n")
+    assert doctor.cgroup_cpus(tmp_path, membership) == math.inf
+    (folder / "cpu.cfs_quota_us").write_text("200000\n")
+    assert doctor.cgroup_cpus(tmp_path, membership) == 2
+
+
+def test_single_copy_tells_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_read_between_siblings", lambda: errno.EPERM)
+    found = doctor.single_copy()
+    assert found.state == "warn"
+    assert "Operation not permitted" in found.finding
+    assert "paceline.empty" in found.remedy
+
+
+def test_single_copy_probe_ends() -> None:
+    assert doctor.single_copy().state in ("ok", "warn")
+
+
+def test_a_library_that_does_not_load() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from paceline.command import doctor; print(doctor.library())"],
+        env={"PACELINE_LIBRARY": "/no/such/libpaceline.so", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "state='fail'" in done.stdout and "/no/such/libpaceline.so does not exist" in done.stdout
+
+
+def test_the_whole_command(tmp_path: Path) -> None:
+    out = tmp_path / "doctor.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline", "doctor", "--json", str(out)], capture_output=True, text=True, check=False
+    )
+    document = json.loads(out.read_text())
+    assert set(document) == {"version", "host", "checks"}
+    states = {check["name"]: check["state"] for check in document["checks"]}
+    assert done.returncode == (1 if "fail" in states.values() else 0)
+    assert states["library"] == states["job"] == states["loopback"] == "ok"
+    assert len(done.stdout.splitlines()) >= len(states)

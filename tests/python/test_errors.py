@@ -1,0 +1,149 @@
+"""Every wrong use is an error by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import numpy
+import paceline
+import pytest
+from job import Job
+
+
+@pytest.fixture
+def comm(monkeypatch: pytest.MonkeyPatch) -> Iterator[paceline.Communicator]:
+    """A communicator of one rank, in this process."""
+    monkeypatch.delenv("PACELINE_RANK", raising=False)
+    with paceline.init() as one:
+        yield one
+
+
+def test_not_contiguous(comm: paceline.Communicator) -> None:
+    with pytest.raises(paceline.InvalidArgument, match=r"not contiguous.*ascontiguousarray"):
+        comm.all_reduce(numpy.ones((4, 4))[:, ::2])
+
+
+@pytest.mark.parametrize("root", [-1, 1, 2**31 - 1])
+def test_root_out_of_range(comm: paceline.Communicator, root: int) -> None:
+    with pytest.raises(paceline.InvalidArgument, match="root"):
+        comm.broadcast(numpy.ones(4), root=root)
+
+
+@pytest.mark.parametrize("peer", [-1, 1])
+def test_peer_out_of_range(comm: paceline.Communicator, peer: int) -> None:
+    with pytest.raises(paceline.InvalidArgument, match=str(peer)):
+        comm.send(numpy.ones(4), peer)
+
+
+def test_unknown_operation_and_type(comm: paceline.Communicator) -> None:
+    with pytest.raises(paceline.InvalidArgument, match=r"no operation 'mean'.*avg"):
+        comm.all_reduce(numpy.ones(4), op="mean")  # type: ignore[call-overload]
+    with pytest.raises(paceline.InvalidArgument, match="no type 'float31'"):
+        comm.explain("all_reduce", 1, "float31")
+
+
+def test_out_of_another_size_or_type(comm: paceline.Communicator) -> None:
+    with pytest.raises(
+        paceline.InvalidArgument, match="out has 5 elements of float64, but the result has 4 of float64"
+    ):
+        comm.all_reduce(numpy.ones(4), out=numpy.ones(5))
+    with pytest.raises(paceline.InvalidArgument, match="out has 4 elements of int64, but the result has 4 of float64"):
+        comm.all_reduce(numpy.ones(4), out=numpy.ones(4, numpy.int64))
+
+
+def test_parts_that_do_not_divide(three: Job) -> None:
+    for name in ("reduce_scatter", "all_to_all"):
+        for found in three.run("wrong_parts", name=name):
+            assert found[0] == "InvalidArgument" and "do not divide into 3" in found[1]
+
+
+def test_scatter_needs_out_elsewhere(three: Job) -> None:
+    assert [found[0] for found in three.run("scatter_without_out")] == ["no error", *["InvalidArgument"] * 2]
+
+
+def test_after_close(comm: paceline.Communicator) -> None:
+    comm.close()
+    comm.close()
+    for call in (
+        comm.barrier,
+        comm.abort,
+        comm.get_async_error,
+        lambda: comm.all_reduce(numpy.ones(1)),
+        lambda: comm.barrier(async_op=True),
+        lambda: comm.split(0),
+        lambda: comm.set_algorithm(None),
+    ):
+        with pytest.raises(paceline.InvalidUsage, match="closed"):
+            call()
+    assert repr(comm) == "<paceline.Communicator, closed>"
+
+
+def test_unknown_algorithm(comm: paceline.Communicator) -> None:
+    with pytest.raises(paceline.InvalidArgument, match="nonsense"):
+        comm.set_algorithm("nonsense")
+
+
+def test_incomplete_identity() -> None:
+    with pytest.raises(paceline.InvalidArgument, match="go together"):
+        paceline.init(rank=0)
+    with pytest.raises(paceline.InvalidArgument, match="128 bytes, this has 3"):
+        paceline.init(rank=0, size=1, unique_id=b"abc")
+
+
+def test_one_rank_with_a_unique_id() -> None:
+    with paceline.init(rank=0, size=1, unique_id=paceline.unique_id()) as comm:
+        assert (comm.rank, comm.size, comm.node_rank, comm.node_size) == (0, 1, 0, 1)
+
+
+def test_mismatched_counts_name_both_ranks() -> None:
+    with Job(2) as two:
+        for kind, message in two.run("mismatch"):
+            assert kind == "Mismatch"
+            assert "rank 0" in message and "rank 1" in message
+
+
+@pytest.mark.parametrize("function", ["abort_from_thread", "async_failure"])
+def test_abort_reaches_every_rank(function: str) -> None:
+    with Job(3) as three:
+        began = time.monotonic()
+        found = three.run(function)
+        assert {kind for kind, _ in found[1:]} == {"Aborted"}
+        assert time.monotonic() - began < 2
+
+
+def test_survivors_name_the_dead_rank() -> None:
+    with Job(3) as three:
+        three.run("barrier")
+        three.start("die_or_wait", victim=1)
+        three.ranks[1].wait()
+        began = time.monotonic()
+        for survivor in (0, 2):
+            kind, message = three.result_of(survivor)
+            assert kind == "RemoteError"
+            assert "rank 1" in message
+        assert time.monotonic() - began < 2
+
+
+def test_a_stopped_rank_is_named_within_the_timeout() -> None:
+    with Job(3, PACELINE_TIMEOUT="1") as three:
+        three.run("barrier")
+        os.kill(three.ranks[2].pid, signal.SIGSTOP)
+        try:
+            three.start("try_barrier")
+            for survivor in (0, 1):
+                kind, message = three.result_of(survivor)
+                assert kind == "Timeout"
+                assert "rank 2" in message
+        finally:
+            os.kill(three.ranks[2].pid, signal.SIGKILL)
+
+
+def test_every_code_has_its_class() -> None:
+    kinds = {kind.code: kind for kind in paceline.Error.__subclasses__()}
+    assert sorted(kinds) == [1, 2, 3, 4, 5, 6, 8, 9, 10, 11]
+    assert issubclass(paceline.Timeout, TimeoutError) and issubclass(paceline.InvalidArgument, ValueError)
+    error = paceline.Timeout("rank 3 did not answer")
+    assert (str(error), error.code, error.message) == ("rank 3 did not answer", 8, "rank 3 did not answer")

@@ -1,0 +1,131 @@
+"""`paceline run`: ranks are started, watched and ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "paceline", *words]
+
+
+def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command("run", *words), capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 5
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(map(alive, pids))
+
+
+def test_ranks_learn_who_they_are() -> None:
+    done = run("-n", "3", "--timeout", "7", "--", "sh", "-c", "echo $PACELINE_RANK $PACELINE_SIZE $PACELINE_TIMEOUT "
+               "$PACELINE_ADDRESS $PACELINE_SECRET")  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = sorted(line.split() for line in done.stdout.splitlines())
+    assert [line[:3] for line in lines] == [["0", "3", "7"], ["1", "3", "7"], ["2", "3", "7"]]
+    assert len({(address, secret) for *_, address, secret in lines}) == 1
+    address, secret = lines[0][3:]
+    assert address.startswith("127.0.0.1:") and len(secret) == 64
+
+
+def test_every_job_has_its_own_secret() -> None:
+    assert run("-n", "1", "--", "printenv", "PACELINE_SECRET").stdout != run(
+        "-n", "1", "--", "printenv", "PACELINE_SECRET"
+    ).stdout  # fmt: skip
+
+
+def test_the_secret_is_in_no_command_line() -> None:
+    program = """for file in /proc/$$/cmdline /proc/$PPID/cmdline; do
+      case "$(tr '\\0' ' ' <$file)" in *$PACELINE_SECRET*) exit 1;; *paceline*|*PPID*) ;; *) exit 2;; esac
+    done"""
+    assert run("-n", "2", "--", "sh", "-c", program).returncode == 0
+
+
+def test_the_first_failure_is_named_and_is_the_exit_code() -> None:
+    program = "test $PACELINE_RANK != 1 || exit 7; sleep 0.3; exit 5"
+    done = run("-n", "3", "--", "sh", "-c", program)
+    assert done.returncode == 7
+    first, *others = done.stderr.splitlines()
+    assert first.startswith("paceline run: rank 1 (pid ") and first.endswith("exited with code 7")
+    assert len(others) == 2
+
+
+def test_a_signal_is_named() -> None:
+    done = run("-n", "2", "--", "sh", "-c", "test $PACELINE_RANK != 0 || kill -KILL $$")
+    assert done.returncode == 128 + 9
+    assert "rank 0" in done.stderr and "was killed by SIGKILL (signal 9)" in done.stderr
+
+
+def test_ranks_that_do_not_end_after_a_failure_are_ended() -> None:
+    program = "test $PACELINE_RANK != 0 || exit 3; trap '' TERM; while :; do sleep 0.1; done"
+    began = time.monotonic()
+    done = run("-n", "2", "--grace", "0.3", "--", "sh", "-c", program)
+    assert done.returncode == 3
+    assert "rank 1 still there 0.3 s after the failure: SIGTERM" in done.stderr
+    assert "SIGKILL" in done.stderr
+    assert time.monotonic() - began < 5
+
+
+def test_a_program_that_does_not_exist() -> None:
+    done = run("-n", "2", "--", "/no/such/program")
+    assert (done.returncode, done.stderr) == (127, "paceline run: /no/such/program: No such file or directory\n")
+
+
+@pytest.mark.parametrize("words", [("-n", "2"), ("-n", "0", "--", "true"), ("--", "true"), ("-n", "2", "--")])
+def test_wrong_usage(words: tuple[str, ...]) -> None:
+    assert run(*words).returncode == 2
+
+
+@contextmanager
+def job_of_two(*program: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A running `paceline run -n 2` and the process ids that its ranks print."""
+    words = command("run", "-n", "2", "--", *program)
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as job:
+        try:
+            assert job.stdout is not None
+            yield job, [int(job.stdout.readline()) for _ in range(2)]
+        finally:
+            job.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_are_passed_on(number: signal.Signals) -> None:
+    program = (
+        f"import os, signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(11)); "
+        "os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"
+    )
+    with job_of_two(sys.executable, "-c", program) as (job, pids):
+        job.send_signal(number)
+        assert job.wait(10) == 11
+        wait_until_gone(pids)
+
+
+def test_ranks_do_not_outlive_a_killed_launcher() -> None:
+    with job_of_two("sh", "-c", "echo $$; exec sleep 60") as (job, pids):
+        job.kill()
+        wait_until_gone(pids)
+
+
+def test_rank_0_keeps_standard_input() -> None:
+    done = run("-n", "2", "--", "sh", "-c", "read -r line; echo $PACELINE_RANK $line", input="hello\n")
+    assert sorted(done.stdout.splitlines()) == ["0 hello", "1"]

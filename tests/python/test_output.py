@@ -1,0 +1,67 @@
+"""What people see: tables and --help, against golden files (PACELINE_GOLDEN=write rewrites them)."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paceline.command.bench_table import heading, line, title
+from paceline.command.doctor import Check, table
+from paceline.command.measure import Row, Times
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def check(name: str, text: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("PACELINE_GOLDEN") == "write":
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+ROWS = [
+    Row("all_reduce", 8, 2, "float32", "sum", None, "one_shot", "shm", 8, Times(3.214, 2.9, 88.1), 0.00249, 0.0037, 0,
+        True),
+    Row("all_reduce", 67108864, 16777216, "bfloat16", "premulsum", None, "pipelined_chain", "shm", 524288,
+        Times(20123.4, 19000.25, 123456.7), 3.335, 5.002, 12, False),
+    Row("broadcast", 4096, 1024, "float32", None, 3, "knomial", "shm+tcp", 4096, Times(12, 11, 13), 0.341, 0.341, None,
+        True),
+]  # fmt: skip
+
+
+def test_bench_table() -> None:
+    parts = [title("0.1.0", 4, "node-a", "cpu"), heading("all_reduce"), *(line(row, True) for row in ROWS)]
+    check("bench.txt", "\n".join(parts) + "\n")
+
+
+def test_bench_columns_stay_in_place() -> None:
+    lines = heading("all_reduce").splitlines()[2:] + [line(row, False) for row in ROWS]
+    ends = [[match.end() for match in re.finditer(r"\S+", text)] for text in (lines[2], lines[3])]
+    assert ends[0][:5] == ends[1][:5] and ends[0][6:] == ends[1][6:]
+
+
+def test_doctor_table() -> None:
+    checks = [
+        Check("library", "ok", "version 0.1.0, /opt/lib/libpaceline.so"),
+        Check("/dev/shm", "warn", "64M bytes, 60M free", "mount it larger"),
+        Check("loopback", "fail", "127.0.0.1: refused", "ip link set lo up"),
+    ]
+    check("doctor.txt", table(checks) + "\n")
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse lays its text out differently in each version")
+@pytest.mark.parametrize("words", [[], ["bench"], ["run"], ["explain"], ["doctor"]])
+def test_help(words: list[str]) -> None:
+    environment = {**os.environ, "COLUMNS": "120"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "paceline", *words, "--help"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    check(f"help-{'-'.join(words) or 'paceline'}.txt", shown.stdout)
