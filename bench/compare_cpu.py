@@ -221,10 +221,10 @@ def width(name: str) -> int:
 
 
 def headline(names: list[str]) -> str:
-    columns = "".join(
-        f"{name + ' us':>{width(name)}}     [min      max]" + " " * 6 * (name != "paceline") for name in names
-    )
-    return f"{'collective':<14}{'ranks':>5}{'bytes':>10}{columns}  fastest peer"
+    head = f"{'collective':<14}{'ranks':>5}{'bytes':>10}"
+    for name in names:
+        head += f"{name + ' us':>{width(name)}}     [min      max]" + " " * 6 * (name != "paceline")
+    return head + "  fastest peer"
 
 
 def show(text: str) -> None:
