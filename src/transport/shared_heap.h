@@ -1,0 +1,68 @@
+// Memory that other processes of the node can map: what paceMemAlloc gives. A message that lies in it needs no staging:
+// its receivers read it where it is.
+//
+// Each allocation is an anonymous file (memfd); another process of the same user opens it through /proc/PID/fd.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "base/status.h"
+
+namespace paceline {
+
+// Where some bytes lie in an allocation, as another process can find it.
+struct HeapPlace {
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;        // of the allocation
+  std::int32_t descriptor = -1;  // in the allocating process
+  std::uint32_t number = 0;      // of the allocation in its process: descriptors are used again, numbers are not
+};
+
+// Page-aligned memory of zeros.
+Result<void*> allocate_shared(std::size_t bytes);
+Status free_shared(void* pointer);
+
+// This process's allocations as one thread knows them: looking one up takes no lock unless there was a change.
+class OwnHeap {
+ public:
+  std::optional<HeapPlace> find(const std::byte* data, std::size_t bytes);
+
+ private:
+  struct Range {
+    const std::byte* begin;
+    HeapPlace place;
+  };
+  std::uint64_t version_ = 0;
+  std::vector<Range> ranges_;
+};
+
+// Other processes' allocations, mapped for reading when first met.
+class PeerHeaps {
+ public:
+  PeerHeaps() = default;
+  ~PeerHeaps();
+  PeerHeaps(const PeerHeaps&) = delete;
+  PeerHeaps& operator=(const PeerHeaps&) = delete;
+
+  // nullptr with errno where it cannot be mapped.
+  const std::byte* map(pid_t pid, const HeapPlace& place);
+
+ private:
+  struct Mapping {
+    const std::byte* data;
+    std::size_t bytes;
+  };
+  std::map<std::tuple<pid_t, std::int32_t, std::uint32_t>, Mapping> mappings_;
+};
+
+// An allocation for others to try to map.
+Result<HeapPlace> heap_probe();
+
+}  // namespace paceline
