@@ -2,8 +2,8 @@
 // run-time dispatch (Highway).
 //
 // 16-bit and 8-bit floats are computed in float32 and rounded to nearest even once, at the end of a fold. Integers
-// wrap. min and max of a NaN is a NaN. The result does not depend on the instruction set, on alignment or on the
-// position in the row: the same bits everywhere.
+// wrap. min and max of a NaN is a NaN, and -0 is less than +0; every NaN result is the type's one quiet NaN. The result
+// does not depend on the instruction set, on alignment or on the position in the row: the same bits everywhere.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace paceline {
 
-// target[i] = sources[0][i] op sources[1][i] op ... , folded from left to right. At least one source. target may be one
-// of the sources (the same address), and overlaps no other part of them. No alignment is asked for. `op` is sum, prod, max
-// or min (avg and premulsum are sums with scale() before or after).
+// target[i] = sources[0][i] op sources[1][i] op ... , folded from left to right. At least one source (one: a copy).
+// target may be one of the sources (the same address), and overlaps no other part of them. No alignment is asked for.
+// `op` is sum, prod, max or min (avg and premulsum are sums, with divide() after or multiply() before).
 using FoldFunction = void (*)(std::byte* target, const std::byte* const* sources, std::size_t source_count,
                               std::size_t elements);
 // The function for a type and an operation: looked up once, when a plan is made.
@@ -24,7 +24,7 @@ FoldFunction fold_function(DataType type, Operation op);
 // target[i] = source[i] * factor, in the type's arithmetic (float32 for 16-bit and 8-bit floats, rounded once).
 // `factor` is one element of the type. target may be source.
 void multiply(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t elements);
-// target[i] /= divisor; integers towards zero.
+// target[i] /= divisor, divisor >= 1; integers towards zero, floats as multiply.
 void divide(DataType type, std::byte* target, int divisor, std::size_t elements);
 
 // One element of `type` from a double, rounded to nearest even (for factors and tests), and back.

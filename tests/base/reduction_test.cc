@@ -1,0 +1,451 @@
+#include "base/reduction.h"
+
+#include <doctest/doctest.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+using namespace paceline;
+
+namespace {
+
+constexpr Operation operations[] = {Operation::sum, Operation::prod, Operation::max, Operation::min};
+
+// Runs `body` once with each instruction set that this processor has.
+template <class Body>
+void on_every_instruction_set(const Body& body) {
+  const std::int64_t all = hwy::SupportedTargets();
+  for (const std::int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SSE4, HWY_SCALAR}) {
+    if (target != HWY_SCALAR && (all & target) == 0) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(target);
+    CAPTURE(instruction_set());
+    CHECK(instruction_set() == std::string(hwy::TargetName(target)));
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(all);
+}
+
+// ---- The reference: one element at a time, written from the formats' definitions ----
+
+struct Format {
+  int exponent_bits, mantissa_bits;
+  std::uint32_t beyond, nan;
+  bool infinite;
+  std::uint32_t sign() const { return 1u << (exponent_bits + mantissa_bits); }
+};
+
+const Format& format_of(DataType type) {
+  static const Format float16{5, 10, 0x7c00, 0x7e00, true}, bfloat16{8, 7, 0x7f80, 0x7fc0, true},
+      e4m3{4, 3, 0x7f, 0x7f, false}, e5m2{5, 2, 0x7c, 0x7f, true};
+  if (type == DataType::float16) return float16;
+  if (type == DataType::bfloat16) return bfloat16;
+  return type == DataType::float8e4m3 ? e4m3 : e5m2;
+}
+bool is_small(DataType type) { return is_floating(type) && size_of(type) < 4; }
+
+// Of a code without sign; codes from `beyond` on as if the format went on.
+double magnitude_of(const Format& format, std::uint32_t code) {
+  const int bias = (1 << (format.exponent_bits - 1)) - 1;
+  const int exponent = static_cast<int>(code >> format.mantissa_bits);
+  const double fraction = std::ldexp(code & ((1u << format.mantissa_bits) - 1), -format.mantissa_bits);
+  return exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
+}
+
+double small_to_double(const Format& format, std::uint32_t code) {
+  const std::uint32_t magnitude = code & (format.sign() - 1);
+  double value = magnitude_of(format, magnitude);
+  if (magnitude == format.beyond && format.infinite) value = std::numeric_limits<double>::infinity();
+  else if (magnitude >= format.beyond) value = std::numeric_limits<double>::quiet_NaN();
+  return (code & format.sign()) != 0 ? -value : value;
+}
+
+// By search among all values.
+std::uint32_t nearest_small(const Format& format, double value) {
+  if (std::isnan(value)) return format.nan;
+  const std::uint32_t sign = std::signbit(value) ? format.sign() : 0;
+  std::uint32_t low = 0, high = format.beyond;  // of |value|: low's <= it < high's
+  if (std::fabs(value) >= magnitude_of(format, high)) return sign | high;
+  while (high - low > 1) {
+    const std::uint32_t middle = (low + high) / 2;
+    (magnitude_of(format, middle) <= std::fabs(value) ? low : high) = middle;
+  }
+  const double below = std::fabs(value) - magnitude_of(format, low);
+  const double above = magnitude_of(format, high) - std::fabs(value);
+  const bool up = below > above || (below == above && low % 2 == 1);
+  return sign | (up ? high : low);
+}
+
+template <class T>
+T number_at(const std::byte* element) {
+  T value;
+  std::memcpy(&value, element, sizeof value);
+  return value;
+}
+
+template <class T>
+T combined(Operation op, T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (op == Operation::sum) return a + b;
+    if (op == Operation::prod) return a * b;
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+    if (a == b) return std::signbit(a) == (op == Operation::min) ? a : b;
+  } else {
+    const auto x = static_cast<std::uint64_t>(a), y = static_cast<std::uint64_t>(b);
+    if (op == Operation::sum) return static_cast<T>(x + y);
+    if (op == Operation::prod) return static_cast<T>(x * y);
+  }
+  return op == Operation::min ? std::min(a, b) : std::max(a, b);
+}
+
+template <class T>
+T canonical(T value) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (std::isnan(value)) return std::numeric_limits<T>::quiet_NaN();
+  return value;
+}
+
+// Calls `body` with a value of the type that numbers are computed in.
+template <class Body>
+void with_number(DataType type, const Body& body) {
+  switch (type) {
+    case DataType::int8: return body(std::int8_t{});
+    case DataType::uint8: return body(std::uint8_t{});
+    case DataType::int32: return body(std::int32_t{});
+    case DataType::uint32: return body(std::uint32_t{});
+    case DataType::int64: return body(std::int64_t{});
+    case DataType::uint64: return body(std::uint64_t{});
+    case DataType::float64: return body(double{});
+    default: return body(float{});
+  }
+}
+
+template <class T>
+T read(DataType type, const std::byte* element) {
+  if (!is_small(type)) return number_at<T>(element);
+  const std::uint32_t code = size_of(type) == 2 ? number_at<std::uint16_t>(element) : number_at<std::uint8_t>(element);
+  return static_cast<T>(small_to_double(format_of(type), code));
+}
+template <class T>
+void write(DataType type, T value, std::byte* element) {
+  if (is_small(type)) {
+    const std::uint32_t code = nearest_small(format_of(type), static_cast<double>(value));
+    std::memcpy(element, &code, size_of(type));  // little endian
+  } else {
+    value = canonical(value);
+    std::memcpy(element, &value, sizeof value);
+  }
+}
+
+using Row = std::vector<std::byte>;
+
+Row folded(DataType type, Operation op, const std::vector<Row>& sources, std::size_t count, std::size_t elements) {
+  if (count == 1) return sources[0];
+  Row result(elements * size_of(type));
+  with_number(type, [&]<class T>(T) {
+    for (std::size_t i = 0; i < result.size(); i += size_of(type)) {
+      T value = read<T>(type, &sources[0][i]);
+      for (std::size_t s = 1; s < count; ++s) value = combined(op, value, read<T>(type, &sources[s][i]));
+      write(type, value, &result[i]);
+    }
+  });
+  return result;
+}
+
+// ---- Inputs ----
+
+// Values of like size, any bits at all, and zeros, infinities, NaNs, the least and the largest numbers.
+Row random_row(DataType type, std::size_t elements, std::mt19937_64& random) {
+  Row row(elements * size_of(type));
+  for (std::size_t i = 0; i < row.size(); i += size_of(type)) {
+    const std::uint64_t kind = random() % 8;
+    std::uint64_t bits = random();
+    if (is_floating(type) && kind < 4) {
+      const double value = static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-61;
+      store_element(type, value, &row[i]);
+      continue;
+    }
+    if (kind == 7) {
+      const std::uint64_t top = std::uint64_t{1} << (8 * size_of(type) - 1);
+      std::uint64_t infinity = 0x7ff0000000000000;
+      if (type == DataType::float32) infinity = 0x7f800000;
+      if (is_small(type)) infinity = format_of(type).beyond;
+      const std::uint64_t special[] = {0,        top,          1,  top - 1, top + 1,      infinity, infinity | top,
+                                       infinity + 1, infinity - 1, ~std::uint64_t{0}};
+      bits = special[random() % std::size(special)];
+    }
+    std::memcpy(&row[i], &bits, size_of(type));
+  }
+  return row;
+}
+
+// A row at `offset` bytes from an aligned address, between guards.
+class Guarded {
+ public:
+  Guarded(const std::byte* bytes, std::size_t size, std::size_t offset) : memory_(size + 192, guard), size_(size) {
+    const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(memory_.data()) % 64;
+    begin_ = 128 - misaligned + offset;
+    std::copy_n(bytes, size, data());
+  }
+  std::byte* data() { return memory_.data() + begin_; }
+  bool holds(const std::byte* expected) {
+    return std::memcmp(data(), expected, size_) == 0 &&
+           std::all_of(memory_.data(), data(), [](std::byte b) { return b == guard; }) &&
+           std::all_of(data() + size_, memory_.data() + memory_.size(), [](std::byte b) { return b == guard; });
+  }
+
+ private:
+  static constexpr std::byte guard{0xa5};
+  Row memory_;
+  std::size_t size_, begin_ = 0;
+};
+
+const std::vector<std::size_t>& lengths() {
+  static const std::vector<std::size_t> values = [] {
+    std::vector<std::size_t> some{191, 192, 193, 255, 256, 257, 511, 512, 513, 1031};
+    for (std::size_t n = 0; n <= 130; ++n) some.push_back(n);
+    return some;
+  }();
+  return values;
+}
+
+bool all_lengths_fold(DataType type, Operation op, std::size_t count, const std::vector<Row>& sources,
+                      const Row& expected) {
+  const FoldFunction fold = fold_function(type, op);
+  struct Offsets {
+    std::size_t target, sources;
+  };
+  for (const Offsets offset : {Offsets{0, 0}, Offsets{size_of(type), 0}, Offsets{3, 1}}) {
+    std::vector<Guarded> rows;
+    std::vector<const std::byte*> addresses;
+    for (std::size_t s = 0; s < count; ++s)
+      rows.emplace_back(sources[s].data(), sources[s].size(), offset.sources + s % 2);
+    for (Guarded& row : rows) addresses.push_back(row.data());
+    for (const std::size_t elements : lengths()) {
+      const Row zeros(elements * size_of(type));
+      Guarded target(zeros.data(), zeros.size(), offset.target);
+      fold(target.data(), addresses.data(), count, elements);
+      if (!target.holds(expected.data())) return false;
+
+      const std::size_t in_place = elements % count;
+      Guarded both(sources[in_place].data(), zeros.size(), offset.target);
+      std::vector<const std::byte*> with_target = addresses;
+      with_target[in_place] = both.data();
+      fold(both.data(), with_target.data(), count, elements);
+      if (!both.holds(expected.data())) return false;
+    }
+  }
+  return true;
+}
+
+// One element of a type from its bits.
+template <class T>
+Row row_of(std::initializer_list<T> values) {
+  Row row(values.size() * sizeof(T));
+  std::memcpy(row.data(), values.begin(), row.size());
+  return row;
+}
+
+Row fold_rows(DataType type, Operation op, const std::vector<Row>& sources) {
+  std::vector<const std::byte*> addresses;
+  for (const Row& row : sources) addresses.push_back(row.data());
+  Row target(sources[0].size());
+  fold_function(type, op)(target.data(), addresses.data(), addresses.size(), target.size() / size_of(type));
+  return target;
+}
+
+}  // namespace
+
+TEST_CASE("every type and operation folds to the reference's bits, in place or not, at every tail and alignment") {
+  std::mt19937_64 random(1);
+  for (int t = 0; t < data_type_count; ++t) {
+    const auto type = static_cast<DataType>(t);
+    std::vector<Row> sources;
+    for (int s = 0; s < 8; ++s) sources.push_back(random_row(type, 1031, random));
+    for (const Operation op : operations)
+      for (const std::size_t count : {1, 2, 3, 5, 8}) {
+        const Row expected = folded(type, op, sources, count, 1031);
+        on_every_instruction_set([&] {
+          CAPTURE(name(type));
+          CAPTURE(name(op));
+          CAPTURE(count);
+          CHECK(all_lengths_fold(type, op, count, sources, expected));
+        });
+      }
+  }
+}
+
+TEST_CASE("every pair of 8-bit floats") {
+  for (const DataType type : {DataType::float8e4m3, DataType::float8e5m2}) {
+    std::vector<Row> sources(2, Row(65536));
+    for (std::size_t i = 0; i < 65536; ++i) {
+      sources[0][i] = static_cast<std::byte>(i % 256);
+      sources[1][i] = static_cast<std::byte>(i / 256);
+    }
+    for (const Operation op : operations) {
+      const Row expected = folded(type, op, sources, 2, 65536);
+      on_every_instruction_set([&] { CHECK(fold_rows(type, op, sources) == expected); });
+    }
+  }
+}
+
+TEST_CASE("every 16-bit float survives widening and rounding; each NaN becomes the one NaN") {
+  for (const DataType type : {DataType::float16, DataType::bfloat16}) {
+    Row codes(2 * 65536);
+    for (std::uint32_t code = 0; code < 65536; ++code) std::memcpy(&codes[2 * code], &code, 2);
+    const Row expected = folded(type, Operation::max, {codes, codes}, 2, 65536);
+    on_every_instruction_set([&] { CHECK(fold_rows(type, Operation::max, {codes, codes}) == expected); });
+  }
+}
+
+TEST_CASE("16-bit floats are added in float32 and rounded once") {
+  // 2048 + 1 is a tie in float16 and falls back to 2048; two ones make a difference only when nothing is rounded
+  // between them.
+  const auto result = fold_rows(DataType::float16, Operation::sum,
+                                {row_of<std::uint16_t>({0x6800}), row_of<std::uint16_t>({0x3c00}),
+                                 row_of<std::uint16_t>({0x3c00})});
+  CHECK(number_at<std::uint16_t>(result.data()) == 0x6801);
+}
+
+TEST_CASE("min and max: a NaN wins on either side, and -0 is less than +0") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Row left = row_of<float>({nan, 1.0f, -0.0f, 0.0f});
+  const Row right = row_of<float>({1.0f, nan, 0.0f, -0.0f});
+  on_every_instruction_set([&] {
+    CHECK(fold_rows(DataType::float32, Operation::min, {left, right}) == row_of<float>({nan, nan, -0.0f, -0.0f}));
+    CHECK(fold_rows(DataType::float32, Operation::max, {left, right}) == row_of<float>({nan, nan, 0.0f, 0.0f}));
+  });
+}
+
+TEST_CASE("what is too large becomes an infinity, or a NaN in e4m3, which has none") {
+  struct Case {
+    DataType type;
+    double largest, rounds_down, overflows;
+    std::uint32_t largest_code, beyond;
+  };
+  for (const Case& c : {Case{DataType::float16, 65504, 65519, 65520, 0x7bff, 0x7c00},
+                        Case{DataType::bfloat16, 0x1.fep127, 0x1.fefep127, 0x1.ffp127, 0x7f7f, 0x7f80},
+                        Case{DataType::float8e4m3, 448, 464, 464.5, 0x7e, 0x7f},
+                        Case{DataType::float8e5m2, 57344, 61439, 61440, 0x7b, 0x7c}}) {
+    const auto stored = [&](double value) {
+      std::uint32_t code = 0;
+      store_element(c.type, value, &code);
+      return code;
+    };
+    CHECK(stored(c.largest) == c.largest_code);
+    CHECK(stored(c.rounds_down) == c.largest_code);
+    CHECK(stored(c.overflows) == c.beyond);
+    CHECK(stored(1e300) == c.beyond);
+    CHECK(stored(-INFINITY) == (c.beyond | format_of(c.type).sign()));
+  }
+}
+
+TEST_CASE("elements of small floats: every code, every midpoint between codes, and its neighbours") {
+  for (const DataType type :
+       {DataType::float16, DataType::bfloat16, DataType::float8e4m3, DataType::float8e5m2}) {
+    const Format& format = format_of(type);
+    const auto stored = [&](double value) {
+      std::uint32_t code = 0;
+      store_element(type, value, &code);
+      return code;
+    };
+    int wrong = 0;
+    for (std::uint32_t code = 0; code < 2 * format.sign(); ++code) {
+      const double value = load_element(type, &code);
+      const double reference = small_to_double(format, code);
+      const bool nan = std::isnan(reference);
+      if (nan) {
+        wrong += !std::isnan(value);
+      } else {
+        wrong += std::bit_cast<std::uint64_t>(value) != std::bit_cast<std::uint64_t>(reference);
+      }
+      wrong += stored(value) != (nan ? format.nan : code);
+    }
+    for (std::uint32_t code = 0; code < format.beyond; ++code) {
+      const double middle = (magnitude_of(format, code) + magnitude_of(format, code + 1)) / 2;
+      wrong += stored(middle) != code + code % 2;
+      wrong += stored(-std::nextafter(middle, 0)) != (code | format.sign());
+      wrong += stored(std::nextafter(middle, INFINITY)) != code + 1;
+    }
+    CAPTURE(name(type));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("elements of integers are rounded to nearest even and kept in range") {
+  std::int8_t small = 0;
+  store_element(DataType::int8, 2.5, &small);
+  CHECK(small == 2);
+  store_element(DataType::int8, -1000, &small);
+  CHECK(small == -128);
+  std::int64_t large = 0;
+  store_element(DataType::int64, 1e30, &large);
+  CHECK(large == std::numeric_limits<std::int64_t>::max());
+  std::uint32_t natural = 7;
+  store_element(DataType::uint32, -1, &natural);
+  CHECK(natural == 0);
+  CHECK(load_element(DataType::uint32, &natural) == 0);
+}
+
+TEST_CASE("multiply is one product per element, rounded once, out of place and in place") {
+  std::mt19937_64 random(2);
+  for (int t = 0; t < data_type_count; ++t) {
+    const auto type = static_cast<DataType>(t);
+    const Row source = random_row(type, 531, random);
+    Row factor(size_of(type)), expected(source.size());
+    store_element(type, is_floating(type) ? 0.3 : 7, factor.data());
+    with_number(type, [&]<class T>(T) {
+      const T by = read<T>(type, factor.data());
+      for (std::size_t i = 0; i < source.size(); i += size_of(type))
+        write(type, combined(Operation::prod, read<T>(type, &source[i]), by), &expected[i]);
+    });
+    on_every_instruction_set([&] {
+      CAPTURE(name(type));
+      for (const std::size_t elements : {0, 1, 5, 31, 64, 100, 531}) {
+        const std::size_t bytes = elements * size_of(type);
+        const Row zeros(bytes);
+        Guarded target(zeros.data(), bytes, 1), both(source.data(), bytes, 1);
+        multiply(type, target.data(), source.data(), factor.data(), elements);
+        multiply(type, both.data(), both.data(), factor.data(), elements);
+        CHECK(target.holds(expected.data()));
+        CHECK(both.holds(expected.data()));
+      }
+    });
+  }
+}
+
+TEST_CASE("divide cuts integers towards zero and rounds floats once") {
+  std::mt19937_64 random(3);
+  for (int t = 0; t < data_type_count; ++t)
+    for (const int divisor : {1, 3, 7, 300}) {
+      const auto type = static_cast<DataType>(t);
+      const Row source = random_row(type, 531, random);
+      Row expected(source.size());
+      with_number(type, [&]<class T>(T) {
+        for (std::size_t i = 0; i < source.size(); i += size_of(type)) {
+          const T value = read<T>(type, &source[i]);
+          if constexpr (std::is_floating_point_v<T> || sizeof(T) == 8) {
+            write(type, static_cast<T>(value / static_cast<T>(divisor)), &expected[i]);
+          } else {
+            write(type, static_cast<T>(static_cast<std::int64_t>(value) / divisor), &expected[i]);
+          }
+        }
+      });
+      on_every_instruction_set([&] {
+        CAPTURE(name(type));
+        CAPTURE(divisor);
+        for (const std::size_t elements : {0, 1, 31, 531}) {
+          Guarded target(source.data(), elements * size_of(type), 1);
+          divide(type, target.data(), divisor, elements);
+          CHECK(target.holds(expected.data()));
+        }
+      });
+    }
+}
