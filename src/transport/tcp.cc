@@ -1,0 +1,217 @@
+#include "transport/tcp.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "bootstrap/socket.h"
+#include "schedule/schedule.h"
+#include "transport/shared_memory.h"
+
+namespace paceline {
+namespace {
+
+using Flow = TcpConnection::Flow;
+
+bool is_collective(const Call& call) { return collective_of(call) < Collective::send; }
+
+}  // namespace
+
+Result<std::unique_ptr<TcpTransport>> TcpTransport::connect(TcpListener listener, TcpGroup group,
+                                                            Clock::time_point deadline) {
+  auto sockets = connect_peers(std::move(listener), group, deadline);
+  PACE_TRY(sockets.status());
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(group), std::move(*sockets)));
+  PACE_TRY(transport->watch());
+  return transport;
+}
+
+TcpTransport::TcpTransport(TcpGroup group, std::vector<FileDescriptor> sockets)
+    : group_(std::move(group)),
+      position_(static_cast<std::size_t>(group_.size), group_.peers.size()),
+      lanes_(static_cast<std::size_t>(group_.channels)) {
+  const int room = capacity(group_.size);
+  for (std::size_t i = 0; i < group_.peers.size(); ++i) position_[static_cast<std::size_t>(group_.peers[i].rank)] = i;
+  lines_.reserve(sockets.size());
+  for (std::size_t i = 0; i < sockets.size(); ++i)
+    lines_.push_back({TcpConnection(std::move(sockets[i]), room), i % group_.peers.size()});
+  for (Lane& lane : lanes_) lane.unsent.resize(static_cast<std::size_t>(room));
+  flushing_.reserve(lines_.size());
+}
+
+Status TcpTransport::watch() {
+  watch_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!watch_.valid()) return descriptor_error("cannot make an epoll descriptor", errno);
+  for (const Line& line : lines_) {
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+    if (::epoll_ctl(watch_.get(), EPOLL_CTL_ADD, line.connection.fd(), &event) != 0)
+      return Status::system("cannot watch a data connection", errno);
+  }
+  return {};
+}
+
+TcpTransport::~TcpTransport() {
+  if (!failure_.ok() || !flushing_.empty()) return;
+  const auto deadline = Clock::now() + std::chrono::seconds(1);
+  for (Line& line : lines_)
+    while (line.connection.unconfirmed() && Clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+}
+
+TcpTransport::Line& TcpTransport::line(int channel, int rank) {
+  return lines_[static_cast<std::size_t>(channel) * group_.peers.size() + position_[static_cast<std::size_t>(rank)]];
+}
+
+// ---- Sending ----
+
+Attempt TcpTransport::send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) {
+  if (!failure_.ok()) return Attempt::failed;
+  Lane& lane = lanes_[static_cast<std::size_t>(channel)];
+  if (lane.accepted - sent(channel) == lane.unsent.size()) return Attempt::later;
+  std::uint32_t& unsent = lane.unsent[lane.accepted++ % lane.unsent.size()];
+  unsent = static_cast<std::uint32_t>(to.size());
+  latest_ = call;
+  for (const int rank : to) {
+    Line& one = line(channel, rank);
+    one.connection.push({MessageKind::message, data.size(), call}, data.data(), &unsent);
+    // Behind other messages it waits for its turn in progress().
+    if (!one.flushing && flush(one, call) == Attempt::failed) return Attempt::failed;
+  }
+  return Attempt::done;
+}
+
+std::uint64_t TcpTransport::sent(int channel) {
+  Lane& lane = lanes_[static_cast<std::size_t>(channel)];
+  while (lane.sent < lane.accepted && lane.unsent[lane.sent % lane.unsent.size()] == 0) ++lane.sent;
+  return lane.sent;
+}
+
+Attempt TcpTransport::flush(Line& line, const Call& call) {
+  const Flow flow = line.connection.flush();
+  if (flow == Flow::closed) return lost(line, call);
+  if (flow == Flow::later && !line.flushing) {
+    line.flushing = true;
+    flushing_.push_back(&line);
+  }
+  return flow == Flow::done ? Attempt::done : Attempt::later;
+}
+
+Attempt TcpTransport::progress() {
+  if (!failure_.ok()) return Attempt::failed;
+  for (std::size_t i = flushing_.size(); i-- > 0;) {
+    Line& line = *flushing_[i];
+    const Attempt attempt = flush(line, latest_);
+    if (attempt == Attempt::failed) return attempt;
+    if (attempt == Attempt::later) continue;
+    line.flushing = false;
+    flushing_[i] = flushing_.back();
+    flushing_.pop_back();
+  }
+  return Attempt::done;
+}
+
+// ---- Receiving ----
+
+Attempt TcpTransport::receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
+                              const std::byte** data) {
+  if (!failure_.ok()) return Attempt::failed;
+  Line& line = this->line(channel, from);
+  MessageHeader header;
+  Flow flow = line.connection.peek(&header);
+  if (flow == Flow::done) {
+    if (header.call != call) return mismatched(line, call, header.call);
+    if (header.length != bytes)
+      return fail({Code::internal, fmt::format("a message of rank {} ({}) in {} has {} bytes instead of {}", from,
+                                               group_.peers[line.peer].host, describe(call), header.length, bytes)});
+    flow = line.connection.take(place);
+  }
+  switch (flow) {
+    case Flow::done: *data = place; return Attempt::done;
+    case Flow::later: return Attempt::later;
+    case Flow::closed: return lost(line, call);
+    case Flow::malformed: return malformed(line);
+  }
+  return Attempt::failed;
+}
+
+void TcpTransport::sleep(double microseconds) {
+  if (microseconds <= 0) return;
+  epoll_event events[64];
+  const auto seconds = static_cast<time_t>(microseconds / 1e6);
+  const timespec time{seconds, static_cast<long>((microseconds - static_cast<double>(seconds) * 1e6) * 1e3)};
+  if (::epoll_pwait2(watch_.get(), events, 64, &time, nullptr) < 0 && errno == ENOSYS)  // before Linux 5.11
+    ::epoll_wait(watch_.get(), events, 64, static_cast<int>(std::ceil(microseconds / 1e3)));
+}
+
+// ---- Failing ----
+
+Attempt TcpTransport::compare(int from, const Call& call) {
+  if (!failure_.ok()) return Attempt::failed;
+  if (!is_collective(call)) return Attempt::done;  // sends and receives are numbered by pairs: not comparable
+  Line& asked = line(0, from);
+  if (asked.asked != call) {
+    asked.asked = call;
+    asked.connection.inquire(call);
+    if (!asked.flushing && flush(asked, call) == Attempt::failed) return Attempt::failed;
+  }
+  // Any rank may be the one that finds out: the other call may have nothing to do with this rank.
+  for (Line& line : lines_) {
+    MessageHeader header;
+    const Flow flow = line.connection.peek(&header);
+    if (flow == Flow::malformed) return malformed(line);
+    // A message that waits here and is of this call or an earlier one should have been received.
+    if (flow == Flow::done && is_collective(header.call) && header.call != call &&
+        header.call.sequence <= call.sequence)
+      return mismatched(line, call, header.call);
+    const auto& theirs = line.connection.asked();
+    if (theirs && is_collective(*theirs) && *theirs != call && theirs->sequence == call.sequence)
+      return mismatched(line, call, *theirs);
+  }
+  return Attempt::done;
+}
+
+Attempt TcpTransport::fail(Status reason) {
+  failure_ = std::move(reason);
+  return Attempt::failed;
+}
+
+Attempt TcpTransport::lost(const Line& line, const Call& call) {
+  const TcpPeer& peer = group_.peers[line.peer];
+  Status::Detail detail;
+  detail.code = Code::remote;
+  detail.rank = peer.rank;
+  detail.host = peer.host;
+  detail.peer = group_.rank;
+  detail.collective = title(collective_of(call));
+  detail.sequence = call.sequence;
+  detail.system_errno = line.connection.error();
+  detail.message = fmt::format("rank {} ({}) closed its connection during {}{}{}", peer.rank, peer.host, describe(call),
+                               detail.system_errno == 0 ? "" : ": ",
+                               detail.system_errno == 0 ? "" : std::strerror(detail.system_errno));
+  return fail(Status(std::move(detail)));
+}
+
+Attempt TcpTransport::malformed(const Line& line) {
+  const TcpPeer& peer = group_.peers[line.peer];
+  Status::Detail detail = line.connection.problem().detail();
+  detail.rank = peer.rank;
+  detail.host = peer.host;
+  detail.peer = group_.rank;
+  detail.message = fmt::format("from rank {} ({}): {}", peer.rank, peer.host, detail.message);
+  return fail(Status(std::move(detail)));
+}
+
+Attempt TcpTransport::mismatched(const Line& line, const Call& mine, const Call& theirs) {
+  const TcpPeer& peer = group_.peers[line.peer];
+  Status::Detail detail = mismatch(group_.rank, mine, peer.rank, theirs).detail();
+  detail.host = peer.host;
+  return fail(Status(std::move(detail)));
+}
+
+}  // namespace paceline

@@ -1,0 +1,75 @@
+// The TCP transport, for ranks that share no memory: one connection for each pair of ranks and channel (tcp_mesh.h),
+// on which frames follow one another (tcp_connection.h).
+//
+// A message that the kernel does not take at once stays queued, by reference, and leaves in progress(). One that
+// arrives early stays in the kernel's buffer; when that is full, the sender's queue waits: nothing is dropped, and no
+// memory grows.
+//
+// Two ranks that both wait, in different calls, learn it from inquiries: who waits long sends the other side its call.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/tcp_connection.h"
+#include "transport/tcp_mesh.h"
+#include "transport/transport.h"
+
+namespace paceline {
+
+class TcpTransport final : public Transport {
+ public:
+  // Collective over the group's ranks; ends at the deadline with an error that names a rank.
+  static Result<std::unique_ptr<TcpTransport>> connect(TcpListener listener, TcpGroup group,
+                                                       Clock::time_point deadline);
+  // After success, waits a second at most until what was sent has reached the other hosts.
+  ~TcpTransport() override;
+
+  [[nodiscard]] std::string_view name() const override { return "tcp"; }
+  [[nodiscard]] std::size_t largest_message() const override { return largest_message_bytes; }
+  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) override;
+  [[nodiscard]] std::uint64_t sent(int channel) override;
+  // The data always comes to `place`.
+  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
+                  const std::byte** data) override;
+  void release(int, int) override {}
+  Attempt progress() override;
+  void sleep(double microseconds) override;
+  Attempt compare(int from, const Call& call) override;
+  [[nodiscard]] Status failure() const override { return failure_; }
+
+ private:
+  // One rank's connection on one channel.
+  struct Line {
+    TcpConnection connection;
+    std::size_t peer;                // in group_.peers
+    bool flushing = false;           // is in flushing_
+    std::optional<Call> asked = {};  // the call of the last inquiry sent
+  };
+  // The messages under way on one channel, numbered from 0: unsent[m % room] connections have yet to take message m.
+  struct Lane {
+    std::uint64_t accepted = 0;
+    std::uint64_t sent = 0;
+    std::vector<std::uint32_t> unsent;
+  };
+
+  TcpTransport(TcpGroup group, std::vector<FileDescriptor> sockets);
+  Status watch();
+  Line& line(int channel, int rank);
+  Attempt flush(Line& line, const Call& call);
+  Attempt fail(Status reason);
+  Attempt lost(const Line& line, const Call& call);
+  Attempt malformed(const Line& line);
+  Attempt mismatched(const Line& line, const Call& mine, const Call& theirs);
+
+  TcpGroup group_;
+  std::vector<std::size_t> position_;  // of each rank in group_.peers
+  std::vector<Line> lines_;            // as connect_peers() numbers them
+  std::vector<Lane> lanes_;
+  std::vector<Line*> flushing_;  // lines with messages queued
+  FileDescriptor watch_;         // epoll, edge-triggered: data that waits for a later receive wakes only once
+  Call latest_;                  // of the last send, for failures in progress()
+  Status failure_;
+};
+
+}  // namespace paceline

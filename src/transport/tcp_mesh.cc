@@ -1,0 +1,195 @@
+#include "transport/tcp_mesh.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+#include "bootstrap/socket.h"
+
+namespace paceline {
+namespace {
+
+// An error about descriptors says how many would be enough.
+Status with_need(const Status& status, std::size_t connections) {
+  Status::Detail detail = status.detail();
+  if (detail.system_errno == EMFILE || detail.system_errno == ENFILE)
+    detail.message += fmt::format(" (this communicator needs {} connections on this rank)", connections);
+  return Status(std::move(detail));
+}
+
+Status prefixed(const std::string& prefix, const Status& status) {
+  Status::Detail detail = status.detail();
+  detail.message = prefix + detail.message;
+  return Status(std::move(detail));
+}
+
+// A connection whose other side has yet to say who it is.
+struct Stranger {
+  FileDescriptor socket;
+  Introduction introduction;
+
+  Stranger(FileDescriptor accepted, const std::string& secret)
+      : socket(std::move(accepted)), introduction(socket.get(), secret) {}
+};
+
+class Mesh {
+ public:
+  Mesh(TcpListener listener, const TcpGroup& group, Clock::time_point deadline)
+      : listener_(std::move(listener)),
+        group_(group),
+        deadline_(deadline),
+        sockets_(group.peers.size() * static_cast<std::size_t>(group.channels)) {}
+
+  Result<std::vector<FileDescriptor>> make() {
+    connecting_ended_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!connecting_ended_.valid()) return descriptor_error("cannot make an eventfd", errno);
+    std::thread connecting;
+    try {
+      connecting = std::thread([this] { connect_higher(); });
+    } catch (const std::system_error& error) {
+      return Status::system("cannot start a thread", error.code().value());
+    }
+    Status accepted = accept_lower();
+    stop_ = true;
+    connecting.join();
+    // What went wrong with a peer that can be named says more than who is missing.
+    PACE_TRY(connected_);
+    PACE_TRY(accepted);
+    return std::move(sockets_);
+  }
+
+ private:
+  FileDescriptor& socket(int channel, std::size_t peer) {
+    return sockets_[static_cast<std::size_t>(channel) * group_.peers.size() + peer];
+  }
+
+  // ---- Connecting; in a thread of its own. It writes connected_ and the sockets of higher ranks, no others. ----
+
+  void connect_higher() {
+    for (int channel = 0; channel < group_.channels && connected_.ok(); ++channel)
+      for (std::size_t i = 0; i < group_.peers.size() && connected_.ok() && !stop_; ++i)
+        if (group_.peers[i].rank > group_.rank) connected_ = connect(group_.peers[i], channel, &socket(channel, i));
+    connecting_failed_.store(!connected_.ok(), std::memory_order_relaxed);  // only makes the other side stop early
+    ::eventfd_write(connecting_ended_.get(), 1);
+  }
+
+  Status connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
+    const std::string where = fmt::format("no data connection to rank {} ({}): ", peer.rank, peer.host);
+    auto socket = connect_to(peer.address, peer.port, deadline_);
+    if (!socket.ok()) return prefixed(where, with_need(socket.status(), sockets_.size()));
+    const Hello hello{data_connection, static_cast<std::uint32_t>(group_.rank), static_cast<std::uint32_t>(channel),
+                      group_.id};
+    if (Status status = introduce(socket->get(), group_.secret, hello, deadline_); !status.ok())
+      return prefixed(where, status);
+    *result = std::move(*socket);
+    return {};
+  }
+
+  // ---- Accepting ----
+
+  std::size_t awaited() const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < sockets_.size(); ++i)
+      count += group_.peers[i % group_.peers.size()].rank < group_.rank && !sockets_[i].valid();
+    return count;
+  }
+
+  // Until every lower rank is there and the connecting side has ended.
+  Status accept_lower() {
+    bool connecting = true;
+    std::vector<pollfd> polled;
+    while (connecting || awaited() > 0) {
+      if (Clock::now() >= deadline_) return timed_out();
+      polled.assign(
+          {{connecting_ended_.get(), static_cast<short>(connecting ? POLLIN : 0), 0}, {listener_.fd(), POLLIN, 0}});
+      for (const auto& stranger : strangers_)
+        polled.push_back({stranger->socket.get(), stranger->introduction.events(), 0});
+      if (::poll(polled.data(), polled.size(), milliseconds_until(deadline_)) < 0 && errno != EINTR)
+        return Status::system("cannot wait for connections", errno);
+      if (polled[0].revents != 0) {
+        connecting = false;
+        if (connecting_failed_.load(std::memory_order_relaxed)) return {};
+      }
+      for (std::size_t i = strangers_.size(); i-- > 0;)
+        if (polled[2 + i].revents != 0) listen_to(i);
+      if (polled[1].revents != 0) PACE_TRY(accept());
+    }
+    return {};
+  }
+
+  Status accept() {
+    for (;;) {
+      auto socket = accept_from(listener_.fd());
+      if (!socket.ok()) return with_need(socket.status(), sockets_.size());
+      if (!socket->valid()) return {};
+      // Those that say nothing must not use up the descriptors.
+      if (strangers_.size() >= sockets_.size() + 64) strangers_.erase(strangers_.begin());
+      strangers_.push_back(std::make_unique<Stranger>(std::move(*socket), group_.secret));
+    }
+  }
+
+  void listen_to(std::size_t position) {
+    Stranger& stranger = *strangers_[position];
+    const Status status = stranger.introduction.advance();
+    if (!status.ok()) last_refusal_ = status;
+    if (status.ok() && !stranger.introduction.done()) return;
+    if (status.ok()) welcome(stranger.introduction.hello(), std::move(stranger.socket));
+    strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(position));
+  }
+
+  void welcome(const Hello& hello, FileDescriptor accepted) {
+    if (hello.kind != data_connection || hello.group != group_.id) return;
+    if (hello.channel >= static_cast<std::uint32_t>(group_.channels)) return;
+    for (std::size_t i = 0; i < group_.peers.size(); ++i) {
+      const int rank = group_.peers[i].rank;
+      if (rank >= group_.rank || static_cast<std::uint32_t>(rank) != hello.rank) continue;
+      FileDescriptor& place = socket(static_cast<int>(hello.channel), i);
+      if (!place.valid()) place = std::move(accepted);
+    }
+  }
+
+  Status timed_out() const {
+    Status::Detail detail;
+    detail.code = Code::timeout;
+    std::string missing;
+    for (std::size_t i = 0; i < sockets_.size(); ++i) {
+      const TcpPeer& peer = group_.peers[i % group_.peers.size()];
+      if (peer.rank > group_.rank || sockets_[i].valid()) continue;
+      if (detail.rank < 0) detail.rank = peer.rank, detail.host = peer.host;
+      const std::string name = fmt::format("{}rank {} ({})", missing.empty() ? "" : ", ", peer.rank, peer.host);
+      if (missing.find(fmt::format("rank {} (", peer.rank)) == std::string::npos) missing += name;
+    }
+    detail.peer = group_.rank;
+    detail.message = missing.empty() ? "connecting to the other ranks took too long"
+                                     : missing + " did not open all data connections in time";
+    if (!last_refusal_.ok()) detail.message += "; a connection was dropped: " + last_refusal_.message();
+    return Status(std::move(detail));
+  }
+
+  TcpListener listener_;
+  const TcpGroup& group_;
+  Clock::time_point deadline_;
+  std::vector<FileDescriptor> sockets_;
+  std::vector<std::unique_ptr<Stranger>> strangers_;
+  Status last_refusal_;
+
+  FileDescriptor connecting_ended_;  // becomes readable
+  std::atomic<bool> connecting_failed_{false};
+  std::atomic<bool> stop_{false};
+  Status connected_;
+};
+
+}  // namespace
+
+Result<std::vector<FileDescriptor>> connect_peers(TcpListener listener, const TcpGroup& group,
+                                                  Clock::time_point deadline) {
+  return Mesh(std::move(listener), group, deadline).make();
+}
+
+}  // namespace paceline

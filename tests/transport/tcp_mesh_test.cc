@@ -1,0 +1,138 @@
+#include "transport/tcp_mesh.h"
+
+#include <sys/resource.h>
+
+#include <filesystem>
+
+#include "bootstrap/socket.h"
+#include "transport/tcp_ranks.h"
+
+namespace paceline {
+namespace {
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+// Connect all, and find everyone at the right end: each rank tells each other one who it is.
+void check_mesh(TcpRanks& job) {
+  job.each([&](int rank) {
+    auto transport = job.connect(rank);
+    CHECK_MESSAGE(transport.ok(), transport.status().message());
+    if (!transport.ok()) return;
+    const Call call = make_call(Collective::all_gather, DataType::int8, Operation::sum, 0, 1, 1);
+    for (int channel = 0; channel < job.groups[0].channels; ++channel) {
+      const std::vector<std::byte> mine{static_cast<std::byte>(10 * channel + rank)};
+      for (const TcpPeer& peer : job.groups[static_cast<std::size_t>(rank)].peers)
+        CHECK(give(**transport, channel, {peer.rank}, call, mine) == Attempt::done);
+    }
+    for (int channel = 0; channel < job.groups[0].channels; ++channel) {
+      for (const TcpPeer& peer : job.groups[static_cast<std::size_t>(rank)].peers) {
+        std::vector<std::byte> theirs(1);
+        CHECK(take(**transport, channel, peer.rank, call, theirs) == Attempt::done);
+        CHECK(theirs[0] == static_cast<std::byte>(10 * channel + peer.rank));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("tcp mesh: every pair is connected on every channel, and nothing stays open afterwards") {
+  const std::size_t before = open_descriptors();
+  for (const int ranks : {1, 2, 3, 5}) {
+    for (const int channels : {1, 4}) {
+      TcpRanks job(ranks, channels);
+      check_mesh(job);
+    }
+  }
+  CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("tcp mesh: connections that are not of this communicator do not disturb it") {
+  TcpRanks job(3, 2);
+  const int port = job.listeners[2].port();
+  std::vector<FileDescriptor> intruders;
+  for (int i = 0; i < 20; ++i) {
+    auto fd = connect_to("127.0.0.1", port, seconds_from_now(10));
+    REQUIRE(fd.ok());
+    if (i % 2 == 0) {  // the others say nothing
+      const auto junk = pattern(static_cast<std::size_t>(i) * 40, 3);
+      CHECK(send_all(fd->get(), junk, seconds_from_now(10)).ok());
+    }
+    intruders.push_back(std::move(*fd));
+  }
+  // Those with the secret but another purpose, one by one: kind, group, rank, channel.
+  std::vector<std::thread> strangers;
+  for (const Hello& hello :
+       {Hello{control_connection, 0, 0, 77}, Hello{data_connection, 0, 0, 78}, Hello{data_connection, 2, 0, 77},
+        Hello{data_connection, 9, 0, 77}, Hello{data_connection, 0, 2, 77}})
+    strangers.emplace_back([hello, port] {
+      auto fd = connect_to("127.0.0.1", port, seconds_from_now(10));
+      if (fd.ok()) (void)introduce(fd->get(), "a secret", hello, seconds_from_now(10));
+    });
+  check_mesh(job);
+  for (auto& stranger : strangers) stranger.join();
+}
+
+TEST_CASE("tcp mesh: a rank that never comes is named at the deadline") {
+  TcpRanks job(3);
+  const auto begin = Clock::now();
+  auto transport = job.connect(2, 0.2);
+  CHECK(Clock::now() - begin < std::chrono::seconds(5));
+  REQUIRE(!transport.ok());
+  CHECK(transport.status().code() == Code::timeout);
+  CHECK(transport.status().detail().rank == 0);
+  CHECK(transport.status().message() == "rank 0 (node-a), rank 1 (node-b) did not open all data connections in time");
+}
+
+TEST_CASE("tcp mesh: a rank whose listener is gone is named at once") {
+  TcpRanks job(2);
+  { const TcpListener gone = std::move(job.listeners[1]); }
+  const auto begin = Clock::now();
+  auto transport = job.connect(0, 60);
+  CHECK(Clock::now() - begin < std::chrono::seconds(10));
+  REQUIRE(!transport.ok());
+  CHECK(transport.status().code() == Code::system);
+  CHECK(transport.status().detail().system_errno == ECONNREFUSED);
+  CHECK(transport.status().message().starts_with("no data connection to rank 1 (node-b): "));
+}
+
+TEST_CASE("tcp mesh: another secret is refused on both sides") {
+  TcpRanks job(2);
+  job.groups[0].secret = "another secret";
+  job.each([&](int rank) {
+    auto transport = job.connect(rank, 0.5);
+    CHECK(!transport.ok());
+    CHECK(transport.status().message().find("secret") != std::string::npos);
+  });
+}
+
+TEST_CASE("tcp mesh: too few file descriptors is an error that says how many are needed") {
+  TcpRanks job(2, 4);
+  rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+  rlimit tight = old;
+  { tight.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get()) + 1; }  // room for one more
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  auto transport = job.connect(0, 5);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
+  REQUIRE(!transport.ok());
+  CHECK(transport.status().detail().system_errno == EMFILE);
+  CHECK(transport.status().message().find("needs 4 connections") != std::string::npos);
+}
+
+TEST_CASE("tcp listener: it never listens on all interfaces") {
+  for (const char* address : {"0.0.0.0", "::"}) {
+    auto listener = TcpListener::open(address);
+    REQUIRE(!listener.ok());
+    CHECK(listener.status().code() == Code::invalid_argument);
+  }
+  auto listener = TcpListener::open("127.0.0.2");
+  REQUIRE(listener.ok());
+  CHECK(describe(local_address(listener->fd())) == "127.0.0.2:" + std::to_string(listener->port()));
+}
+
+}  // namespace paceline

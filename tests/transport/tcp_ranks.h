@@ -1,0 +1,113 @@
+// Ranks as threads of one process, connected over 127.0.0.1, for the tests of the TCP transport.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "transport/tcp.h"
+
+namespace paceline {
+
+inline Clock::time_point seconds_from_now(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+inline std::string host_of_rank(int rank) { return "node-" + std::string(1, static_cast<char>('a' + rank)); }
+
+// The listeners of `ranks` ranks on loopback, and what each rank needs to connect.
+struct TcpRanks {
+  explicit TcpRanks(int ranks, int channels = 1) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto listener = TcpListener::open("127.0.0.1");
+      REQUIRE(listener.ok());
+      listeners.push_back(std::move(*listener));
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      TcpGroup group{77, rank, ranks, channels, host_of_rank(rank), "a secret", {}};
+      for (int peer = 0; peer < ranks; ++peer)
+        if (peer != rank)
+          group.peers.push_back(
+              {peer, host_of_rank(peer), "127.0.0.1", listeners[static_cast<std::size_t>(peer)].port()});
+      groups.push_back(std::move(group));
+    }
+  }
+
+  Result<std::unique_ptr<TcpTransport>> connect(int rank, double seconds = 20) {
+    const auto i = static_cast<std::size_t>(rank);
+    return TcpTransport::connect(std::move(listeners[i]), groups[i], seconds_from_now(seconds));
+  }
+
+  // Every rank, in a thread of its own.
+  template <class Body>
+  void each(const Body& body) {
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < groups.size(); ++rank)
+      threads.emplace_back([&, rank] { body(static_cast<int>(rank)); });
+    for (auto& thread : threads) thread.join();
+  }
+
+  std::vector<TcpListener> listeners;
+  std::vector<TcpGroup> groups;
+};
+
+// Every rank with its transport.
+inline void run_ranks(int ranks, int channels, const std::function<void(int, TcpTransport&)>& body) {
+  TcpRanks job(ranks, channels);
+  job.each([&](int rank) {
+    auto transport = job.connect(rank);
+    CHECK_MESSAGE(transport.ok(), transport.status().message());
+    if (transport.ok()) body(rank, **transport);
+  });
+}
+
+// Try until it is done or has failed; 20 s at most.
+inline Attempt insist(TcpTransport& transport, const std::function<Attempt()>& attempt) {
+  const auto deadline = seconds_from_now(20);
+  for (;;) {
+    const Attempt result = attempt();
+    if (result != Attempt::later) return result;
+    if (transport.progress() == Attempt::failed) return Attempt::failed;
+    if (Clock::now() > deadline) return Attempt::later;
+    transport.sleep(1000);
+  }
+}
+
+inline Attempt give(TcpTransport& transport, int channel, std::vector<int> to, const Call& call,
+                    const std::vector<std::byte>& data) {
+  return insist(transport, [&] { return transport.send(channel, to, call, data); });
+}
+
+inline Attempt take(TcpTransport& transport, int channel, int from, const Call& call, std::vector<std::byte>& data) {
+  return insist(transport, [&] {
+    const std::byte* where = nullptr;
+    const Attempt attempt = transport.receive(channel, from, call, data.size(), data.data(), &where);
+    if (attempt == Attempt::done) {
+      CHECK(where == data.data());
+      transport.release(channel, from);
+    }
+    return attempt;
+  });
+}
+
+// Until every message accepted on the channel has left.
+inline Attempt leave(TcpTransport& transport, int channel, std::uint64_t messages) {
+  return insist(transport, [&] { return transport.sent(channel) == messages ? Attempt::done : Attempt::later; });
+}
+
+// Bytes that differ from message to message and are easy to make: a run through the golden ratio's multiples.
+inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
+  std::vector<std::byte> data(bytes);
+  std::uint64_t word = seed;
+  for (std::size_t i = 0; i < bytes; i += 8) {
+    word += 0x9e3779b97f4a7c15;
+    std::memcpy(data.data() + i, &word, std::min<std::size_t>(8, bytes - i));
+  }
+  return data;
+}
+
+}  // namespace paceline

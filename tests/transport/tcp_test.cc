@@ -1,0 +1,354 @@
+#include "transport/tcp.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <barrier>
+
+#include "bootstrap/socket.h"
+#include "schedule/schedule.h"
+#include "transport/tcp_ranks.h"
+
+namespace paceline {
+namespace {
+
+Call sum_of(std::uint64_t count, std::uint32_t sequence = 1) {
+  return make_call(Collective::all_reduce, DataType::float32, Operation::sum, 0, count, sequence);
+}
+
+}  // namespace
+
+TEST_CASE("tcp: messages of every size arrive byte for byte, in order") {
+  // Around the header, the read-ahead buffer and what the kernel takes at once.
+  const std::vector<std::size_t> sizes{0,    1,     31,    32,    33,    4096,   8159,    8160, 8191,
+                                       8192, 16352, 16383, 16384, 16385, 100000, 1 << 20, 0,    5'000'001};
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (rank == 0) {
+        const auto data = pattern(sizes[i], i);
+        CHECK(give(transport, 0, {1}, sum_of(i), data) == Attempt::done);
+        CHECK(leave(transport, 0, i + 1) == Attempt::done);
+      } else {
+        std::vector<std::byte> data(sizes[i]);
+        CHECK(take(transport, 0, 0, sum_of(i), data) == Attempt::done);
+        CHECK(data == pattern(sizes[i], i));
+      }
+    }
+  });
+}
+
+TEST_CASE("tcp: a message for several ranks reaches each of them, and is sent when the last has it") {
+  run_ranks(4, 1, [](int rank, TcpTransport& transport) {
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      const auto data = pattern(200'000 * i, i);
+      if (rank == 2) {
+        CHECK(give(transport, 0, {0, 1, 3}, sum_of(i), data) == Attempt::done);
+        CHECK(leave(transport, 0, i + 1) == Attempt::done);
+      } else {
+        std::vector<std::byte> arrived(data.size());
+        CHECK(take(transport, 0, 2, sum_of(i), arrived) == Attempt::done);
+        CHECK(arrived == data);
+      }
+    }
+  });
+}
+
+TEST_CASE("tcp: thousands of small messages between all pairs on all channels keep their order") {
+  run_ranks(3, max_channels, [](int rank, TcpTransport& transport) {
+    std::vector<int> others;
+    for (int other = 0; other < 3; ++other)
+      if (other != rank) others.push_back(other);
+    for (std::uint64_t i = 0; i < 500; ++i) {
+      for (int channel = 0; channel < max_channels; ++channel) {
+        const auto seed = [&](int from) { return i * 100 + static_cast<std::uint64_t>(channel * 10 + from); };
+        const auto data = pattern(i % 300, seed(rank));
+        CHECK(give(transport, channel, others, sum_of(i), data) == Attempt::done);
+        CHECK(leave(transport, channel, i + 1) == Attempt::done);
+        for (const int other : others) {
+          std::vector<std::byte> arrived(i % 300);
+          CHECK(take(transport, channel, other, sum_of(i), arrived) == Attempt::done);
+          CHECK(arrived == pattern(i % 300, seed(other)));
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("tcp: both ranks send more than the kernel holds before either receives") {
+  run_ranks(2, 1, [](int rank, TcpTransport& transport) {
+    const int other = 1 - rank;
+    const auto message = [](int from, std::uint64_t i) {
+      return pattern(i == 0 ? 12 << 20 : 1000, 2 * i + static_cast<std::uint64_t>(from));
+    };
+    const std::array mine{message(rank, 0), message(rank, 1)};
+    for (const auto& data : mine) CHECK(transport.send(0, std::vector{other}, sum_of(1), data) == Attempt::done);
+    CHECK(transport.sent(0) == 0);
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      const auto expected = message(other, i);
+      std::vector<std::byte> theirs(expected.size());
+      CHECK(take(transport, 0, other, sum_of(1), theirs) == Attempt::done);
+      CHECK(theirs == expected);
+    }
+    CHECK(leave(transport, 0, 2) == Attempt::done);
+  });
+}
+
+TEST_CASE("tcp: as many messages as the schedule's capacity are accepted while nobody receives, then no more") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    constexpr std::uint64_t room = capacity(2);
+    // The first is more than the kernel holds; the others wait behind it.
+    const auto data = [](std::uint64_t message) { return pattern(message == 0 ? 12 << 20 : 64, message); };
+    std::vector<std::vector<std::byte>> messages;
+    for (std::uint64_t i = 0; i <= room; ++i) messages.push_back(data(i));
+    if (rank == 0) {
+      for (std::uint64_t i = 0; i < room; ++i)
+        CHECK(transport.send(0, std::vector{1}, sum_of(i), messages[i]) == Attempt::done);
+      CHECK(transport.send(0, std::vector{1}, sum_of(room), messages[room]) == Attempt::later);
+      CHECK(transport.sent(0) == 0);
+    }
+    step.arrive_and_wait();
+    if (rank == 0) {
+      CHECK(give(transport, 0, {1}, sum_of(room), messages[room]) == Attempt::done);
+      CHECK(leave(transport, 0, room + 1) == Attempt::done);
+    } else {
+      for (std::uint64_t i = 0; i <= room; ++i) {
+        std::vector<std::byte> arrived(messages[i].size());
+        CHECK(take(transport, 0, 0, sum_of(i), arrived) == Attempt::done);
+        CHECK(arrived == messages[i]);
+      }
+    }
+  });
+}
+
+TEST_CASE("tcp: small messages leave at once") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    if (rank == 0) {
+      for (std::uint64_t i = 0; i < 100; ++i) {
+        CHECK(transport.send(0, std::vector{1}, sum_of(i), pattern(64, i)) == Attempt::done);  // a temporary
+        CHECK(transport.sent(0) == i + 1);
+      }
+    }
+    step.arrive_and_wait();
+    std::vector<std::byte> arrived(64);
+    for (std::uint64_t i = 0; rank == 1 && i < 100; ++i) {
+      CHECK(take(transport, 0, 0, sum_of(i), arrived) == Attempt::done);
+      CHECK(arrived == pattern(64, i));
+    }
+  });
+}
+
+TEST_CASE("tcp: sleep ends when a message arrives, and is not cut short by one that waits for a later receive") {
+  std::barrier<> step(3);
+  run_ranks(3, 1, [&](int rank, TcpTransport& transport) {
+    if (rank == 1) CHECK(give(transport, 0, {0}, sum_of(9), pattern(8, 0)) == Attempt::done);
+    step.arrive_and_wait();
+    if (rank == 0) {
+      // What is new to epoll, among it rank 1's message, is told once.
+      for (int i = 0; i < 4; ++i) transport.sleep(1000);
+      const auto begin = Clock::now();
+      transport.sleep(30'000);
+      CHECK(Clock::now() - begin >= std::chrono::milliseconds(30));
+    }
+    step.arrive_and_wait();
+    if (rank == 2) CHECK(give(transport, 0, {0}, sum_of(9), pattern(8, 0)) == Attempt::done);
+    if (rank == 0) {
+      const auto begin = Clock::now();
+      transport.sleep(30e6);
+      CHECK(Clock::now() - begin < std::chrono::seconds(10));
+      std::vector<std::byte> arrived(8);
+      CHECK(take(transport, 0, 2, sum_of(9), arrived) == Attempt::done);
+      CHECK(take(transport, 0, 1, sum_of(9), arrived) == Attempt::done);
+    }
+    step.arrive_and_wait();
+  });
+}
+
+TEST_CASE("tcp: a message of another call is a mismatch that names both") {
+  run_ranks(2, 1, [](int rank, TcpTransport& transport) {
+    std::vector<std::byte> data(40);
+    if (rank == 0) {
+      CHECK(give(transport, 0, {1}, make_call(Collective::broadcast, DataType::int32, Operation::sum, 0, 10, 4),
+                 data) == Attempt::done);
+    } else {
+      CHECK(take(transport, 0, 0, sum_of(10, 4), data) == Attempt::failed);
+      CHECK(transport.failure().code() == Code::mismatch);
+      CHECK(transport.failure().detail().rank == 0);
+      CHECK(transport.failure().detail().peer == 1);
+      CHECK(transport.failure().detail().host == "node-a");
+      const std::string& message = transport.failure().message();
+      CHECK(message.find("rank 1 called all-reduce #4 of 10 float32, sum") != std::string::npos);
+      CHECK(message.find("rank 0 called broadcast #4 of 10 int32, root 0") != std::string::npos);
+      // The end is the end.
+      CHECK(transport.send(0, std::vector{0}, sum_of(10, 4), data) == Attempt::failed);
+      CHECK(transport.progress() == Attempt::failed);
+    }
+  });
+}
+
+TEST_CASE("tcp: a message of another length is refused before it is read") {
+  run_ranks(2, 1, [](int rank, TcpTransport& transport) {
+    std::vector<std::byte> data(rank == 0 ? 41 : 40);
+    if (rank == 0) {
+      CHECK(give(transport, 0, {1}, sum_of(10), data) == Attempt::done);
+    } else {
+      CHECK(take(transport, 0, 0, sum_of(10), data) == Attempt::failed);
+      CHECK(transport.failure().code() == Code::internal);
+      CHECK(transport.failure().message() ==
+            "a message of rank 0 (node-a) in all-reduce #1 of 10 float32, sum has 41 bytes instead of 40");
+    }
+  });
+}
+
+TEST_CASE("tcp: ranks that wait for each other in different calls find out, also through a third") {
+  // 0 waits for 1, 1 for 2, 2 for 0; rank 1 is in another call.
+  std::atomic<int> found{0};
+  std::barrier<> end(3);
+  run_ranks(3, 1, [&](int rank, TcpTransport& transport) {
+    const Call call =
+        rank == 1 ? make_call(Collective::all_gather, DataType::int8, Operation::sum, 0, 5, 3) : sum_of(5, 3);
+    std::vector<std::byte> data(20);
+    const Attempt attempt = insist(transport, [&] {
+      if (found > 0) return Attempt::done;
+      const std::byte* where = nullptr;
+      const Attempt arrived = transport.receive(0, (rank + 1) % 3, call, 20, data.data(), &where);
+      return arrived == Attempt::later && transport.compare((rank + 1) % 3, call) == Attempt::failed ? Attempt::failed
+                                                                                                     : arrived;
+    });
+    if (attempt == Attempt::failed) {
+      ++found;
+      CHECK(transport.failure().code() == Code::mismatch);
+      CHECK(transport.failure().message().find("all-gather #3 of 5 int8") != std::string::npos);
+      CHECK(transport.failure().message().find("all-reduce #3 of 5 float32, sum") != std::string::npos);
+    }
+    end.arrive_and_wait();
+    CHECK(found > 0);
+  });
+}
+
+TEST_CASE("tcp: inquiries of ranks in the same or an earlier call disturb nothing") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    const int other = 1 - rank;
+    for (std::uint32_t i = 1; i <= 50; ++i) {
+      // Both inquire before they send, so that inquiries stand between the messages.
+      CHECK(transport.compare(other, sum_of(3, i)) == Attempt::done);
+      CHECK(transport.compare(other, sum_of(3, i)) == Attempt::done);
+      CHECK(give(transport, 0, {other}, sum_of(3, i), pattern(12, i)) == Attempt::done);
+      std::vector<std::byte> data(12);
+      CHECK(take(transport, 0, other, sum_of(3, i), data) == Attempt::done);
+      CHECK(data == pattern(12, i));
+      if (i % 2 == 0) step.arrive_and_wait();
+    }
+  });
+}
+
+TEST_CASE("tcp: sends and receives of pairs are not compared with collectives") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    const Call call = rank == 0 ? make_call(Collective::send, DataType::int8, Operation::sum, 0, 5, 1) : sum_of(5, 1);
+    CHECK(transport.compare(1 - rank, call) == Attempt::done);
+    step.arrive_and_wait();
+    CHECK(transport.compare(1 - rank, call) == Attempt::done);
+    step.arrive_and_wait();
+  });
+}
+
+TEST_CASE("tcp: a rank that goes away is named; what it sent before still arrives") {
+  run_ranks(2, 1, [](int rank, TcpTransport& transport) {
+    std::vector<std::byte> data(100'000);
+    if (rank == 1) {
+      CHECK(give(transport, 0, {0}, sum_of(1), pattern(100'000, 1)) == Attempt::done);
+      CHECK(leave(transport, 0, 1) == Attempt::done);
+      return;
+    }
+    CHECK(transport.compare(1, sum_of(1)) == Attempt::done);  // an inquiry that rank 1 never reads
+    CHECK(take(transport, 0, 1, sum_of(1), data) == Attempt::done);
+    CHECK(data == pattern(100'000, 1));
+    CHECK(take(transport, 0, 1, sum_of(7, 2), data) == Attempt::failed);
+    CHECK(transport.failure().code() == Code::remote);
+    CHECK(transport.failure().detail().rank == 1);
+    CHECK(transport.failure().detail().host == "node-b");
+    CHECK(transport.failure().detail().sequence == 2);
+    CHECK(transport.failure().message().starts_with(
+        "rank 1 (node-b) closed its connection during all-reduce #2 of 7 float32, sum"));
+  });
+}
+
+TEST_CASE("tcp: more than the kernel holds, sent just before leaving, arrives in spite of an unread inquiry") {
+  std::barrier<> step(2);
+  constexpr std::size_t bytes = 3'000'000;
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    if (rank == 0) {
+      CHECK(transport.compare(1, sum_of(1)) == Attempt::done);
+      step.arrive_and_wait();
+      std::vector<std::byte> data(bytes);
+      CHECK(take(transport, 0, 1, sum_of(1), data) == Attempt::done);
+      CHECK(data == pattern(bytes, 1));
+    } else {
+      step.arrive_and_wait();
+      const auto data = pattern(bytes, 1);
+      CHECK(give(transport, 0, {0}, sum_of(1), data) == Attempt::done);
+      CHECK(leave(transport, 0, 1) == Attempt::done);
+    }
+  });
+}
+
+TEST_CASE("tcp: a rank that dies at any byte of a message is named") {
+  for (const std::size_t bytes : {1UL, 31UL, 32UL, 33UL, 1000UL, 50'031UL}) {
+    TcpRanks job(2);
+    // Rank 0 as a program that ends in the middle of its frame.
+    std::thread dying([&] {
+      auto fd = connect_to("127.0.0.1", job.listeners[1].port(), seconds_from_now(20));
+      REQUIRE(fd.ok());
+      CHECK(introduce(fd->get(), "a secret", {data_connection, 0, 0, 77}, seconds_from_now(20)).ok());
+      auto frame = pattern(50'032, 1);
+      const auto header = encode({MessageKind::message, 50'000, sum_of(2)});
+      std::copy(header.begin(), header.end(), frame.begin());
+      CHECK(send_all(fd->get(), {frame.data(), bytes}, seconds_from_now(20)).ok());
+    });
+    auto transport = job.connect(1);
+    REQUIRE(transport.ok());
+    std::vector<std::byte> data(50'000);
+    CHECK(take(**transport, 0, 0, sum_of(2), data) == Attempt::failed);
+    CHECK((*transport)->failure().code() == Code::remote);
+    CHECK((*transport)->failure().detail().rank == 0);
+    dying.join();
+  }
+}
+
+TEST_CASE("tcp: sending to a rank that went away fails and names it") {
+  std::barrier<> gone(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    if (rank == 1) return gone.arrive_and_drop();
+    gone.arrive_and_wait();
+    const std::vector<std::byte> data(1 << 20);
+    std::uint64_t i = 0;
+    Attempt attempt = Attempt::done;
+    while (attempt == Attempt::done && i < 1000) attempt = give(transport, 0, {1}, sum_of(++i), data);
+    CHECK(attempt == Attempt::failed);
+    CHECK(transport.failure().code() == Code::remote);
+    CHECK(transport.failure().detail().rank == 1);
+  });
+}
+
+TEST_CASE("tcp: bytes that are no frame end the communicator and name who sent them") {
+  TcpRanks job(2);
+  std::thread confused([&] {
+    auto fd = connect_to("127.0.0.1", job.listeners[1].port(), seconds_from_now(20));
+    REQUIRE(fd.ok());
+    CHECK(introduce(fd->get(), "a secret", {data_connection, 0, 0, 77}, seconds_from_now(20)).ok());
+    CHECK(send_all(fd->get(), std::vector<std::byte>(64, std::byte{0xee}), seconds_from_now(20)).ok());
+  });
+  auto transport = job.connect(1);
+  REQUIRE(transport.ok());
+  std::vector<std::byte> data(8);
+  CHECK(take(**transport, 0, 0, sum_of(2), data) == Attempt::failed);
+  CHECK((*transport)->failure().message() ==
+        "from rank 0 (node-a): malformed message header: it begins with 0xeeeeeeee");
+  confused.join();
+}
+
+}  // namespace paceline
