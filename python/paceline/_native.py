@@ -113,7 +113,7 @@ def library_path() -> Path:
 
 @functools.cache
 def library() -> Any:
-    """The loaded library, its functions declared. Raises OSError where it cannot be loaded, with the path."""
+    """The loaded library, its functions declared. Raises OSError where it cannot be used, with the path."""
     path = library_path()
     if not path.exists():
         raise OSError(
@@ -121,7 +121,9 @@ def library() -> Any:
         )
     loaded = CDLL(str(path))
     for name, arguments in _FUNCTIONS.items():
-        function = getattr(loaded, name)
+        function = getattr(loaded, name, None)
+        if function is None:
+            raise OSError(f"{path} has no {name}: it is of another version than the package")
         function.argtypes = arguments
         function.restype = c_char_p if name in _TEXT else c_int
     return loaded

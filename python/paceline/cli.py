@@ -31,17 +31,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     top = parser()
     chosen = top.parse_args(words)
-    if chosen.version:
-        print(f"paceline {__version__}, library {_native.version()}")
-        return 0
-    if chosen.command is None:
-        top.print_help()
-        return 2
     chosen.words = words
     try:
+        if chosen.version:
+            print(f"paceline {__version__}, library {_native.version()}")
+            return 0
+        if chosen.command is None:
+            top.print_help()
+            return 2
         return int(chosen.job(chosen))
     except (Error, OSError) as error:
-        print(f"paceline {chosen.command}: {error}", file=sys.stderr)
+        print(f"{' '.join(filter(None, ('paceline', chosen.command)))}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -74,7 +74,7 @@ def library() -> Check:
     path = _native.library_path()
     try:
         version = _native.version()
-    except (OSError, AttributeError) as error:
+    except OSError as error:
         return Check("library", "fail", str(error), "install the wheel again: pip install --force-reinstall paceline")
     if version != __version__:
         return Check("library", "fail", f"{path} is version {version}, the package {__version__}",
