@@ -8,6 +8,7 @@
 namespace paceline {
 
 namespace direct {
+Parameters parameters(const Problem& problem, const CostModel& model);
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);
 }  // namespace direct

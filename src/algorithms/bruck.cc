@@ -12,7 +12,7 @@
 #include <bit>
 
 #include "algorithms/algorithms.h"
-
+#include "algorithms/chunks.h"
 
 namespace paceline::bruck {
 namespace {
@@ -37,7 +37,9 @@ void all_gather(Schedule& schedule) {
 }
 
 // Of the numbers below `end`, those that have this bit.
-int with_bit(int end, int bit) { return ((end >> (bit + 1)) << bit) + std::max(0, (end & ((2 << bit) - 1)) - (1 << bit)); }
+int with_bit(int end, int bit) {
+  return ((end >> (bit + 1)) << bit) + std::max(0, (end & ((2 << bit) - 1)) - (1 << bit));
+}
 
 void all_to_all(Schedule& schedule) {
   const int n = schedule.ranks();
@@ -80,20 +82,29 @@ void all_to_all(Schedule& schedule) {
 
 }  // namespace
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const Sizes m(problem, parameters, model);
   const int n = problem.ranks;
-  const double block = static_cast<double>(problem.count * model.element);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const int steps = static_cast<int>(std::bit_width(static_cast<unsigned>(n - 1)));
-  if (n == 1) return model.step;
-  if (problem.collective == Collective::all_gather) return steps * model.message(0) + model.stream((n - 1) * block, steps);
-  const double packed = block * n / 2;
-  return steps * (model.message(packed) + n / 2.0 * model.step + packed * model.sharing / model.copy_bandwidth) +
-         n * (model.step + block * model.sharing / model.copy_bandwidth);
+  int packed = 0;  // blocks, in all steps
+  for (int bit = 0; bit < steps; ++bit) packed += with_bit(n, bit);
+  const double all = m.others * m.bytes;
+  const Load gathered{.steps = 2 * m.others * m.chunks, .sent = all, .taken = all, .copied = m.kept};
+  const Load exchanged{.steps = packed + 2.0 * steps + n,
+                       .sent = packed * m.bytes,
+                       .taken = packed * m.bytes,
+                       .copied = packed * m.bytes + all + m.kept};
+  const Load& load = problem.collective == Collective::all_gather ? gathered : exchanged;
+  const double waits = steps;
+  return model.time(Work{.hops = waits, .turns = waits, .fill = {}, .busiest = load, .mean = load});
 }
 
 void write(Schedule& schedule) {
-  if (schedule.problem().collective == Collective::all_gather) all_gather(schedule);
-  else all_to_all(schedule);
+  if (schedule.problem().collective == Collective::all_gather)
+    all_gather(schedule);
+  else
+    all_to_all(schedule);
 }
 
 }  // namespace paceline::bruck

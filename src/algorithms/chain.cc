@@ -5,13 +5,21 @@
 // The plain form, to compare the pipelined chain with. Each rank sends M bytes (the last none).
 // Time: (n-1)(ts + M/B).
 #include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
 #include "algorithms/order.h"
 
 namespace paceline::chain {
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
-  const double bytes = static_cast<double>(problem.count * model.element);
-  return model.step + (problem.ranks - 1) * model.message(bytes);
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const Sizes m(problem, parameters, model);
+  const Load link{.steps = 2 * m.chunks, .sent = m.bytes, .taken = m.bytes};
+  const Load root{.steps = m.chunks, .sent = m.bytes, .copied = m.kept};
+  // On each link the receiver takes while the sender sends, and nothing else goes on.
+  return model.time(Work{.hops = static_cast<double>(m.others),
+                         .turns = static_cast<double>(m.others),
+                         .fill = std::max(0, m.others - 1) * Load{.steps = m.chunks, .sent = m.bytes},
+                         .busiest = root,
+                         .mean = 1.0 / problem.ranks * (m.others * link + Load{.copied = m.kept})});
 }
 
 void write(Schedule& schedule) {

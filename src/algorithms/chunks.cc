@@ -4,7 +4,9 @@ namespace paceline {
 namespace {
 
 // Whole vectors where there are any.
-std::size_t aligned(std::size_t elements) { return elements >= 64 ? elements / 64 * 64 : std::max<std::size_t>(elements, 1); }
+std::size_t aligned(std::size_t elements) {
+  return elements >= 64 ? elements / 64 * 64 : std::max<std::size_t>(elements, 1);
+}
 
 }  // namespace
 
@@ -16,11 +18,20 @@ std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model) 
   // Ranks that take turns on a CPU do not overlap, so small chunks gain nothing.
   if (hops < 2 || model.sharing > 1) return largest_chunk(model);
   const double bytes = static_cast<double>(count * model.element);
-  const double best = std::sqrt(bytes * model.step * model.bandwidth / (hops - 1));
+  // Below a page a chunk costs about its step, however short it is.
+  const double best = std::max(4096.0, std::sqrt(bytes * model.step * model.bandwidth / (hops - 1)));
   const double elements = best / static_cast<double>(model.element);
   if (elements >= static_cast<double>(largest_chunk(model))) return largest_chunk(model);
   return aligned(static_cast<std::size_t>(elements));
 }
+
+Sizes::Sizes(const Problem& problem, const Parameters& parameters, const CostModel& model, int parts)
+    : others(problem.ranks - 1),
+      bytes(static_cast<double>(problem.count * model.element)),
+      part(bytes / parts),
+      chunk(std::min(part, static_cast<double>(parameters.chunk) * static_cast<double>(model.element))),
+      chunks(chunk > 0 ? std::ceil(part / chunk) : 1),
+      kept(problem.in_place ? 0 : bytes) {}
 
 Parameters largest_chunks(const Problem&, const CostModel& model) { return {.chunk = largest_chunk(model)}; }
 
@@ -28,7 +39,8 @@ std::vector<Part> slices(std::size_t count, int parts, std::size_t chunk) {
   const auto n = static_cast<std::size_t>(parts);
   const std::size_t longest = chunk > count / n ? std::max<std::size_t>(count, 1) : chunk * n;
   std::vector<Part> result;
-  for (std::size_t begin = 0; begin < count; begin += longest) result.push_back({begin, std::min(longest, count - begin)});
+  for (std::size_t begin = 0; begin < count; begin += longest)
+    result.push_back({begin, std::min(longest, count - begin)});
   return result;
 }
 

@@ -15,6 +15,18 @@ std::size_t largest_chunk(const CostModel& model);
 // while it takes the next: d/dC of (M/C)(step) + (hops - 1) C/B is zero at C = sqrt(M step B / (hops - 1)).
 std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model);
 
+// The problem's sizes as cost formulas want them.
+struct Sizes {
+  Sizes(const Problem& problem, const Parameters& parameters, const CostModel& model, int parts = 1);
+
+  int others;     // n - 1
+  double bytes;   // M: of `count` elements
+  double part;    // M / parts
+  double chunk;   // C: of one chunk of a part
+  double chunks;  // M / (parts C), at least 1
+  double kept;    // M out of place, 0 in place: what a rank copies from its input to its output
+};
+
 // The parameters of algorithms that ask for nothing but the longest chunk.
 Parameters largest_chunks(const Problem& problem, const CostModel& model);
 

@@ -9,22 +9,47 @@
 // Each rank sends no byte that is not asked for, in one dependent step: the best for short messages, and for gather,
 // scatter and all-to-all at any size. Broadcast: (n-1)(ts + M/B). All-to-all of blocks of M: (n-1)(ts + M/B).
 #include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
 #include "algorithms/order.h"
 
 namespace paceline::direct {
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
-  const int others = problem.ranks - 1;
-  const double block = static_cast<double>(problem.count * model.element);
-  const double fold = block * model.sharing / model.reduce_bandwidth;
-  const double in_turn = model.message(block) + model.stream(block * (others - 1), others - 1);
-  if (others == 0) return model.step;
+Parameters parameters(const Problem& problem, const CostModel& model) {
+  // With a root, one side is idle until the first chunk has come; else all send at once.
+  return {.chunk = is_rooted(problem.collective) ? pipeline_chunk(problem.count, 2, model) : largest_chunk(model)};
+}
+
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const Sizes m(problem, parameters, model);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const double all = m.others * m.bytes;
+  const double steps = m.others * m.chunks;
+  const double n = problem.ranks;
+  // Rooted: the root has all the work, of one kind, and the others together as much of the other kind.
+  const auto rooted = [&](const Load& root, const Load& others, const Load& last) {
+    return model.time(Work{.hops = 1,
+                           .turns = m.chunks,
+                           .fill = last,
+                           .busiest = model.busier(root, 1.0 / m.others * others),
+                           .mean = 1 / n * (root + others)});
+  };
+  const auto balanced = [&](const Load& load) {
+    return model.time(Work{.hops = 1, .turns = m.chunks, .fill = {}, .busiest = load, .mean = load});
+  };
   switch (problem.collective) {
-    case Collective::all_gather: return model.multicast(block, others) + model.stream(block * others, others);
-    case Collective::reduce: return in_turn + others * fold;
-    case Collective::reduce_scatter: return in_turn + model.stream(0, others) + others * fold;
-    case Collective::all_to_all: return in_turn + model.stream(block * others, others);
-    default: return in_turn;
+    case Collective::broadcast:
+    case Collective::scatter:
+      return rooted({.steps = steps, .sent = all, .copied = m.kept}, {.steps = steps, .taken = all},
+                    {.taken = m.chunk});
+    case Collective::gather:
+      return rooted({.steps = steps, .taken = all, .copied = m.kept}, {.steps = steps, .sent = all}, {.sent = m.chunk});
+    case Collective::reduce:
+      return rooted({.steps = m.chunks, .folded = all}, {.steps = steps, .sent = all}, {.sent = m.chunk});
+    case Collective::all_gather:
+      return balanced(
+          {.steps = steps + m.chunks, .sent = model.multicast(m.bytes, m.others), .taken = all, .copied = m.kept});
+    case Collective::reduce_scatter: return balanced({.steps = steps + m.chunks, .sent = all, .folded = all});
+    default: return balanced({.steps = 2 * steps, .sent = all, .taken = all, .copied = m.kept});
   }
 }
 
@@ -36,8 +61,7 @@ void write(Schedule& schedule) {
   const auto block = [count](int rank) { return static_cast<std::size_t>(rank) * count; };
   switch (problem.collective) {
     case Collective::broadcast:
-      for (int rank = 0; rank < n; ++rank)
-        schedule.move({root, Buffer::input, 0}, {rank, Buffer::output, 0}, count);
+      for (int rank = 0; rank < n; ++rank) schedule.move({root, Buffer::input, 0}, {rank, Buffer::output, 0}, count);
       break;
     case Collective::scatter:
       for (int rank = 0; rank < n; ++rank)

@@ -3,14 +3,16 @@
 // A message is one element of scratch, whose value does not matter. Each rank sends ceil(log2 n) messages.
 // Time: ceil(log2 n) ts.
 // Source: Hensgen, Finkel and Manber, Int. J. Parallel Program. 17 (1988).
+#include <bit>
+
 #include "algorithms/algorithms.h"
 
 namespace paceline::dissemination {
 
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
-  double time = model.step;
-  for (int distance = 1; distance < problem.ranks; distance *= 2) time += model.message(0);
-  return time;
+  const double rounds = std::bit_width(static_cast<unsigned>(problem.ranks - 1));
+  const Load load{.steps = 2 * rounds};
+  return model.time(Work{.hops = rounds, .turns = rounds, .fill = {}, .busiest = load, .mean = load});
 }
 
 void write(Schedule& schedule) {

@@ -30,7 +30,8 @@ int parent_of(int position, int ranks) {
 
 Tree tree_of_two(int which, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
-  Tree tree{.parent = std::vector<int>(n, -1), .children = std::vector<std::vector<int>>(n), .depth = std::vector<int>(n, 0)};
+  Tree tree{
+      .parent = std::vector<int>(n, -1), .children = std::vector<std::vector<int>>(n), .depth = std::vector<int>(n, 0)};
   // Where a position of tree 0 is in this tree, counted from 0.
   const auto here = [&](int position) {
     if (which == 0) return position - 1;
@@ -56,14 +57,25 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
-  if (problem.ranks == 1) return model.step;
-  const double bytes = static_cast<double>(problem.count * model.element);
-  const double chunk = std::min(bytes / 2, static_cast<double>(std::min(parameters.chunk, problem.count) * model.element));
-  const double chunks = bytes > 0 ? std::ceil(bytes / 2 / chunk) : 1;
-  const int height = std::bit_width(static_cast<unsigned>(problem.ranks)) - 1;
-  // Five steps a chunk for an inner rank, two for a leaf: every rank is both.
-  return 2 * height * model.message(chunk) + model.stream(2 * bytes, 7 * chunks) +
-         bytes * model.sharing / model.reduce_bandwidth;
+  const Sizes m(problem, parameters, model, 2);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const Tree trees[] = {tree_of_two(0, problem.ranks), tree_of_two(1, problem.ranks)};
+  std::vector<Load> loads(static_cast<std::size_t>(problem.ranks));
+  for (const Tree& tree : trees) {
+    for (std::size_t position = 0; position < loads.size(); ++position) {
+      Load& load = loads[position];
+      const int children = static_cast<int>(tree.children[position].size());
+      if (tree.parent[position] >= 0) load = load + Load{.steps = 2 * m.chunks, .sent = m.part, .taken = m.part};
+      if (children == 0) continue;
+      load = load + Load{.steps = 2 * m.chunks, .sent = model.multicast(m.part, children), .folded = children * m.part};
+    }
+  }
+  const double hops = 2 * trees[0].height;
+  Work work = model.work(loads);
+  work.hops = hops;
+  work.turns = hops + m.chunks;
+  work.fill = (hops - 1) * Load{.steps = 2, .sent = m.chunk, .taken = m.chunk};
+  return model.time(work);
 }
 
 void write(Schedule& schedule) {

@@ -9,9 +9,10 @@
 namespace paceline::fan {
 
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
-  const int others = problem.ranks - 1;
-  if (others == 0) return model.step;
-  return model.multicast(0, others) + others * model.step * model.sharing;
+  const double others = problem.ranks - 1;
+  const Load load{.steps = others + 1 + model.multicast_share * others};
+  const double rounds = others > 0 ? 1 : 0;
+  return model.time(Work{.hops = rounds, .turns = rounds, .fill = {}, .busiest = load, .mean = load});
 }
 
 void write(Schedule& schedule) {

@@ -14,11 +14,16 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
-  if (problem.ranks == 1) return model.step;
-  const double bytes = static_cast<double>(problem.count * model.element);
-  const double chunk = static_cast<double>(std::min(parameters.chunk, problem.count) * model.element);
-  return model.pipeline(bytes, chunk, 2) - model.message(0) +
-         (problem.ranks - 2) * model.multicast_share * model.stream(bytes, std::max(1.0, bytes / std::max(chunk, 1.0)));
+  const Sizes m(problem, parameters, model);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const double n = problem.ranks;
+  const Load root{.steps = m.chunks, .sent = model.multicast(m.bytes, m.others), .copied = m.kept};
+  const Load other{.steps = m.chunks, .taken = m.bytes};
+  return model.time(Work{.hops = 1,
+                         .turns = m.chunks / capacity(problem.ranks),
+                         .fill = {.taken = m.chunk},
+                         .busiest = model.busier(root, other),
+                         .mean = 1 / n * (root + m.others * other)});
 }
 
 void write(Schedule& schedule) {

@@ -103,7 +103,8 @@ void gather(Schedule& schedule, const std::vector<int>& p, int radix) {
   for (int width = 1; width < n; width *= radix) {
     for_parents(n, radix, width, [&](int parent, const std::vector<int>& children) {
       // An inner rank collects its subtree in scratch, in the order of positions, its own block first.
-      if (parent != 0 && width == 1) schedule.move({p[parent], Buffer::input, 0}, {p[parent], Buffer::scratch, 0}, count);
+      if (parent != 0 && width == 1)
+        schedule.move({p[parent], Buffer::input, 0}, {p[parent], Buffer::scratch, 0}, count);
       for (const int child : children) {
         const int end = end_of_subtree(child, width, n);
         const bool alone = end - child == 1;
@@ -135,7 +136,8 @@ void scatter(Schedule& schedule, const std::vector<int>& p, int radix) {
         const bool alone = end - child == 1;
         if (!alone) schedule.need_scratch(p[child], blocks(end - child));
         const auto to = [&](int position) {
-          return alone ? Place{p[child], Buffer::output, 0} : Place{p[child], Buffer::scratch, blocks(position - child)};
+          return alone ? Place{p[child], Buffer::output, 0}
+                       : Place{p[child], Buffer::scratch, blocks(position - child)};
         };
         if (parent == 0) {
           for_runs(p, child, end, [&](int first, int length) {
@@ -160,30 +162,52 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
   // One multicast serves k-1 children for the price of one where that is so; else the binary tree is the best.
   const int radix = model.multicast_share < 0.5 ? 4 : 2;
   const bool whole = problem.collective == Collective::gather || problem.collective == Collective::scatter;
-  const std::size_t chunk = whole ? largest_chunk(model)
-                                  : pipeline_chunk(problem.count, levels(problem.ranks, radix), model);
+  const std::size_t chunk =
+      whole ? largest_chunk(model) : pipeline_chunk(problem.count, levels(problem.ranks, radix), model);
   return {.chunk = chunk, .radix = radix};
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const Sizes m(problem, parameters, model);
   const int n = problem.ranks;
   const int radix = parameters.radix;
-  const int depth = levels(n, radix);
-  if (depth == 0) return model.step;
-  const double bytes = static_cast<double>(problem.count * model.element);
-  const double chunk = static_cast<double>(std::min(parameters.chunk, problem.count) * model.element);
-  const double chunks = bytes > 0 ? std::ceil(bytes / chunk) : 1;
-  switch (problem.collective) {
-    // The root serves all levels for each chunk.
-    case Collective::broadcast:
-      return depth * (model.multicast(chunk, radix - 1) + model.stream(bytes - chunk, chunks - 1));
-    case Collective::reduce:
-      return depth * (model.message(chunk) +
-                      (radix - 1) * (model.stream(bytes - chunk, chunks - 1) +
-                                     bytes * model.sharing / model.reduce_bandwidth));
-    // Halves, quarters, ... of all blocks on the way to or from the root.
-    default: return depth * model.message(0) + model.stream((n - 1) * bytes, (radix - 1) * depth);
+  const Collective which = problem.collective;
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+
+  const bool in_blocks = which == Collective::gather || which == Collective::scatter;
+  std::vector<Load> loads(static_cast<std::size_t>(n));
+  const auto add = [&](int position, const Load& load) {
+    Load& sum = loads[static_cast<std::size_t>(position)];
+    sum = sum + load;
+  };
+  for (int width = 1; width < n; width *= radix) {
+    for_parents(n, radix, width, [&](int parent, const std::vector<int>& children) {
+      const int number = static_cast<int>(children.size());
+      if (in_blocks && width == 1 && parent != 0) add(parent, {.copied = m.bytes});
+      if (which == Collective::broadcast) add(parent, {.steps = m.chunks, .sent = model.multicast(m.bytes, number)});
+      if (which == Collective::reduce) add(parent, {.steps = m.chunks, .folded = number * m.bytes});
+      for (const int child : children) {
+        const double subtree = (end_of_subtree(child, width, n) - child) * m.bytes;
+        if (which == Collective::broadcast) add(child, {.steps = m.chunks, .taken = m.bytes});
+        if (which == Collective::reduce) add(child, {.steps = m.chunks, .sent = m.bytes});
+        if (which == Collective::gather) add(child, {.steps = m.chunks, .sent = subtree});
+        if (which == Collective::gather) add(parent, {.steps = m.chunks, .taken = subtree});
+        if (which == Collective::scatter) add(parent, {.steps = m.chunks, .sent = subtree});
+        if (which == Collective::scatter) add(child, {.steps = m.chunks, .taken = subtree});
+      }
+    });
   }
+  if (which != Collective::reduce) add(0, {.copied = m.kept});
+
+  Work work = model.work(loads);
+  const double depth = levels(n, radix);
+  work.hops = depth;
+  work.turns = in_blocks ? depth : depth + m.chunks * depth / capacity(n);
+  // A chunk passes all levels before the last rank has it; in gather and scatter the largest subtree is passed on
+  // whole.
+  work.fill = in_blocks ? Load{.sent = (std::min(widest(n, radix), n - widest(n, radix)) - 1) * m.bytes}
+                        : (depth - 1) * Load{.steps = 2, .sent = m.chunk, .taken = m.chunk};
+  return model.time(work);
 }
 
 void write(Schedule& schedule) {

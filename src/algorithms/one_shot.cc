@@ -3,16 +3,17 @@
 // One dependent step, so the fastest for short messages. Each rank sends M bytes, receives and folds (n-1) M.
 // Time: ts + M/B + (n-1) M/R.
 #include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
 #include "algorithms/order.h"
 
 namespace paceline::one_shot {
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
-  const int others = problem.ranks - 1;
-  if (others == 0) return model.step;
-  const double bytes = static_cast<double>(problem.count * model.element);
-  return model.multicast(bytes, others) + model.stream(0, others) +
-         others * bytes * model.sharing / model.reduce_bandwidth;
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const Sizes m(problem, parameters, model);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const Load load{
+      .steps = m.chunks * (m.others + 1), .sent = model.multicast(m.bytes, m.others), .folded = m.others * m.bytes};
+  return model.time(Work{.hops = 1, .turns = m.chunks, .fill = {}, .busiest = load, .mean = load});
 }
 
 void write(Schedule& schedule) {

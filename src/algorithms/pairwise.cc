@@ -3,12 +3,16 @@
 // Every rank has one partner a round (or itself, or, with n odd, nobody else), and sends what it will overwrite: so it
 // works in place. Each rank sends (n-1) M bytes, M one block, in n dependent steps.    Time: (n-1)(ts + M/B).
 #include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
 
 namespace paceline::pairwise {
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
-  const double block = static_cast<double>(problem.count * model.element);
-  return model.step + (problem.ranks - 1) * model.message(block);
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const Sizes m(problem, parameters, model);
+  const double all = m.others * m.bytes;
+  const Load load{.steps = 2 * m.others * m.chunks, .sent = all, .taken = all, .copied = m.kept};
+  const double rounds = m.others;
+  return model.time(Work{.hops = rounds, .turns = rounds, .fill = {}, .busiest = load, .mean = load});
 }
 
 void write(Schedule& schedule) {

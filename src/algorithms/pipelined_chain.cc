@@ -58,12 +58,23 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
-  if (problem.ranks == 1) return model.step;
-  const double bytes = static_cast<double>(problem.count * model.element);
-  const double chunk = static_cast<double>(std::min(parameters.chunk, problem.count) * model.element);
-  const double time = model.pipeline(bytes, chunk, problem.ranks - 1);
-  if (problem.collective == Collective::broadcast) return time;
-  return time + (bytes + (problem.ranks - 2) * chunk) * model.sharing / model.reduce_bandwidth;
+  const Sizes m(problem, parameters, model);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const int inner = m.others - 1;
+  const bool folds = problem.collective == Collective::reduce;
+  const auto sends = [](double bytes, double steps) { return Load{.steps = steps, .sent = bytes}; };
+  const auto takes = [folds](double bytes, double steps) {
+    return Load{.steps = steps, .taken = folds ? 0 : bytes, .folded = folds ? bytes : 0};
+  };
+  const Load kept{.copied = folds ? 0 : m.kept};
+  const Load ends = model.busier(folds ? takes(m.bytes, m.chunks) : sends(m.bytes, m.chunks) + kept,
+                                 folds ? sends(m.bytes, m.chunks) : takes(m.bytes, m.chunks));
+  const Load middle = sends(m.bytes, m.chunks) + takes(m.bytes, m.chunks);
+  return model.time(Work{.hops = static_cast<double>(m.others),
+                         .turns = m.others + m.chunks / capacity(problem.ranks),
+                         .fill = inner * (sends(m.chunk, 1) + takes(m.chunk, 1)),
+                         .busiest = inner > 0 ? model.busier(middle, ends) : ends,
+                         .mean = 1.0 / problem.ranks * (m.others * middle + kept)});
 }
 
 void write(Schedule& schedule) {

@@ -6,19 +6,30 @@
 // Each rank sends 2 M (n-1)/n bytes, as in the ring, in 2 log2 n steps.
 // Time: 2 log2 n ts + (n-1)/n (2 M/B + M/R), and 2 ts + 2 M/B + M/R with a surplus.
 // Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
+#include <bit>
+
 #include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/surplus.h"
 
 namespace paceline::rabenseifner {
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Surplus surplus(problem.ranks);
-  const double bytes = static_cast<double>(problem.count * model.element);
-  double time = model.step;
-  for (int parts = 2; parts <= surplus.actors; parts *= 2)
-    time += model.reduction(bytes / parts) + model.message(bytes / parts);
-  return time + (surplus.pairs > 0 ? model.reduction(bytes) + model.message(bytes) : 0);
+  const Sizes m(problem, parameters, model, surplus.actors);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const double steps = std::countr_zero(static_cast<unsigned>(surplus.actors));
+  const double moved = (surplus.actors - 1) * m.part;
+  const double chunks = surplus.actors * m.chunks;
+  const Load acts{.steps = 4 * (surplus.actors - 1) * m.chunks, .sent = 2 * moved, .taken = moved, .folded = moved};
+  const Load folds{.steps = 2 * chunks, .sent = m.bytes, .folded = m.bytes};
+  const Load acted_for{.steps = 2 * chunks, .sent = m.bytes, .taken = m.bytes};
+  const double waits = (2 * steps + (surplus.pairs > 0 ? 2 : 0)) * std::ceil(m.chunks / 2);
+  return model.time(Work{.hops = waits,
+                         .turns = waits,
+                         .fill = {},
+                         .busiest = surplus.pairs > 0 ? acts + folds : acts,
+                         .mean = 1.0 / problem.ranks * (surplus.actors * acts + surplus.pairs * (folds + acted_for))});
 }
 
 void write(Schedule& schedule) {

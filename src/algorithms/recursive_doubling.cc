@@ -14,12 +14,20 @@
 
 namespace paceline::recursive_doubling {
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const Sizes m(problem, parameters, model);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Surplus surplus(problem.ranks);
-  const double bytes = static_cast<double>(problem.count * model.element);
   const int steps = std::countr_zero(static_cast<unsigned>(surplus.actors));
-  if (problem.ranks == 1) return model.step;
-  return steps * model.reduction(bytes) + (surplus.pairs > 0 ? model.reduction(bytes) + model.message(bytes) : 0);
+  const Load folds{.steps = 2 * m.chunks, .sent = m.bytes, .folded = m.bytes};
+  const Load acts = steps * folds;
+  const Load acted_for{.steps = 2 * m.chunks, .sent = m.bytes, .taken = m.bytes};
+  const double waits = (steps + (surplus.pairs > 0 ? 2 : 0)) * std::ceil(m.chunks / 2);
+  return model.time(Work{.hops = waits,
+                         .turns = waits,
+                         .fill = {},
+                         .busiest = surplus.pairs > 0 ? acts + folds : acts,
+                         .mean = 1.0 / problem.ranks * (surplus.actors * acts + surplus.pairs * (folds + acted_for))});
 }
 
 void write(Schedule& schedule) {

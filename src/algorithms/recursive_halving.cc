@@ -7,18 +7,37 @@
 // Each rank sends (n-1)/n of the n blocks of M bytes.    Time: log2 n ts + (n-1)(M/B + M/R), and ts + n (M/B + M/R)
 // with a surplus.
 // Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
+#include <bit>
+
 #include "algorithms/algorithms.h"
+#include "algorithms/chunks.h"
 #include "algorithms/surplus.h"
 
 namespace paceline::recursive_halving {
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const Sizes m(problem, parameters, model);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Surplus surplus(problem.ranks);
-  const double blocks = static_cast<double>(problem.count * model.element) * problem.ranks;
-  double time = model.step;
-  for (int distance = surplus.actors / 2; distance >= 1; distance /= 2)
-    time += model.reduction(blocks * distance / surplus.actors);
-  return time + (surplus.pairs > 0 ? model.reduction(blocks) + model.message(blocks / problem.ranks) : 0);
+  std::vector<Load> loads(static_cast<std::size_t>(problem.ranks));
+  const auto move = [&](int from, int to, double blocks, bool folds) {
+    Load& sender = loads[static_cast<std::size_t>(from)];
+    Load& receiver = loads[static_cast<std::size_t>(to)];
+    const double bytes = blocks * m.bytes;
+    sender = sender + Load{.steps = blocks * m.chunks, .sent = bytes};
+    receiver = receiver + Load{.steps = blocks * m.chunks, .taken = folds ? 0 : bytes, .folded = folds ? bytes : 0};
+  };
+  for (int pair = 0; pair < surplus.pairs; ++pair) {
+    move(2 * pair + 1, 2 * pair, problem.ranks, true);
+    move(2 * pair, 2 * pair + 1, 1, false);
+  }
+  const auto share = [&](int low, int high, int keeper, int first, int end, bool) {
+    move(surplus.rank(keeper == low ? high : low), surplus.rank(keeper), surplus.rank(end) - surplus.rank(first), true);
+  };
+  surplus.halve(share, [] {});
+  Work work = model.work(loads);
+  work.hops = work.turns = std::countr_zero(static_cast<unsigned>(surplus.actors)) + (surplus.pairs > 0 ? 2 : 0);
+  return model.time(work);
 }
 
 void write(Schedule& schedule) {

@@ -51,16 +51,17 @@ void all_gather(Schedule& schedule, const std::vector<int>& p, First first, Outp
 
 }  // namespace
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
-  const int others = problem.ranks - 1;
-  if (others == 0) return model.step;
-  const double bytes = static_cast<double>(problem.count * model.element);
-  const double block = problem.collective == Collective::all_reduce ? bytes / problem.ranks : bytes;
-  switch (problem.collective) {
-    case Collective::all_gather: return others * model.message(block);
-    case Collective::reduce_scatter: return others * model.reduction(block);
-    default: return others * (model.message(block) + model.reduction(block));
-  }
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const bool both = problem.collective == Collective::all_reduce;
+  const Sizes m(problem, parameters, model, both ? problem.ranks : 1);
+  const double all = m.others * m.part;
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const Load scatter{.steps = 2 * m.others * m.chunks, .sent = all, .folded = all};
+  const Load gather{.steps = 2 * m.others * m.chunks, .sent = all, .taken = all, .copied = both ? 0 : m.kept};
+  const Load load = both ? scatter + gather : problem.collective == Collective::all_gather ? gather : scatter;
+  // Two chunks on each link, so half of the steps wait.
+  const double waits = (both ? 2 : 1) * m.others * std::ceil(m.chunks / 2);
+  return model.time(Work{.hops = waits, .turns = waits, .fill = {}, .busiest = load, .mean = load});
 }
 
 void write(Schedule& schedule) {
@@ -77,7 +78,8 @@ void write(Schedule& schedule) {
       const auto length = [&](int b) { return part_of(slice.count, n, b).count; };
       const auto partial = [&](int position, int b) { return Place{p[position], Buffer::output, offset(b)}; };
       reduce_scatter(schedule, p, offset, partial, length);
-      all_gather(schedule, p, [&](int b) { return partial(b, b); }, offset, length);
+      all_gather(
+          schedule, p, [&](int b) { return partial(b, b); }, offset, length);
     }
     return;
   }
@@ -85,7 +87,12 @@ void write(Schedule& schedule) {
     const auto in_block = [&](int b) { return block(b) + slice.offset; };
     const auto length = [&](int) { return slice.count; };
     if (problem.collective == Collective::all_gather) {
-      all_gather(schedule, p, [&](int b) { return Place{p[b], Buffer::input, slice.offset}; }, in_block, length);
+      all_gather(
+          schedule, p,
+          [&](int b) {
+            return Place{p[b], Buffer::input, slice.offset};
+          },
+          in_block, length);
       continue;
     }
     // Partial results alternate between two places: one is sent while the next is folded.

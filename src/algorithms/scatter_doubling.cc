@@ -16,11 +16,21 @@ namespace paceline::scatter_doubling {
 
 bool applies(const Problem& problem) { return std::has_single_bit(static_cast<unsigned>(problem.ranks)); }
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const int n = problem.ranks;
-  const double bytes = static_cast<double>(problem.count * model.element);
-  const int depth = std::countr_zero(static_cast<unsigned>(n));
-  return model.step + 2 * depth * model.message(0) + model.stream(2.0 * (n - 1) / n * bytes, 0);
+  const Sizes m(problem, parameters, model, n);
+  const double depth = std::countr_zero(static_cast<unsigned>(n));
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const Load root{.steps = 2 * m.others * m.chunks, .sent = 2 * m.others * m.part, .copied = m.kept};
+  const Load other{.steps = 2 * n * m.chunks, .sent = (n - 2) * m.part, .taken = m.bytes};
+  const double waits = 2 * depth * std::ceil(m.chunks / 2);
+  return model.time(Work{
+      .hops = waits,
+      .turns = waits,
+      .fill = {},
+      .busiest = model.busier(root, other),
+      .mean = 1.0 / n *
+              (Load{.copied = m.kept} + m.others * Load{.steps = other.steps, .sent = m.bytes, .taken = m.bytes})});
 }
 
 void write(Schedule& schedule) {

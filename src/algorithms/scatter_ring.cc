@@ -6,6 +6,8 @@
 //
 // The root sends 2 M (n-1)/n bytes and no other rank more.   Time: (ceil(log2 n) + n-1) ts + 2 (n-1)/n M/B.
 // Source: Barnett et al., "Interprocessor collective communication library", SHPCC 1994.
+#include <bit>
+
 #include "algorithms/algorithms.h"
 #include "algorithms/binomial_scatter.h"
 #include "algorithms/chunks.h"
@@ -13,12 +15,24 @@
 
 namespace paceline::scatter_ring {
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const int n = problem.ranks;
-  const double bytes = static_cast<double>(problem.count * model.element);
-  int depth = 0;
-  while (1 << depth < n) ++depth;
-  return model.step + (depth + n - 1) * model.message(0) + model.stream(2.0 * (n - 1) / n * bytes, 0);
+  const Sizes m(problem, parameters, model, n);
+  const double depth = std::bit_width(static_cast<unsigned>(n - 1));
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const Load root{.steps = 2 * m.others * m.chunks, .sent = 2 * m.others * m.part, .copied = m.kept};
+  // The one with the largest subtree in the scatter, beside its n-1 parts in the ring.
+  const int width = static_cast<int>(std::bit_floor(static_cast<unsigned>(m.others)));
+  const double sent = n < 3 ? 0 : m.others + std::min(width, n - width) - 1;
+  const Load other{.steps = 2 * n * m.chunks, .sent = sent * m.part, .taken = m.bytes};
+  const double waits = (depth + m.others) * std::ceil(m.chunks / 2);
+  return model.time(Work{
+      .hops = waits,
+      .turns = waits,
+      .fill = {},
+      .busiest = model.busier(root, other),
+      .mean = 1.0 / n *
+              (Load{.copied = m.kept} + m.others * Load{.steps = other.steps, .sent = m.bytes, .taken = m.bytes})});
 }
 
 void write(Schedule& schedule) {

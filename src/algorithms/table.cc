@@ -27,7 +27,7 @@ constexpr std::array all_but_all_reduce{broadcast, reduce, all_gather, reduce_sc
 
 constexpr Algorithm rows[] = {
     {"direct", "Every block goes from the rank that has it straight to the rank that needs it.", all_but_all_reduce,
-     always, largest_chunks, direct::cost, direct::write},
+     always, direct::parameters, direct::cost, direct::write},
     {"fan_out", "The root's data leaves once, chunk by chunk, for all ranks together.", broadcasts, always,
      fan_out::parameters, fan_out::cost, fan_out::write},
     {"chain", "Each rank forwards the whole message when it has all of it.", broadcasts, always, largest_chunks,
@@ -38,8 +38,8 @@ constexpr Algorithm rows[] = {
      knomial::parameters, knomial::cost, knomial::write},
     {"scatter_ring", "The root scatters parts down a tree; the parts go once round a ring.", broadcasts, always,
      largest_chunks, scatter_ring::cost, scatter_ring::write},
-    {"scatter_doubling", "The root scatters parts down a tree; ranks at distance 1, 2, 4, ... exchange theirs.", broadcasts,
-     scatter_doubling::applies, largest_chunks, scatter_doubling::cost, scatter_doubling::write},
+    {"scatter_doubling", "The root scatters parts down a tree; ranks at distance 1, 2, 4, ... exchange theirs.",
+     broadcasts, scatter_doubling::applies, largest_chunks, scatter_doubling::cost, scatter_doubling::write},
     {"one_shot", "Every rank multicasts its input and folds all inputs in the order of ranks.", all_reduces, always,
      largest_chunks, one_shot::cost, one_shot::write},
     {"two_shot", "Every rank folds its part of all inputs, then hands on the result.", reductions_in_two, always,

@@ -13,9 +13,9 @@ namespace paceline {
 
 struct Algorithm {
   std::string_view name;
-  std::string_view sentence;                    // what it does, for people
-  std::span<const Collective> collectives;      // which it serves
-  bool (*applies)(const Problem& problem);      // beyond the collective: power of two ranks and so on
+  std::string_view sentence;                // what it does, for people
+  std::span<const Collective> collectives;  // which it serves
+  bool (*applies)(const Problem& problem);  // beyond the collective: power of two ranks and so on
   Parameters (*parameters)(const Problem& problem, const CostModel& model);  // the best for the problem
   double (*cost)(const Problem& problem, const Parameters& parameters, const CostModel& model);  // us
   void (*write)(Schedule& schedule);

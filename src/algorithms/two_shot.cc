@@ -12,13 +12,20 @@
 
 namespace paceline::two_shot {
 
-double cost(const Problem& problem, const Parameters&, const CostModel& model) {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const int n = problem.ranks;
-  if (n == 1) return model.step;
-  const double bytes = static_cast<double>(problem.count * model.element);
-  const double part = bytes / n;
-  return model.message(part) + model.multicast(part, n - 1) + model.stream(part * (n - 2), 2 * (n - 1)) +
-         model.stream(part * (n - 1), n - 1) + (n - 1) * part * model.sharing / model.reduce_bandwidth;
+  const Sizes m(problem, parameters, model, n);
+  if (n == 1) return model.time(Load{.copied = m.kept});
+  const double others = m.others * m.part;
+  const Load first{.steps = m.chunks * n, .sent = others, .folded = others};
+  const Load takes{.steps = m.chunks * m.others, .taken = others};
+  const bool all = problem.collective == Collective::all_reduce;
+  const Load hands_on{.steps = m.chunks, .sent = all ? model.multicast(m.part, m.others) : m.part};
+  return model.time(Work{.hops = 2,
+                         .turns = m.chunks + 1,
+                         .fill = {},
+                         .busiest = all ? first + takes + hands_on : model.busier(first + takes, first + hands_on),
+                         .mean = all ? first + takes + hands_on : first + 1.0 / n * (takes + m.others * hands_on)});
 }
 
 void write(Schedule& schedule) {
@@ -44,8 +51,10 @@ void write(Schedule& schedule) {
     for (int rank = 0; rank < n && slice > 0; ++rank) {
       const auto [offset, count] = part(slice - 1, rank);
       const Place from = folded(slice - 1, rank);
-      if (all) schedule.multicast(from, on_every_rank(schedule, Buffer::output, offset), count);
-      else schedule.move(from, {problem.root, Buffer::output, offset}, count);
+      if (all)
+        schedule.multicast(from, on_every_rank(schedule, Buffer::output, offset), count);
+      else
+        schedule.move(from, {problem.root, Buffer::output, offset}, count);
     }
     for (int rank = 0; rank < n && slice < cut.size(); ++rank) {
       const auto [offset, count] = part(slice, rank);

@@ -63,7 +63,9 @@ class Proof {
 
   [[nodiscard]] Location locate(int rank, Buffer buffer, std::size_t offset) const;
   [[nodiscard]] std::size_t length(int rank, Buffer buffer) const;
-  Contents& contents(int rank, int memory) { return memories_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(memory)]; }
+  Contents& contents(int rank, int memory) {
+    return memories_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(memory)];
+  }
   Queue& queue(int from, int to, int channel) {
     return queues_[static_cast<std::size_t>((from * ranks_ + to) * channels_ + channel)];
   }
@@ -104,10 +106,14 @@ class Proof {
 };
 
 Proof::Proof(Schedule& schedule)
-    : schedule_(schedule), problem_(schedule.problem()), ranks_(schedule.ranks()),
+    : schedule_(schedule),
+      problem_(schedule.problem()),
+      ranks_(schedule.ranks()),
       // Reading ends the open round, which may open a channel.
-      channels_((schedule.round(), schedule.channels())), barrier_(problem_.collective == Collective::barrier),
-      expressions_(ranks_), memories_(static_cast<std::size_t>(ranks_)),
+      channels_((schedule.round(), schedule.channels())),
+      barrier_(problem_.collective == Collective::barrier),
+      expressions_(ranks_),
+      memories_(static_cast<std::size_t>(ranks_)),
       queues_(static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(ranks_ * channels_)),
       lanes_(static_cast<std::size_t>(ranks_ * channels_)) {
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -169,7 +175,8 @@ std::string Proof::fault_of(int rank, const Step& step) const {
     case Action::send:
       if (peers.empty()) return "the message is for nobody";
       for (std::size_t i = 0; i < peers.size(); ++i)
-        if (std::find(peers.begin(), peers.begin() + static_cast<std::ptrdiff_t>(i), peers[i]) != peers.begin() + static_cast<std::ptrdiff_t>(i))
+        if (std::find(peers.begin(), peers.begin() + static_cast<std::ptrdiff_t>(i), peers[i]) !=
+            peers.begin() + static_cast<std::ptrdiff_t>(i))
           return fmt::format("rank {} gets the message twice", peers[i]);
       break;
     case Action::recv:
@@ -225,9 +232,8 @@ Status Proof::check_channels(int rank) {
     if (step.action == Action::send || step.action == Action::copy || step.own >= 0) touch(step.source, false);
     if (step.action != Action::send) touch(step.target, true);
   }
-  std::sort(touches.begin(), touches.end(), [](const Touch& a, const Touch& b) {
-    return std::pair(a.memory, a.begin) < std::pair(b.memory, b.begin);
-  });
+  std::sort(touches.begin(), touches.end(),
+            [](const Touch& a, const Touch& b) { return std::pair(a.memory, a.begin) < std::pair(b.memory, b.begin); });
   // How far the touches so far reach, by channel and by whether they write.
   std::array<std::array<std::size_t, 2>, max_channels> reach{};
   for (std::size_t i = 0; i < touches.size(); ++i) {
@@ -283,7 +289,8 @@ bool Proof::can_take(int rank, const Step& step, Lane& own) {
     return own.receivers_left.size() - own.oldest < static_cast<std::size_t>(capacity(ranks_));
   if (step.action == Action::copy) return true;
   const auto peers = schedule_.peers(rank, step);
-  return std::all_of(peers.begin(), peers.end(), [&](int peer) { return queue(peer, rank, step.channel).waiting() > 0; });
+  return std::all_of(peers.begin(), peers.end(),
+                     [&](int peer) { return queue(peer, rank, step.channel).waiting() > 0; });
 }
 
 Status Proof::take(int rank, std::size_t number, Lane& own, int lane_number) {
@@ -355,7 +362,8 @@ Status Proof::read(int rank, std::size_t step, const Region& region, Stretches& 
   };
   if (region.buffer == Buffer::input && !std::all_of(data.begin(), data.end(), is_input))
     return wrong(fmt::format("{}: it reads input that has been overwritten", where(rank, step)));
-  if (region.buffer == Buffer::output && reduces(problem_.collective) && std::any_of(data.begin(), data.end(), is_input))
+  if (region.buffer == Buffer::output && reduces(problem_.collective) &&
+      std::any_of(data.begin(), data.end(), is_input))
     return wrong(fmt::format("{}: it reads the rank's input as output", where(rank, step)));
   return {};
 }
@@ -409,15 +417,16 @@ Status Proof::explain_blocked() {
       Lane& sender = lane(peer * channels_ + step.channel);
       if (sender.next == sender.steps.size())
         return wrong(fmt::format("{}: it waits for ever, rank {} sends no more", where(rank, i), peer));
-      return wrong(fmt::format("{}: it waits for ever, and so does {}", where(rank, i),
-                               where(peer, sender.steps[sender.next])));
+      return wrong(
+          fmt::format("{}: it waits for ever, and so does {}", where(rank, i), where(peer, sender.steps[sender.next])));
     }
   }
   for (int from = 0; from < ranks_; ++from)
     for (int to = 0; to < ranks_; ++to)
       for (int channel = 0; channel < channels_; ++channel)
         if (const std::size_t left = queue(from, to, channel).waiting(); left > 0)
-          return wrong(fmt::format("rank {} never takes {} messages of rank {} on channel {}", to, left, from, channel));
+          return wrong(
+              fmt::format("rank {} never takes {} messages of rank {} on channel {}", to, left, from, channel));
   return {};
 }
 
@@ -430,7 +439,8 @@ std::string Proof::describe(const Stretch& value, std::size_t at) const {
   return fmt::format("element {} folded over {} of {} ranks", element, expressions_.ranks_in(value.expression), ranks_);
 }
 
-// Output elements [offset, offset + count) must be those of rank `from` from `first` on; of all ranks, if it is nothing.
+// Output elements [offset, offset + count) must be those of rank `from` from `first` on; of all ranks, if it is
+// nothing.
 Status Proof::check_output(int rank, std::size_t offset, std::optional<int> from, std::size_t first) {
   const std::size_t count = problem_.count;
   const auto [memory, place] = locate(rank, Buffer::output, offset);
@@ -459,8 +469,8 @@ Status Proof::check_same_bits(int rank) {
   const Stretches other = result(rank);
   for (std::size_t i = 0; i < first.size() && i < other.size(); ++i) {
     if (first[i] == other[i]) continue;
-    const std::size_t element = first[i].expression != other[i].expression ? first[i].begin
-                                                                           : std::min(first[i].end, other[i].end);
+    const std::size_t element =
+        first[i].expression != other[i].expression ? first[i].begin : std::min(first[i].end, other[i].end);
     return wrong(fmt::format("ranks 0 and {} fold element {} in different orders", rank, element));
   }
   return {};

@@ -15,7 +15,9 @@ const char* name(Action action) {
 }
 
 Schedule::Schedule(const Problem& problem, const Parameters& parameters, std::optional<int> only)
-    : problem_(problem), parameters_(parameters), only_(only),
+    : problem_(problem),
+      parameters_(parameters),
+      only_(only),
       lanes_(only ? 1 : static_cast<std::size_t>(problem.ranks)) {}
 
 int Schedule::in_order(int position) const {
@@ -152,8 +154,10 @@ void Schedule::close_round(Lane& lane, std::size_t longest) const {
       region->count = count;
     }
     if (step.action == Action::send || (step.action == Action::recv_reduce && step.own < 0)) {
-      if (step.action == Action::send) step.target = {};
-      else step.source = {};
+      if (step.action == Action::send)
+        step.target = {};
+      else
+        step.source = {};
     }
     if (step.action == Action::recv) step.source = {};
     lane.steps.push_back(step);

@@ -52,8 +52,8 @@ struct Step {
   std::int16_t own = -1;         // recv_reduce: messages that come before the local operand; -1: no local operand
   std::uint32_t first_peer = 0;  // in Schedule::peers
   std::uint32_t peer_count = 0;
-  Region source;                 // of send and copy; the local operand of recv_reduce
-  Region target;                 // of recv, recv_reduce and copy
+  Region source;  // of send and copy; the local operand of recv_reduce
+  Region target;  // of recv, recv_reduce and copy
 };
 
 inline constexpr int max_channels = 2;

@@ -47,7 +47,8 @@ std::optional<Stretches> Contents::read(std::size_t offset, std::size_t count) c
   Stretches message;
   const std::size_t end = offset + count;
   std::size_t reached = offset;
-  auto at = std::partition_point(stretches_.begin(), stretches_.end(), [&](const Stretch& s) { return s.end <= offset; });
+  auto at =
+      std::partition_point(stretches_.begin(), stretches_.end(), [&](const Stretch& s) { return s.end <= offset; });
   for (; at != stretches_.end() && at->begin <= reached && reached < end; ++at) {
     const std::size_t stop = std::min(at->end, end);
     message.push_back(

@@ -29,8 +29,8 @@ class Expressions {
  private:
   [[nodiscard]] std::span<const std::uint64_t> set(Expression expression) const;
 
-  std::size_t words_;                                   // of one set
-  std::vector<std::uint64_t> sets_;                     // the ranks in each expression
+  std::size_t words_;                // of one set
+  std::vector<std::uint64_t> sets_;  // the ranks in each expression
   std::map<std::vector<Expression>, Expression> folds_;
 };
 

@@ -22,11 +22,11 @@ std::string complaint(Schedule& schedule) { return prove(schedule).message(); }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-#define CHECK_COMPLAINT(schedule, part) \
-  do {                                  \
+#define CHECK_COMPLAINT(schedule, part)           \
+  do {                                            \
     const std::string said = complaint(schedule); \
-    INFO(said);                         \
-    CHECK(has(said, part));             \
+    INFO(said);                                   \
+    CHECK(has(said, part));                       \
   } while (false)
 
 Step send(Region source, std::uint8_t channel = 0) {
@@ -117,7 +117,8 @@ TEST_CASE("a contribution that is folded twice is named") {
   schedule.reduce(std::vector<Place>{{0, in, 0}, {1, in, 0}}, Place{0, out, 0}, 1);
   schedule.round();
   schedule.reduce(std::vector<Place>{{0, out, 0}, {1, in, 0}}, Place{1, out, 0}, 1);
-  CHECK(complaint(schedule) == "rank 1, step 1 (recv_reduce from 0, channel 0): it folds the contribution of rank 1 twice");
+  CHECK(complaint(schedule) ==
+        "rank 1, step 1 (recv_reduce from 0, channel 0): it folds the contribution of rank 1 twice");
 }
 
 TEST_CASE("different elements must not be folded") {
@@ -142,7 +143,8 @@ TEST_CASE("operands out of the order of ranks") {
   Schedule schedule = of(Collective::reduce, 2, 1);
   append(schedule, 1, send({in, 0, 1}), {0});
   append(schedule, 0, fold({out, 0, 1}, {in, 0, 1}, 1), {1});
-  CHECK_COMPLAINT(schedule, "rank 0, step 0 (recv_reduce from 1, channel 0): the operands are not in the order of ranks");
+  CHECK_COMPLAINT(schedule,
+                  "rank 0, step 0 (recv_reduce from 1, channel 0): the operands are not in the order of ranks");
 }
 
 TEST_CASE("steps that wait for each other in a circle") {
@@ -152,7 +154,8 @@ TEST_CASE("steps that wait for each other in a circle") {
     append(schedule, rank, send({in, 0, 1}), {1 - rank});
   }
   CHECK(complaint(schedule) ==
-        "rank 0, step 0 (recv from 1, channel 0): it waits for ever, and so does rank 1, step 0 (recv from 0, channel 0)");
+        "rank 0, step 0 (recv from 1, channel 0): it waits for ever, and so does rank 1, step 0 (recv from 0, channel "
+        "0)");
 }
 
 TEST_CASE("more messages under way than the capacity wait for their receivers") {
@@ -201,8 +204,9 @@ TEST_CASE("a fold takes no message before all are there") {
   append(schedule, 0, send({out, 0, 1}), {1});
   append(schedule, 1, recv({out, 0, 1}), {0});
   append(schedule, 1, send({in, 0, 1}), {0});
-  CHECK(complaint(schedule) == "rank 0, step 0 (recv_reduce from 1,2, channel 0): it waits for ever, and so does "
-                               "rank 1, step 0 (recv from 0, channel 0)");
+  CHECK(complaint(schedule) ==
+        "rank 0, step 0 (recv_reduce from 1,2, channel 0): it waits for ever, and so does "
+        "rank 1, step 0 (recv from 0, channel 0)");
 }
 
 TEST_CASE("a message that stays behind") {
@@ -221,7 +225,8 @@ TEST_CASE("lengths that differ on the two sides of a message") {
 TEST_CASE("regions outside of their buffers") {
   Schedule source = of(Collective::broadcast, 2, 3);
   source.move({0, in, 1}, {1, out, 0}, 3);
-  CHECK_COMPLAINT(source, "rank 0, step 0 (send to 1, channel 0): elements [1, 4) lie outside of the input of 3 elements");
+  CHECK_COMPLAINT(source,
+                  "rank 0, step 0 (send to 1, channel 0): elements [1, 4) lie outside of the input of 3 elements");
 
   Schedule target = of(Collective::broadcast, 2, 3);
   target.move({0, in, 0}, {1, out, 2}, 2);

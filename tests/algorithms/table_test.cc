@@ -1,0 +1,60 @@
+#include "algorithms/table.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace paceline {
+
+TEST_CASE("rows have names of their own and one sentence each") {
+  std::set<std::string_view> names;
+  for (const Algorithm& algorithm : algorithms()) {
+    INFO(std::string(algorithm.name));
+    CHECK(names.insert(algorithm.name).second);
+    CHECK(algorithm_named(algorithm.name) == &algorithm);
+    CHECK(algorithm.sentence.ends_with('.'));
+    CHECK(!algorithm.collectives.empty());
+    CHECK(algorithm.name.size() < 48);  // pacePlanInfo_t
+  }
+  CHECK(algorithm_named("none") == nullptr);
+}
+
+TEST_CASE("the manual lists every row") {
+  const auto root = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+  std::ifstream file(root / "docs" / "algorithms.md");
+  const std::string manual{std::istreambuf_iterator<char>(file), {}};
+  for (const Algorithm& algorithm : algorithms()) {
+    std::string collectives;
+    for (const Collective which : algorithm.collectives)
+      collectives += (collectives.empty() ? "" : ", ") + std::string(title(which));
+    const std::string row =
+        "| `" + std::string(algorithm.name) + "` | " + collectives + " | " + std::string(algorithm.sentence) + " |";
+    INFO(row);
+    CHECK(manual.find(row) != std::string::npos);
+  }
+}
+
+TEST_CASE("every collective has an algorithm for every number of ranks") {
+  for (int which = 0; which < collective_count; ++which) {
+    for (int n = 1; n <= 70; ++n) {
+      const Problem problem{.collective = static_cast<Collective>(which), .ranks = n};
+      int found = 0;
+      for (const Algorithm& algorithm : algorithms()) found += serves(algorithm, problem);
+      CHECK(found >= 2);
+    }
+  }
+}
+
+TEST_CASE("scatter_doubling is for powers of two") {
+  const Algorithm& algorithm = *algorithm_named("scatter_doubling");
+  CHECK(serves(algorithm, {.collective = Collective::broadcast, .ranks = 8}));
+  CHECK_FALSE(serves(algorithm, {.collective = Collective::broadcast, .ranks = 12}));
+  CHECK_FALSE(serves(algorithm, {.collective = Collective::all_reduce, .ranks = 8}));
+}
+
+}  // namespace paceline
