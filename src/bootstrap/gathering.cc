@@ -183,7 +183,7 @@ class Gathering {
     const Status status = assembly_.connections[rank].receive(messages);
     for (ControlMessage& message : messages) {
       if (const auto* refusal = std::get_if<Refusal>(&message))
-        fail(refusal->reason, Clock::now());
+        fail(with_suspect(refusal->reason), Clock::now());
       else
         assembly_.early.emplace_back(rank, std::move(message));
     }
@@ -231,7 +231,10 @@ class Gathering {
     std::vector<int> missing;
     for (std::uint32_t rank = 0; rank < size_; ++rank)
       if (!present_[rank]) missing.push_back(static_cast<int>(rank));
-    Status::Detail detail = absence(missing, "the rendezvous", where_.timeout);
+    return with_suspect(absence(missing, "the rendezvous", where_.timeout));
+  }
+  // Whoever was turned away may be the one that is missing.
+  [[nodiscard]] Status::Detail with_suspect(Status::Detail detail) const {
     if (!rejected_.empty()) detail.message += fmt::format(" (a connection was dropped: {})", rejected_);
     return detail;
   }

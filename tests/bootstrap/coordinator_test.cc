@@ -31,6 +31,13 @@ struct Job {
 // Rank 3 waits for rank 1 in communicator 77 of ranks 1, 2 and 3.
 Suspicion suspicion() { return {77, {1, 2, 3}, 2, 0, Call{812, 1, 1}, 5}; }
 
+Status::Detail reason(const char* message) {
+  Status::Detail detail;
+  detail.code = Code::aborted;
+  detail.message = message;
+  return detail;
+}
+
 }  // namespace
 
 TEST_CASE("a death is told to all who are there, once") {
@@ -53,9 +60,9 @@ TEST_CASE("an end after a farewell is no death") {
 
 TEST_CASE("the first reason stands") {
   Job job;
-  job.receive(2, Verdict{77, {Code::aborted, "first"}});
+  job.receive(2, Verdict{77, reason("first")});
   CHECK(job.last<Verdict>({0, 1, 2, 3}).reason.message == "first");
-  job.receive(1, Verdict{77, {Code::aborted, "second"}});
+  job.receive(1, Verdict{77, reason("second")});
   CHECK(job.sent.size() == 1);
   job.receive(3, suspicion());
   CHECK(job.last<Verdict>({3}).reason.message == "first");
@@ -100,7 +107,7 @@ TEST_CASE("a death ends the inquiry: it is the answer") {
 TEST_CASE("a verdict ends the inquiry") {
   Job job;
   job.receive(3, suspicion());
-  job.receive(1, Verdict{77, {Code::aborted, "first"}});
+  job.receive(1, Verdict{77, reason("first")});
   CHECK_FALSE(job.coordinator.next_tick().has_value());
 }
 

@@ -1,0 +1,134 @@
+#include "bootstrap/launch.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "bootstrap/ranks.h"
+
+using namespace paceline;
+using namespace paceline::testing;
+
+namespace {
+
+struct Directory {
+  std::string path = "/tmp/paceline-test-XXXXXX";
+  Directory() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
+  ~Directory() {
+    [[maybe_unused]] const int status = std::system(("rm -rf " + path).c_str());
+  }
+  [[nodiscard]] std::string write(const std::string& text, mode_t mode) const {
+    std::string file = path + "/secret";
+    std::ofstream(file) << text;
+    ::chmod(file.c_str(), mode);
+    return file;
+  }
+};
+
+Result<Rendezvous> rendezvous_with(const std::map<std::string, std::string>& variables,
+                                   const Configuration& configuration = {}) {
+  return rendezvous_from(configuration, [&](const char* name) -> const char* {
+    const auto place = variables.find(name);
+    return place == variables.end() ? nullptr : place->second.c_str();
+  });
+}
+
+std::map<std::string, std::string> torchrun(int rank, const char* local_size) {
+  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},       {"LOCAL_WORLD_SIZE", local_size},
+          {"MASTER_ADDR", "127.0.0.1"},   {"MASTER_PORT", "29500"}};
+}
+
+}  // namespace
+
+TEST_CASE("without a launcher there is one rank") { CHECK(rendezvous_with({})->size == 1); }
+
+TEST_CASE("several nodes need a secret, and are told how to make one") {
+  const Status status = rendezvous_with(torchrun(1, "1")).status();
+  CHECK(status.code() == Code::invalid_usage);
+  CHECK(status.message().find("openssl rand -hex 32") != std::string::npos);
+
+  Configuration configuration;
+  configuration.secret = "a secret";
+  configuration.join_timeout = 7;
+  const Result<Rendezvous> where = rendezvous_with(torchrun(1, "1"), configuration);
+  REQUIRE(where.ok());
+  CHECK(where->address == "127.0.0.1");
+  CHECK(where->port == 29501);
+  CHECK(where->secret == "a secret");
+  CHECK(where->timeout == 7);
+}
+
+TEST_CASE("without an address the variable to set is named") {
+  Configuration configuration;
+  configuration.secret = "a secret";
+  const std::map<std::string, std::string> mpi = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+  CHECK(rendezvous_with(mpi, configuration).status().message().find("PACELINE_ADDRESS=host:port") != std::string::npos);
+}
+
+TEST_CASE("rank 0 listens on the interface that was chosen") {
+  Configuration configuration;
+  configuration.secret = "a secret";
+  configuration.interface = "lo";
+  auto variables = torchrun(0, "1");
+  variables["MASTER_ADDR"] = "node-a.example";
+  CHECK(rendezvous_with(variables, configuration)->address == "127.0.0.1");
+  variables["RANK"] = "1";
+  CHECK(rendezvous_with(variables, configuration)->address == "node-a.example");
+}
+
+TEST_CASE("the secret's file: for this user only, white space at its end does not count") {
+  const Directory directory;
+  Configuration configuration;
+  configuration.secret_file = directory.write("s3cret\n", 0600);
+  CHECK(rendezvous_with(torchrun(1, "1"), configuration)->secret == "s3cret");
+  configuration.secret_file = directory.write("s3cret\n", 0640);
+  CHECK(rendezvous_with(torchrun(1, "1"), configuration).status().message().find("chmod 600") != std::string::npos);
+  configuration.secret_file = directory.write("\n", 0600);
+  CHECK(rendezvous_with(torchrun(1, "1"), configuration).status().message().find("is empty") != std::string::npos);
+  configuration.secret_file = directory.path + "/none";
+  CHECK(rendezvous_with(torchrun(1, "1"), configuration).status().message().find("No such file") != std::string::npos);
+}
+
+TEST_CASE("on one node the ranks need nothing from outside") {
+  const Directory directory;
+  ::setenv("XDG_RUNTIME_DIR", directory.path.c_str(), 1);
+  const auto results = in_threads(2, [&](int rank) -> Result<std::shared_ptr<Session>> {
+    Result<Rendezvous> where = rendezvous_with(torchrun(rank, "2"));
+    PACE_TRY(where.status());
+    return join(std::move(*where));
+  });
+  ::unsetenv("XDG_RUNTIME_DIR");
+  for (const auto& joined : results) CHECK_MESSAGE(joined.ok(), joined.status().message());
+}
+
+TEST_CASE("a unique id brings ranks together") {
+  const Result<Bytes> id = make_unique_id();
+  REQUIRE(id.ok());
+  CHECK(id->size() == 128);
+  const auto results = in_threads(3, [&](int rank) -> Result<std::shared_ptr<Session>> {
+    Result<Rendezvous> where = rendezvous_from_unique_id(*id, rank, 3);
+    PACE_TRY(where.status());
+    return join(std::move(*where));
+  });
+  for (const auto& joined : results) CHECK_MESSAGE(joined.ok(), joined.status().message());
+
+  CHECK(rendezvous_from_unique_id(*id, 1, 3)->listener == -1);
+  CHECK(rendezvous_from_unique_id(*id, 0, 3).status().code() == Code::invalid_usage);  // used already
+}
+
+TEST_CASE("what is no unique id is refused") {
+  Bytes id = *make_unique_id();
+  CHECK(rendezvous_from_unique_id(std::span(id).first(127), 1, 2).status().code() == Code::invalid_argument);
+  CHECK(rendezvous_from_unique_id(Bytes(128), 1, 2).status().code() == Code::invalid_argument);
+  Bytes too_long = id;
+  too_long[10] = std::byte{54};
+  CHECK(rendezvous_from_unique_id(too_long, 1, 2).status().code() == Code::invalid_argument);
+  // Not to keep its listener.
+  const FileDescriptor listener(rendezvous_from_unique_id(id, 0, 2)->listener);
+  CHECK(listener.valid());
+}

@@ -1,0 +1,357 @@
+#include "bootstrap/session.h"
+
+#include <dirent.h>
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bootstrap/ranks.h"
+
+using namespace paceline;
+using namespace paceline::testing;
+
+namespace {
+
+Bytes bytes(const std::string& text) {
+  Bytes result(text.size());
+  std::memcpy(result.data(), text.data(), text.size());
+  return result;
+}
+
+std::vector<int> first(int ranks) {
+  std::vector<int> list;
+  for (int rank = 0; rank < ranks; ++rank) list.push_back(rank);
+  return list;
+}
+
+using Memberships = std::vector<std::unique_ptr<Membership>>;
+
+Memberships enter_all(const std::vector<std::shared_ptr<Session>>& sessions, std::uint64_t id = 1) {
+  Memberships memberships;
+  for (const auto& session : sessions)
+    memberships.push_back(session->enter(id, first(session->size()), session->rank()));
+  return memberships;
+}
+
+const Call all_reduce_812 = make_call(Collective::all_reduce, DataType::float32, Operation::sum, 0, 1024, 812);
+
+// Waits for `rank` in all-reduce #812 and times out, unless the communicator ends before.
+Status wait_in_vain(Membership& membership, int rank) {
+  membership.activity.sequence = 812;
+  membership.activity.inside = true;
+  return membership.timed_out(rank, all_reduce_812, 5);
+}
+
+std::string until_failed(const Membership& membership) {
+  return ends_within(membership, 10s) ? membership.failure().message() : "still there";
+}
+
+int count(const char* directory) {
+  int entries = 0;
+  DIR* const open = ::opendir(directory);
+  while (::readdir(open) != nullptr) ++entries;
+  ::closedir(open);
+  return entries;
+}
+
+}  // namespace
+
+TEST_CASE("an exchange gives everyone everything, of any length") {
+  const auto sessions = join_all(4);
+  for (const std::size_t size : {std::size_t{0}, std::size_t{5}, std::size_t{1} << 20}) {
+    const auto results = in_threads(4, [&](int rank) {
+      const Bytes mine(size, static_cast<std::byte>(rank + 1));
+      return sessions[static_cast<std::size_t>(rank)]->exchange(mine, in(10s));
+    });
+    for (const auto& result : results) {
+      REQUIRE(result.ok());
+      REQUIRE(result->size() == 4);
+      for (int rank = 0; rank < 4; ++rank)
+        CHECK((*result)[static_cast<std::size_t>(rank)] == Bytes(size, static_cast<std::byte>(rank + 1)));
+    }
+  }
+}
+
+TEST_CASE("exchanges that overlap stay apart") {
+  const auto sessions = join_all(3);
+  in_threads(3, [&](int rank) {
+    for (int round = 0; round < 50; ++round) {
+      const auto result =
+          sessions[static_cast<std::size_t>(rank)]->exchange(bytes(fmt::format("{} {}", rank, round)), in(10s));
+      if (!result.ok()) return false;
+      for (int other = 0; other < 3; ++other)
+        CHECK((*result)[static_cast<std::size_t>(other)] == bytes(fmt::format("{} {}", other, round)));
+    }
+    return true;
+  });
+}
+
+TEST_CASE("an exchange ends at its deadline and names who did not come") {
+  const auto sessions = join_all(3);
+  const auto results = in_threads(2, [&](int rank) {
+    return sessions[static_cast<std::size_t>(rank)]->exchange(bytes("x"), in(200ms)).status();
+  });
+  for (const Status& status : results) {
+    CHECK(status.code() == Code::timeout);
+    CHECK(status.detail().rank == 2);
+    CHECK(status.message().starts_with("rank 2 did not come to an exchange within 0.2"));
+  }
+}
+
+TEST_CASE("an exchange without a rank that has ended its session fails at once") {
+  auto sessions = join_all(3);
+  sessions[2].reset();
+  const auto results = in_threads(2, [&](int rank) {
+    return sessions[static_cast<std::size_t>(rank)]->exchange(bytes("x"), in(20s)).status();
+  });
+  for (const Status& status : results) {
+    CHECK(status.code() == Code::remote);
+    CHECK(status.message().find("ended its session, during an exchange") != std::string::npos);
+  }
+}
+
+TEST_CASE("more than a mebibyte cannot be exchanged") {
+  CHECK(alone()->exchange(Bytes((1 << 20) + 1), in(1s)).status().code() == Code::invalid_argument);
+}
+
+TEST_CASE("a session of one rank needs nobody") {
+  const auto session = alone();
+  CHECK((*session->exchange(bytes("x"), in(1s))) == std::vector<Bytes>{bytes("x")});
+  const auto membership = session->enter(1, {0}, 0);
+  CHECK_FALSE(membership->failed());
+  CHECK(membership->report(Status(Code::aborted, "enough")).message() == "enough");
+  CHECK(membership->failed());
+}
+
+TEST_CASE("a report ends the communicator on every rank, for the first reason, and no other communicator") {
+  const auto sessions = join_all(4);
+  const auto memberships = enter_all(sessions), others = enter_all(sessions, 2);
+  Status::Detail reason{Code::mismatch, "rank 2 calls something else", 2, "node-b", 1, "broadcast", 7, 0};
+  CHECK(memberships[3]->report(Status(reason)).message() == reason.message);
+  for (const auto& membership : memberships) {
+    REQUIRE(ends_within(*membership, 5s));
+    const Status failure = membership->failure();
+    CHECK(failure.code() == Code::mismatch);
+    CHECK(failure.message() == reason.message);
+    CHECK(failure.detail().rank == 2);
+    CHECK(failure.detail().host == "node-b");
+    CHECK(failure.detail().peer == 1);
+    CHECK(failure.detail().collective == "broadcast");
+    CHECK(failure.detail().sequence == 7);
+  }
+  CHECK(memberships[0]->report(Status(Code::aborted, "later")).message() == reason.message);
+  for (const auto& membership : others) CHECK_FALSE(membership->failed());
+}
+
+TEST_CASE("a communicator that has ended before this rank made it has ended here too") {
+  const auto sessions = join_all(2);
+  const auto early = sessions[0]->enter(9, {0, 1}, 0);
+  const auto witness = enter_all(sessions);
+  CHECK(early->report(Status(Code::aborted, "enough")).code() == Code::aborted);
+  // Messages stay in order: after this one the other has come.
+  CHECK(witness[0]->report(Status(Code::aborted, "witness")).code() == Code::aborted);
+  REQUIRE(ends_within(*witness[1], 5s));
+  const auto late = sessions[1]->enter(9, {0, 1}, 1);
+  REQUIRE(late->failed());
+  CHECK(late->failure().message() == "enough");
+}
+
+TEST_CASE("a killed rank is named on all others within moments, by its number in each communicator") {
+  for (const int victim : {2, 0}) {
+    Children children(4, [&](Session& session, Membership& membership, const Child::Say& say) {
+      const int rank = session.rank();
+      const auto with_it = session.enter(2, {3, victim}, rank == 3 ? 0 : 1);
+      const auto without_it = session.enter(3, {1, 3}, 0);
+      say("go");
+      if (rank == victim) ::pause();
+      say(until_failed(membership));
+      if (rank == 3) say(until_failed(*with_it));
+      if (rank == 3) say(without_it->failed() ? "failed" : "there");
+      ::pause();
+    });
+    for (int rank = 0; rank < 4; ++rank) REQUIRE(children[rank].line() == "go");
+    const int pid = children[victim].pid();
+    const auto begin = Clock::now();
+    children[victim].kill(SIGKILL);
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      const std::string line = children[rank].line();
+      CHECK(line.starts_with(fmt::format("rank {} (", victim)));
+      CHECK(line.ends_with(fmt::format(", pid {}) died: its control connection closed", pid)));
+    }
+    CHECK(Clock::now() - begin < 1s);
+    CHECK(children[3].line().starts_with("rank 1 ("));
+    CHECK(children[3].line() == "there");
+  }
+}
+
+TEST_CASE("a stopped rank is named by all within a second of the timeout, whoever was waited for") {
+  for (const int victim : {2, 0}) {
+    Children children(4, [&](Session& session, Membership& membership, const Child::Say& say) {
+      if (session.rank() == victim) ::pause();
+      std::this_thread::sleep_for(100ms);  // the victim is to be stopped by then
+      const Status status = wait_in_vain(membership, session.rank() == 3 ? 1 : victim);
+      say(status.message());
+      say(fmt::format("{} {} {} {}", static_cast<int>(status.code()), status.detail().rank,
+                      status.detail().collective, status.detail().sequence));
+      ::pause();
+    });
+    children[victim].kill(SIGSTOP);
+    const auto begin = Clock::now();
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      const std::string line = children[rank].line();
+      CHECK_MESSAGE(line.starts_with(fmt::format("rank {} (", victim)), line);
+      CHECK(line.find(fmt::format("pid {}) does not answer: its process is stopped or its node unreachable; rank ",
+                                  children[victim].pid())) != std::string::npos);
+      CHECK(children[rank].line() == fmt::format("{} {} all-reduce 812", static_cast<int>(Code::timeout), victim));
+    }
+    CHECK(Clock::now() - begin < 2s);
+  }
+}
+
+TEST_CASE("the rank that has not entered the call is named, although it answers") {
+  const auto sessions = join_all(3);
+  const auto memberships = enter_all(sessions);
+  memberships[2]->activity.sequence = 811;
+  const auto results = in_threads(2, [&](int rank) {
+    return wait_in_vain(*memberships[static_cast<std::size_t>(rank)], rank == 0 ? 2 : 0);
+  });
+  for (const Status& status : results) {
+    CHECK(status.code() == Code::timeout);
+    CHECK(status.detail().rank == 2);
+    CHECK(status.message().find(") has not entered all-reduce #812; it is outside of any call; rank ") !=
+          std::string::npos);
+  }
+  REQUIRE(ends_within(*memberships[2], 5s));
+  CHECK(memberships[2]->failure().message() == results[0].message());
+}
+
+TEST_CASE("a broken connection waits for news of a death, which explains it") {
+  Children children(3, [&](Session& session, Membership& membership, const Child::Say& say) {
+    if (session.rank() == 2) ::pause();
+    std::this_thread::sleep_for(session.rank() == 1 ? 50ms : 0ms);
+    say(membership.report(Status(Code::remote, "connection lost")).message());
+    ::pause();
+  });
+  children[2].kill(SIGKILL);
+  for (const int rank : {0, 1}) CHECK(children[rank].line().find(" died: ") != std::string::npos);
+}
+
+TEST_CASE("a broken connection that nothing explains is the reason itself") {
+  const auto sessions = join_all(2);
+  const auto memberships = enter_all(sessions);
+  CHECK(memberships[1]->report(Status(Code::remote, "connection lost")).message() == "connection lost");
+  REQUIRE(ends_within(*memberships[0], 5s));
+  CHECK(memberships[0]->failure().message() == "connection lost");
+}
+
+TEST_CASE("who leaves in peace, and then ends, does no harm; the others learn how far it came") {
+  auto sessions = join_all(3);
+  auto memberships = enter_all(sessions);
+  memberships[1]->activity.sequence = 5;
+  memberships[1]->leave();
+  memberships[1].reset();
+  sessions[1].reset();
+  std::uint32_t sequence = 0;
+  for (const int rank : {0, 2}) {
+    const Membership& membership = *memberships[static_cast<std::size_t>(rank)];
+    for (const auto deadline = in(5s); !membership.has_left(1, &sequence) && Clock::now() < deadline;)
+      std::this_thread::sleep_for(1ms);
+    CHECK(membership.has_left(1, &sequence));
+    CHECK(sequence == 5);
+    CHECK_FALSE(membership.has_left(0, &sequence));
+    CHECK_FALSE(membership.failed());
+  }
+}
+
+TEST_CASE("a rank that left is named when another waits for it") {
+  const auto sessions = join_all(2);
+  const auto memberships = enter_all(sessions);
+  memberships[0]->activity.sequence = 811;
+  memberships[0]->leave();
+  const Status status = wait_in_vain(*memberships[1], 0);
+  CHECK_MESSAGE(status.message().find(") will not enter all-reduce #812: it left after #811") != std::string::npos,
+                status.message());
+}
+
+TEST_CASE("a communicator dropped without leaving has ended for all") {
+  const auto sessions = join_all(2);
+  auto memberships = enter_all(sessions);
+  memberships[1].reset();
+  REQUIRE(ends_within(*memberships[0], 5s));
+  CHECK(memberships[0]->failure().code() == Code::remote);
+  CHECK(memberships[0]->failure().message().ends_with(") dropped the communicator without leaving it"));
+}
+
+TEST_CASE("communicators without rank 0 outlive its session") {
+  auto sessions = join_all(3);
+  const auto one = sessions[1]->enter(5, {1, 2}, 0), two = sessions[2]->enter(5, {1, 2}, 1);
+  sessions[0].reset();
+  const Status exchanged = sessions[1]->exchange(bytes("x"), in(20s)).status();
+  CHECK(exchanged.message().find("ended its session, during an exchange") != std::string::npos);
+  CHECK_FALSE(one->failed());
+  const Status status = wait_in_vain(*one, 1);
+  CHECK(status.code() == Code::timeout);
+  CHECK(status.detail().rank == 1);
+}
+
+TEST_CASE("a forked child does not keep its dead parent's connections open") {
+  Children children(2, [&](Session& session, Membership& membership, const Child::Say& say) {
+    if (session.rank() == 1 && ::fork() == 0) {  // as a data loader's worker would live on
+      ::alarm(20);
+      ::pause();
+    }
+    say("go");
+    if (session.rank() == 0) say(until_failed(membership));
+    ::pause();
+  });
+  for (const int rank : {0, 1}) REQUIRE(children[rank].line() == "go");
+  children[1].kill(SIGKILL);
+  CHECK(children[0].line().ends_with("died: its control connection closed"));
+}
+
+TEST_CASE("a forked child may destroy its copy of the session; the parent's lives") {
+  Children children(2, [&](Session& session, Membership& membership, const Child::Say& say) {
+    std::shared_ptr<Session> copy;
+    if (session.rank() == 1) {
+      const auto more = session.enter(4, {0, 1}, 1);
+      const ::pid_t child = ::fork();
+      if (child == 0) {
+        const_cast<std::unique_ptr<Membership>&>(more).reset();
+        ::_exit(0);
+      }
+      ::waitpid(child, nullptr, 0);
+      more->leave();
+    }
+    const auto exchanged = session.exchange(bytes("x"), in(10s));
+    say(exchanged.ok() && !membership.failed() ? "well" : "harmed");
+    ::pause();
+  });
+  for (const int rank : {0, 1}) CHECK(children[rank].line() == "well");
+}
+
+TEST_CASE("descriptors and threads return to where they were") {
+  const int descriptors = count("/proc/self/fd"), threads = count("/proc/self/task");
+  for (int i = 0; i < 3; ++i) {
+    auto sessions = join_all(4);
+    auto memberships = enter_all(sessions);
+    if (i == 1) CHECK(memberships[1]->report(Status(Code::aborted, "enough")).code() == Code::aborted);
+    if (i == 2)
+      for (const auto& membership : memberships) membership->leave();
+  }
+  CHECK(count("/proc/self/fd") == descriptors);
+  CHECK(count("/proc/self/task") == threads);
+}
+
+TEST_CASE("sessions end without waiting, in any order") {
+  for (const bool rank_0_first : {true, false}) {
+    auto sessions = join_all(4);
+    if (!rank_0_first) std::reverse(sessions.begin(), sessions.end());
+    const auto begin = Clock::now();
+    for (auto& session : sessions) session.reset();
+    CHECK(Clock::now() - begin < 150ms);  // less than what a session would wait for others
+  }
+}
