@@ -202,6 +202,12 @@ PACE_API paceResult_t paceHostStreamCreate(paceHostStream_t* stream);
 PACE_API paceResult_t paceHostStreamSynchronize(paceHostStream_t stream);
 /* paceInProgress while calls are queued or running, else as synchronize. */
 PACE_API paceResult_t paceHostStreamQuery(paceHostStream_t stream);
+/* How many calls were queued so far: a mark for paceHostStreamWait. A group's calls count as one, at its end. */
+PACE_API paceResult_t paceHostStreamMark(paceHostStream_t stream, uint64_t* mark);
+/* Wait for the calls up to a mark, not for those behind it, at most `seconds` (negative: until they end):
+ * paceInProgress when the time is up, else the first error among them since the last synchronize or query, which this
+ * leaves in place. */
+PACE_API paceResult_t paceHostStreamWait(paceHostStream_t stream, uint64_t mark, double seconds);
 /* Waits for queued calls, then ends the thread. */
 PACE_API paceResult_t paceHostStreamDestroy(paceHostStream_t stream);
 

@@ -17,6 +17,7 @@ from ctypes import (
     c_double,
     c_int,
     c_size_t,
+    c_uint64,
     c_void_p,
     sizeof,
 )
@@ -91,8 +92,8 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "paceGroupStart": [],
     "paceGroupEnd": [],
     "paceHostStreamCreate": [POINTER(c_void_p)],
-    "paceHostStreamSynchronize": [_stream],
-    "paceHostStreamQuery": [_stream],
+    "paceHostStreamMark": [_stream, POINTER(c_uint64)],
+    "paceHostStreamWait": [_stream, c_uint64, c_double],
     "paceHostStreamDestroy": [_stream],
     "paceMemAlloc": [POINTER(c_void_p), c_size_t],
     "paceMemFree": [c_void_p],

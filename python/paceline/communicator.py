@@ -436,9 +436,8 @@ class Communicator:
         self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: Any, async_op: bool
     ) -> Any:
         """Make a C call; `keep` is what keeps its memory alive, `result` what the caller gets."""
-        queue = self._queue
-        if async_op or (queue is not None and queue.busy):
-            return self._call_in_order(function, arguments, keep, result, async_op)
+        if async_op:
+            return self._start(function, arguments, keep, result)
         status = function(*arguments, self._handle, None)
         if status:
             raise self._failure(status)
@@ -446,33 +445,27 @@ class Communicator:
             open_group.alive.append(keep)
         return result
 
-    def _call_in_order(
-        self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: Any, async_op: bool
-    ) -> Any:
-        """A call that goes through the queue, or that must wait for the calls in it."""
+    def _start(self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: T) -> Handle[T]:
+        """Give a call to the queue. Blocking calls then wait for those in it: the library keeps the order."""
         if self._handle is None:
             raise self._failure(5)
         if self._queue is None:
             self._queue = CallQueue()
             self._queues.append(self._queue)
-        queue = self._queue
-        if not async_op and not open_group.depth:
-            queue.synchronize()
-            return self._call(function, arguments, keep, result, False)
-        status = function(*arguments, self._handle, queue.stream)
+        status = function(*arguments, self._handle, self._queue.stream)
         if status:
             raise self._failure(status)
-        number = queue.start(keep)
-        if async_op:
-            return Handle(self, queue, number, result)
-        if queue not in open_group.queues:
-            open_group.queues.append(queue)
-        return result
+        handle = Handle(self, self._queue, result)
+        if open_group.depth:
+            open_group.handles.append((handle, keep))
+        else:
+            handle.begun(keep)
+        return handle
 
     def _settle(self) -> None:
         """Wait for the asynchronous calls before something that must not run beside them."""
-        if self._queue is not None and self._queue.busy:
-            self._queue.synchronize()
+        if self._queue is not None:
+            self._queue.settle()
 
     def _failure(self, result: int) -> Error:
         if self._handle is None:

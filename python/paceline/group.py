@@ -11,7 +11,7 @@ from . import _native
 from .errors import failure
 
 if TYPE_CHECKING:
-    from .call_queue import CallQueue
+    from .call_queue import Handle
 
 
 class _OpenGroup(threading.local):
@@ -21,7 +21,7 @@ class _OpenGroup(threading.local):
 
     def __init__(self) -> None:
         self.alive: list[Any] = []  # what the group's calls read and write
-        self.queues: list[CallQueue] = []  # queues that carry blocking calls of the group
+        self.handles: list[tuple[Handle[Any], Any]] = []  # of its asynchronous calls, with what these read and write
 
 
 open_group = _OpenGroup()
@@ -55,10 +55,6 @@ def group() -> Iterator[None]:
     result = _end()
     if result:
         raise failure(result)
-    if open_group.depth == 0:
-        queues, open_group.queues = open_group.queues, []
-        for queue in queues:
-            queue.synchronize()
 
 
 def _end() -> int:
@@ -66,6 +62,7 @@ def _end() -> int:
     result = int(_native.library().paceGroupEnd())
     if open_group.depth == 0:
         open_group.alive.clear()
-        if result:
-            open_group.queues.clear()
+        handles, open_group.handles = open_group.handles, []
+        for handle, keep in handles:
+            handle.begun(keep)
     return result

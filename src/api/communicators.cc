@@ -219,6 +219,21 @@ paceResult_t paceHostStreamQuery(paceHostStream_t stream) {
   return finish(queue.ok() ? (*queue)->query() : queue.status());
 }
 
+paceResult_t paceHostStreamMark(paceHostStream_t stream, uint64_t* mark) {
+  if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
+  if (Status status = check_out(mark, "mark"); !status.ok()) return finish(status);
+  auto queue = stream_of(stream);
+  if (!queue.ok()) return finish(queue.status());
+  *mark = (*queue)->mark();
+  return paceSuccess;
+}
+
+paceResult_t paceHostStreamWait(paceHostStream_t stream, uint64_t mark, double seconds) {
+  if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
+  auto queue = stream_of(stream);
+  return finish(queue.ok() ? (*queue)->wait(mark, seconds) : queue.status());
+}
+
 paceResult_t paceHostStreamDestroy(paceHostStream_t stream) {
   if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
   if (auto queue = stream_of(stream); !queue.ok()) return finish(queue.status());

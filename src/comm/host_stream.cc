@@ -1,5 +1,7 @@
 #include "comm/host_stream.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace paceline {
@@ -19,6 +21,7 @@ void HostStream::push(std::function<Status()> work) {
   {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
+    ++pushed_;
   }
   changed_.notify_all();
 }
@@ -37,6 +40,24 @@ Status HostStream::query() {
   return take_error();
 }
 
+std::uint64_t HostStream::mark() {
+  const std::lock_guard lock(mutex_);
+  return pushed_;
+}
+
+Status HostStream::wait(std::uint64_t mark, double seconds) {
+  std::unique_lock lock(mutex_);
+  const auto reached = [&] { return ended_ >= mark; };
+  if (seconds < 0) {
+    changed_.wait(lock, reached);
+  } else {
+    // A day is as good as any longer time, and no clock overflows.
+    const auto limit = std::chrono::duration<double>(std::min(seconds, 86400.0));
+    if (!changed_.wait_for(lock, limit, reached)) return Status(Code::in_progress, "the calls are still under way");
+  }
+  return !error_.ok() && failed_ <= mark ? error_ : Status();
+}
+
 // Every call ends by its communicator's timeout at the latest; so does this.
 void HostStream::run() {
   std::unique_lock lock(mutex_);
@@ -51,8 +72,12 @@ void HostStream::run() {
     work = nullptr;
     lock.lock();
     running_ = false;
-    if (error_.ok()) error_ = std::move(status);
-    if (work_.empty()) changed_.notify_all();
+    ++ended_;
+    if (error_.ok() && !status.ok()) {
+      error_ = std::move(status);
+      failed_ = ended_;
+    }
+    changed_.notify_all();
   }
 }
 

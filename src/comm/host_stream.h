@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -23,6 +24,11 @@ class HostStream {
   Status synchronize();
   // in_progress while anything is queued or running, else as synchronize().
   Status query();
+  // How many calls were pushed so far.
+  std::uint64_t mark();
+  // Wait until the first `mark` calls have ended, at most `seconds` (negative: without limit); in_progress when the time
+  // is up, else the first error among them, which stays for synchronize().
+  Status wait(std::uint64_t mark, double seconds);
 
  private:
   void run();
@@ -33,7 +39,10 @@ class HostStream {
   std::deque<std::function<Status()>> work_;
   bool running_ = false;
   bool ending_ = false;
-  Status error_;
+  std::uint64_t pushed_ = 0;
+  std::uint64_t ended_ = 0;
+  Status error_;  // of call number failed_, counted from 1
+  std::uint64_t failed_ = 0;
   std::thread thread_;  // last: begins when the rest is there
 };
 

@@ -154,6 +154,38 @@ def wait_with_timeout(comm: Any) -> str:
     return f"{done}: {message}"
 
 
+def wait_for_the_first_alone(comm: Any) -> bool:
+    """Rank 0's second call waits for ranks that wait for rank 0 elsewhere: only its first may be waited for."""
+    beside = comm.split(0)
+    first, second = numpy.ones(4), numpy.ones(4)
+    handle = comm.all_reduce(first, async_op=True)
+    later = comm.all_reduce(second, async_op=True) if comm.rank == 0 else None
+    handle.wait()
+    under_way = later is not None and not later.done()
+    beside.barrier()
+    if later is None:
+        comm.all_reduce(second)
+    else:
+        later.wait()
+    beside.close()
+    assert second[0] == comm.size
+    return under_way
+
+
+def wait_after_close(comm: Any) -> list[str]:
+    """Closing waits for the calls; their handles still know how they ended."""
+    well, fails = comm.split(0), comm.split(0)
+    x = numpy.ones(4)
+    handle = well.all_reduce(x, async_op=True)
+    well.close()
+    assert handle.done() and handle.wait()[0] == comm.size
+    failing = fails.all_reduce(x, async_op=True) if comm.rank else None
+    if comm.rank == 0:
+        fails.abort()
+    fails.close()
+    return error_of(failing.wait) if failing else []
+
+
 def exchange_in_ring(comm: Any) -> list[float]:
     outgoing, incoming = numpy.full(3, comm.rank, numpy.float32), numpy.empty(3, numpy.float32)
     with comm.group():

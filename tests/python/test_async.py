@@ -19,6 +19,14 @@ def test_wait_gives_up_and_can_be_called_again(three: Job) -> None:
     assert others == ["called late"] * 2
 
 
+def test_wait_is_for_one_call_and_not_for_later_ones(three: Job) -> None:
+    assert three.run("wait_for_the_first_alone") == [True, False, False]
+
+
+def test_handles_of_a_closed_communicator_know_how_their_call_ended(three: Job) -> None:
+    assert [found[:1] for found in three.run("wait_after_close")] == [[], ["Aborted"], ["Aborted"]]
+
+
 def test_sends_and_receives_of_a_group_in_any_order(three: Job) -> None:
     assert three.run("exchange_in_ring") == [[2.0] * 3, [0.0] * 3, [1.0] * 3]
 
