@@ -26,8 +26,8 @@ class HostStream {
   Status query();
   // How many calls were pushed so far.
   std::uint64_t mark();
-  // Wait until the first `mark` calls have ended, at most `seconds` (negative: without limit); in_progress when the time
-  // is up, else the first error among them, which stays for synchronize().
+  // Wait until the first `mark` calls have ended, at most `seconds` (negative: without limit); in_progress when the
+  // time is up, else the first error among them, which stays for synchronize().
   Status wait(std::uint64_t mark, double seconds);
 
  private:
