@@ -24,7 +24,7 @@ Reader: TypeAlias = Callable[[Any, bool], Region]
 _addressof = ctypes.addressof
 _from_buffer = ctypes.c_char.from_buffer
 _readers: dict[type, Reader] = {}
-_numpy_types: dict[Any, int] = {}
+_numpy_types: dict[Any, tuple[int, Any]] = {}  # of a dtype: our number, and a dtype with which memory can be exported
 _torch_types: dict[Any, int] = {}
 
 # Names of other libraries' types where they differ from ours.
@@ -140,13 +140,11 @@ def _no_type(name: str) -> InvalidArgument:
 
 
 def _read_numpy(array: Any, writable: bool) -> Region:
-    number = _numpy_types.get(array.dtype)
-    if number is None:
-        number = _numpy_number(array.dtype)
+    number, carrier = _numpy_types.get(array.dtype) or _numpy_type(array.dtype)
     try:
-        return _addressof(_from_buffer(array)), array.size, number, array
-    except (TypeError, ValueError, BufferError):
-        # Read-only, empty, of a dtype that the buffer protocol does not know, or not contiguous.
+        exporting = array if carrier is None else array.view(carrier)
+        return _addressof(_from_buffer(exporting)), array.size, number, array
+    except (TypeError, ValueError, BufferError):  # not contiguous, read-only, or empty
         if not array.flags.c_contiguous:
             raise _not_contiguous("array", "numpy.ascontiguousarray(x)") from None
         if writable and not array.flags.writeable:
@@ -154,14 +152,17 @@ def _read_numpy(array: Any, writable: bool) -> Region:
         return array.__array_interface__["data"][0], array.size, number, array
 
 
-def _numpy_number(dtype: Any) -> int:
+def _numpy_type(dtype: Any) -> tuple[int, Any]:
     name = _ALIASES.get(dtype.name, dtype.name)
     if name in DATA_TYPES and not dtype.isnative:
         raise InvalidArgument(f"the array's bytes are swapped ({dtype.str}): pass x.astype(x.dtype.newbyteorder('='))")
     if name not in DATA_TYPES:
         raise _no_type(str(dtype))
-    number = _numpy_types[dtype] = DATA_TYPES[name].number
-    return number
+    kind = DATA_TYPES[name]
+    # The buffer protocol does not know the foreign dtypes; their bits can be exported as those of an integer.
+    carrier = None if dtype.isbuiltin == 1 else sys.modules["numpy"].dtype(f"u{kind.size}")
+    _numpy_types[dtype] = kind.number, carrier
+    return _numpy_types[dtype]
 
 
 # ---- torch ----
@@ -175,9 +176,9 @@ def _read_torch(tensor: Any, writable: bool) -> Region:
         if name not in DATA_TYPES:
             raise _no_type(name)
         number = _torch_types[tensor.dtype] = DATA_TYPES[name].number
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise Unsupported(f"the tensor is on {tensor.device}: the CUDA engine is not in this build; pass tensor.cpu()")
-    if str(tensor.layout) != "torch.strided":
+    if tensor.layout is not sys.modules["torch"].strided:
         raise InvalidArgument(f"the tensor's layout is {tensor.layout}: pass tensor.to_dense()")
     if not tensor.is_contiguous():
         raise _not_contiguous("tensor", "tensor.contiguous()")
@@ -225,7 +226,11 @@ def _read_buffer(array: Any, writable: bool) -> Region:
     if name not in DATA_TYPES or order not in ("", "@", "=", "<", ">"):
         names = {"?": "bool", "c": "char", "Zf": "complex64", "Zd": "complex128"}
         raise _no_type(names.get(view.format, name if code in _KINDS else f"format {view.format!r}"))
-    return _buffer_address(view), view.nbytes // view.itemsize, DATA_TYPES[name].number, view
+    try:
+        address = _addressof(_from_buffer(view))
+    except (TypeError, ValueError):  # read-only, or empty
+        address = _buffer_address(view)
+    return address, view.nbytes // view.itemsize, DATA_TYPES[name].number, view
 
 
 def _buffer_address(view: memoryview) -> int:

@@ -29,6 +29,7 @@ _LAUNCHERS = {
     "SLURM_PROCID": "SLURM_NTASKS",
 }
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -112,7 +113,7 @@ class _Job:
                 os.close(descriptor)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        return self._code or (128 + self._signalled if self._signalled in (signal.SIGINT, signal.SIGTERM) else 0)
+        return self._code or (128 + self._signalled if self._signalled in _ENDING else 0)
 
     def _start(self) -> None:
         die_with_parent = _die_with(os.getpid())
@@ -158,7 +159,8 @@ class _Job:
         else:
             how = f"exited with code {code}"
         self._code = self._code or code
-        self._say(f"rank {rank} (pid {process.pid}) {how}")
+        if self._signalled not in _ENDING:  # else it ended because it was asked to
+            self._say(f"rank {rank} (pid {process.pid}) {how}")
 
     def _end_all(self, number: signal.Signals) -> None:
         for rank in self._descriptors.values():

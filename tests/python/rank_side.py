@@ -293,6 +293,16 @@ def trace(comm: Any, path: str) -> None:
         comm.all_reduce(numpy.ones(1000, numpy.float32))
 
 
+def torch_tensors(comm: Any) -> None:
+    import torch
+
+    x = torch.full((3, 4), comm.rank + 1, dtype=torch.bfloat16)
+    comm.all_reduce(x)
+    assert (x == comm.size * (comm.size + 1) // 2).all()
+    gathered = comm.all_gather(torch.tensor([comm.rank]), async_op=True).wait()
+    assert gathered.tolist() == [[rank] for rank in range(comm.size)]
+
+
 # ---- Errors ----
 
 

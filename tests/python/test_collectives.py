@@ -44,6 +44,11 @@ def test_the_same_bits_from_run_to_run(three: Job, name: str) -> None:
     )
 
 
+def test_torch_tensors(three: Job) -> None:
+    pytest.importorskip("torch")
+    three.run("torch_tensors")
+
+
 @pytest.mark.parametrize("function", ["buffers", "own_memory", "premulsum_of_rank"])
 def test_on_every_size_of_job(job: Job, function: str) -> None:
     job.run(function)

@@ -68,7 +68,7 @@ def add_parser(commands: Any) -> None:
 def job(chosen: argparse.Namespace) -> int:
     _refuse_impossible(chosen)
     size = launched_size()
-    if size is None:
+    if size is None or (size == 1 and chosen.ranks not in (None, 1)):  # one: the shell that srun gives
         ranks = chosen.ranks or max(2, len(os.sched_getaffinity(0)))
         if not 0 <= chosen.root < ranks:
             chosen.parser.error(f"--root {chosen.root} is none of {ranks} ranks")

@@ -21,6 +21,7 @@ from ..communicator import Communicator, Operation, Plan
 from ..datatypes import DataType, PreMulSum
 from .collectives import Collective
 from .pattern import PERIOD, SCALAR, Block, Pattern, repeated, wrong_elements
+from .sizes import size_text
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,10 @@ class Trial:
         # Indexing gives a function without declared argument types: nothing is converted while the clock runs.
         self._function = _native.library()[collective.function]
         self._barrier = _native.library()["paceBarrier"]
+
+    def bytes(self, count: int) -> int:
+        """The size of a row with this count."""
+        return self.collective.total_bytes(count, self.comm.size, self.dtype.size)
 
     def plan(self, count: int) -> Plan:
         return self.comm.explain(self.collective.name, count, self.dtype.name, self._op, self.root)
@@ -172,7 +177,7 @@ def measure(
     times: dict[str | None, array[int]] = {name: array("q") for name in plans}
     for _ in range(rounds):
         for name in plans:
-            progress(f"{trial.collective.name} {count} {plans[name].algorithm}")
+            progress(f"{trial.collective.name} {size_text(trial.bytes(count))} {plans[name].algorithm}")
             comm.set_algorithm(name)
             times[name].extend(trial.run(count, -(-calls[name] // rounds)))
     rows = []
@@ -208,7 +213,7 @@ def _warm_up(trial: Trial, count: int, algorithm: str | None, effort: Effort) ->
 
 def _row(trial: Trial, count: int, plan: Plan, times: array[int], wrong: int | None, chosen: bool) -> Row:
     collective, ranks = trial.collective, trial.comm.size
-    total = collective.total_bytes(count, ranks, trial.dtype.size)
+    total = trial.bytes(count)
     middle = median(times) / 1000
     algbw = total / middle / 1000 if middle else 0.0
     return Row(

@@ -21,6 +21,7 @@ def draw(rows: list[Row], title: str, path: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    rows = [row for row in rows if row.bytes] or rows  # a barrier has no size to draw against
     collectives = list(dict.fromkeys(row.collective for row in rows))
     figure = Figure(figsize=(12, 4.2 * len(collectives)), layout="constrained")
     FigureCanvasAgg(figure)
