@@ -27,7 +27,7 @@ class Job:
         shared = dict(os.environ) | rank_environment(size) | {"PACELINE_TIMEOUT": "20"} | environment
         self.ranks = [
             subprocess.Popen(
-                [sys.executable, str(WORKER)],
+                self.command(rank),
                 env=shared | {"PACELINE_RANK": str(rank)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -35,6 +35,10 @@ class Job:
             )
             for rank in range(size)
         ]
+
+    def command(self, rank: int) -> list[str]:
+        """What starts a rank."""
+        return [sys.executable, str(WORKER)]
 
     def start(self, function: str, **arguments: Any) -> None:
         """Have every rank call rank_side.<function>(comm, **arguments)."""

@@ -1,0 +1,99 @@
+"""Nodes of a network on one machine: network namespaces, joined by a bridge that lies in a namespace of its own.
+
+    node 0  10.77.0.1 --veth--+
+    node 1  10.77.0.2 --veth--+-- bridge
+    node 2  10.77.0.3 --veth--+
+
+Nothing of the machine's own network is touched. Needs root and iproute2. From Python: Namespaces. As a command,
+
+    python namespaces.py 4 -- COMMAND
+
+runs a program's ranks, one on each node, and exits with the first exit code that is not 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+_numbers = itertools.count()
+
+
+class NotPermitted(Exception):
+    """This process may not make network namespaces; the message says why."""
+
+
+def _ip(*words: str) -> None:
+    try:
+        subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError as error:
+        raise NotPermitted("network namespaces need the program `ip` (Debian package iproute2)") from error
+    except subprocess.CalledProcessError as error:
+        raise NotPermitted(f"ip {' '.join(words)}: {error.stderr.strip()}") from error
+
+
+class Namespaces:
+    """`count` nodes, while the context lasts."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._name = f"paceline-{os.getpid()}-{next(_numbers)}"
+
+    def address(self, node: int) -> str:
+        return f"10.77.0.{node + 1}"
+
+    def command(self, node: int, command: Sequence[str]) -> list[str]:
+        """The command that runs `command` on a node."""
+        return ["ip", "netns", "exec", f"{self._name}-{node}", *command]
+
+    def cut_off(self, node: int) -> None:
+        """Take a node's cable out: nothing comes or goes, and no connection is closed."""
+        _ip("-n", self._hub, "link", "set", f"port{node}", "down")
+
+    @property
+    def _hub(self) -> str:
+        return f"{self._name}-hub"
+
+    def __enter__(self) -> Namespaces:
+        try:
+            _ip("netns", "add", self._hub)
+            _ip("-n", self._hub, "link", "add", "bridge", "type", "bridge")
+            _ip("-n", self._hub, "link", "set", "bridge", "up")
+            for node in range(self.count):
+                name = f"{self._name}-{node}"
+                _ip("netns", "add", name)
+                _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", f"port{node}", "netns", self._hub)
+                _ip("-n", name, "address", "add", f"{self.address(node)}/24", "dev", "eth0")
+                _ip("-n", name, "link", "set", "lo", "up")
+                _ip("-n", name, "link", "set", "eth0", "up")
+                _ip("-n", self._hub, "link", "set", f"port{node}", "master", "bridge", "up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in [*(f"{self._name}-{node}" for node in range(self.count)), self._hub]:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True, timeout=60)
+
+
+def main() -> int:
+    if len(sys.argv) < 4 or sys.argv[2] != "--":
+        sys.exit(__doc__)
+    from paceline.launch import rank_environment
+
+    with Namespaces(int(sys.argv[1])) as nodes:
+        shared = dict(os.environ) | rank_environment(nodes.count) | {"PACELINE_ADDRESS": f"{nodes.address(0)}:29500"}
+        ranks = [
+            subprocess.Popen(nodes.command(node, sys.argv[3:]), env=shared | {"PACELINE_RANK": str(node)})
+            for node in range(nodes.count)
+        ]
+        codes = [rank.wait() for rank in ranks]
+    return next((code for code in codes if code != 0), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

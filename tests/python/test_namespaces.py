@@ -1,0 +1,131 @@
+"""Ranks on several nodes: whole jobs over TCP, each rank in a network namespace of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job import Job, RankFailed
+from namespaces import Namespaces, NotPermitted
+from paceline import DATA_TYPES
+from paceline.command.collectives import COLLECTIVES
+
+
+class SpreadJob(Job):
+    """A job with one rank on each node."""
+
+    def __init__(self, nodes: Namespaces, **environment: str) -> None:
+        self.nodes = nodes
+        super().__init__(nodes.count, PACELINE_ADDRESS=f"{nodes.address(0)}:29500", **environment)
+
+    def command(self, rank: int) -> list[str]:
+        return self.nodes.command(rank, super().command(rank))
+
+
+@pytest.fixture(scope="module")
+def four_nodes() -> Iterator[Namespaces]:
+    try:
+        with Namespaces(4) as nodes:
+            yield nodes
+    except NotPermitted as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def spread(four_nodes: Namespaces) -> Iterator[SpreadJob]:
+    with SpreadJob(four_nodes) as job:
+        yield job
+
+
+def test_ranks_on_different_nodes_use_tcp(spread: SpreadJob) -> None:
+    assert [plan[1] for plan in spread.run("explain")] == ["tcp"] * 4
+
+
+@pytest.mark.parametrize("name", [name for name in COLLECTIVES if name not in ("barrier", "sendrecv")])
+@pytest.mark.parametrize("count", [0, 1, 1001, 300_007])
+def test_result_is_numpys(spread: SpreadJob, name: str, count: int) -> None:
+    for number, dtype in enumerate(["float32", "int64", "bfloat16"]):
+        assert dtype in DATA_TYPES
+        digests = spread.run(
+            "collective", name=name, seed=count + number, count=count, dtype=dtype, op="sum", root=number + 1,
+            in_place=number == 1, asynchronous=number == 2,
+        )  # fmt: skip
+        if name in ("all_reduce", "broadcast", "all_gather"):
+            assert len(set(digests)) == 1, "the same bits on every rank"
+
+
+@pytest.mark.parametrize("function", ["barrier", "exchange_in_ring", "group_with_error", "split", "buffers"])
+def test_other_calls(spread: SpreadJob, function: str) -> None:
+    spread.run(function)
+
+
+def test_mismatched_calls_are_named(four_nodes: Namespaces) -> None:
+    with SpreadJob(four_nodes) as job:
+        begin = time.monotonic()
+        for kind, message in job.run("mismatch"):
+            assert kind == "Mismatch"
+            assert "of 5 float64" in message and "of 4 float64" in message
+            assert "rank 0" in message
+        assert time.monotonic() - begin < 3
+
+
+def test_a_dead_rank_is_named(four_nodes: Namespaces) -> None:
+    with SpreadJob(four_nodes) as job:
+        job.run("barrier")
+        begin = time.monotonic()
+        job.start("die_or_wait", victim=2)
+        for rank in (0, 1, 3):
+            kind, message = job.result_of(rank)
+            assert (kind, "rank 2" in message) == ("RemoteError", True), message
+        assert time.monotonic() - begin < 4
+        with pytest.raises(RankFailed):
+            job.result_of(2)
+
+
+def test_a_node_that_is_cut_off_is_named_within_the_timeout() -> None:
+    try:
+        with Namespaces(3) as nodes, SpreadJob(nodes, PACELINE_TIMEOUT="2") as job:
+            job.run("barrier")
+            nodes.cut_off(2)
+            begin = time.monotonic()
+            for rank, (kind, message) in enumerate(job.run("try_barrier")):
+                assert kind in ("Timeout", "RemoteError"), message
+                assert rank == 2 or "rank 2" in message
+            assert time.monotonic() - begin < 8
+    except NotPermitted as error:
+        pytest.skip(str(error))
+
+
+def test_bench_across_nodes(four_nodes: Namespaces, tmp_path: Path) -> None:
+    """Rank 0 writes the table; every result is right."""
+    out = tmp_path / "bench.json"
+    words = [
+        "bench",
+        "all",
+        "--sizes",
+        "8,100K,4M",
+        "--iterations",
+        "3",
+        "--warmup",
+        "1",
+        "--check",
+        "--json",
+        str(out),
+    ]
+    script = str(Path(__file__).with_name("namespaces.py"))
+    done = subprocess.run(
+        [sys.executable, script, "4", "--", sys.executable, "-m", "paceline", *words],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(out.read_text())
+    assert document["ranks"] == 4
+    assert {row["transport"] for row in document["rows"]} == {"tcp"}
+    assert [row["wrong"] for row in document["rows"]] == [0] * len(document["rows"])
+    assert {row["collective"] for row in document["rows"]} == set(COLLECTIVES)
