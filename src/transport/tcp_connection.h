@@ -80,7 +80,7 @@ class TcpConnection {
   std::size_t queued_ = 0;
   std::size_t written_ = 0;  // bytes of the first frame
 
-  static constexpr std::size_t buffer_bytes = 16 * 1024;
+  static constexpr std::size_t buffer_bytes = 16384;
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t begin_ = 0;  // of what is in the buffer
   std::size_t end_ = 0;

@@ -151,6 +151,7 @@ class Mesh {
       if (rank >= group_.rank || static_cast<std::uint32_t>(rank) != hello.rank) continue;
       FileDescriptor& place = socket(static_cast<int>(hello.channel), i);
       if (!place.valid()) place = std::move(accepted);
+      return;
     }
   }
 
