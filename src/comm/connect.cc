@@ -29,13 +29,15 @@ struct Card {
   std::uint32_t port = 0;
   std::int64_t pid = 0;
   Probe probe;
+  HeapPlace heap;  // descriptor -1: none
   std::array<char, 64> segment{};
   std::array<char, 192> settings{};  // what plans depend on beside the problem
   std::array<char, 256> error{};
 };
 
 struct Outcome {
-  std::uint32_t single_copy = 0;
+  std::uint32_t single_copy = 0;  // this rank can read the others' memory
+  std::uint32_t heaps = 0;        // and map their allocations
   std::array<char, 256> error{};
 };
 
@@ -138,6 +140,7 @@ class Connecting {
     card.cpus = allowed_cpus();
     card.pid = getpid();
     card.probe = make_probe();
+    if (auto heap = heap_probe(); heap.ok()) card.heap = *heap;
     put(card.settings, settings());
     if (node_.size() > 1 && leads()) {
       auto created = Segment::create(layout_->total());
@@ -179,6 +182,12 @@ class Connecting {
       const Card& card = cards[static_cast<std::size_t>(rank)];
       return rank == rank_ || can_read(static_cast<pid_t>(card.pid), card.probe);
     };
+    PeerHeaps heaps;
+    const auto maps = [&](int rank) {
+      const Card& card = cards[static_cast<std::size_t>(rank)];
+      return rank == rank_ || heaps.map(static_cast<pid_t>(card.pid), card.heap) != nullptr;
+    };
+    outcome.heaps = std::ranges::all_of(node_, maps) ? 1 : 0;
     outcome.single_copy = configuration().single_copy != "off" && std::ranges::all_of(node_, reads) ? 1 : 0;
     if (configuration().single_copy == "on" && outcome.single_copy == 0)
       return Status(Code::unsupported,
@@ -233,17 +242,20 @@ class Connecting {
 
     std::vector<NodePeer> peers;
     bool single_copy = configuration().single_copy == "on";
+    bool heaps = configuration().single_copy != "off";
     for (int rank : node_) {
       peers.push_back({rank, static_cast<pid_t>(cards[static_cast<std::size_t>(rank)].pid)});
       single_copy = single_copy && outcomes[static_cast<std::size_t>(rank)].single_copy != 0;
+      heaps = heaps && outcomes[static_cast<std::size_t>(rank)].heaps != 0;
     }
-    constexpr std::size_t single_copy_from = 32 << 10;
-    made.routes.keeps_data[0] = single_copy;
+    constexpr std::size_t in_place_from = 16 << 10;
+    const ReadInPlace in_place{heaps ? in_place_from : 0, single_copy ? in_place_from : 0};
+    made.routes.keeps_data[0] = single_copy || heaps;
     made.shared_memory = std::make_unique<SharedMemoryTransport>(
         segment_, *layout_, std::move(peers), made.node_rank, static_cast<int>(members_.size()),
-        single_copy ? single_copy_from : 0);
-    log(LogLevel::info, rank_, "{} ranks on this node, {} CPUs, single copy {}", node_.size(), allowed_cpus(),
-        single_copy ? "on" : "off");
+        in_place);
+    log(LogLevel::info, rank_, "{} ranks on this node, {} CPUs, single copy {}, memory of paceMemAlloc {}",
+        node_.size(), allowed_cpus(), single_copy ? "on" : "off", heaps ? "read in place" : "staged");
   }
 
   const std::vector<Member>& members_;

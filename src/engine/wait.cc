@@ -21,6 +21,7 @@ double microseconds_since(Clock::time_point begin) {
 // 10 us, so sleeping is for waits that are long anyway.
 constexpr double yield_us = 1000;
 constexpr double sleep_us = 1000;
+static const double crowded_yield_us = getenv("YUS")?atof(getenv("YUS")):50;
 // From when on, and how often, a wait looks for reasons why it might be in vain.
 constexpr double doubt_us = 5000;
 
@@ -78,7 +79,7 @@ class Wait {
     const double elapsed = microseconds_since(begin_);
     yielding_ = oversubscribed_ || elapsed > configuration().spin;
     if (!yielding_) return {};
-    if (elapsed < yield_us) {
+    if (elapsed < (oversubscribed_ ? crowded_yield_us : yield_us)) {
       sched_yield();
       return {};
     }

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "base/call.h"
+#include "transport/shared_heap.h"
 
 namespace paceline {
 
@@ -31,6 +32,7 @@ enum class Payload : std::uint32_t {
   in_cell,
   in_slot,    // Cell::where is an offset in the segment
   in_sender,  // Cell::where is an address in the sender's process
+  in_heap,    // Cell::place: memory of paceMemAlloc
 };
 
 struct alignas(cache_line) Cell {
@@ -39,6 +41,7 @@ struct alignas(cache_line) Cell {
   Call call;
   union {
     std::uint64_t where;
+    HeapPlace place;
     std::byte data[40];  // and on into the cell's other lines
   };
 };

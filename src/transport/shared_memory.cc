@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "schedule/schedule.h"
 #include "transport/single_copy.h"
@@ -48,9 +49,9 @@ Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& their
 
 SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, const NodeLayout& layout,
                                              std::vector<NodePeer> peers, int my_node_rank, int ranks,
-                                             std::size_t single_copy_from)
+                                             ReadInPlace in_place)
     : segment_(std::move(segment)), layout_(layout), peers_(std::move(peers)),
-      by_rank_(static_cast<std::size_t>(ranks), -1), me_(my_node_rank), single_copy_from_(single_copy_from),
+      by_rank_(static_cast<std::size_t>(ranks), -1), me_(my_node_rank), in_place_(in_place),
       outgoing_(static_cast<std::size_t>(max_channels * ranks)),
       incoming_(static_cast<std::size_t>(max_channels * ranks)), lanes_(max_channels) {
   std::byte* base = segment_->data();
@@ -110,12 +111,12 @@ bool SharedMemoryTransport::taken_by_all(const Held& held, const Receiver* recei
 }
 
 inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes,
-                                        const void* inline_or_where) {
+                                        const void* content, std::size_t content_bytes) {
   Cell* to = cell(mailbox);
   to->bytes = static_cast<std::uint32_t>(bytes);
   to->payload = static_cast<std::uint32_t>(payload);
   to->call = call;
-  std::memcpy(to->data, inline_or_where, payload == Payload::in_cell ? bytes : sizeof to->where);
+  std::memcpy(to->data, content, content_bytes);
   ++mailbox.next;
   // Release: everything of the message comes before its stamp.
   to->stamp.store(mailbox.next, std::memory_order_release);
@@ -132,12 +133,20 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
 
   if (data.size() <= layout_.cell_payload()) {
-    for (int rank : to) post(boxes[rank], call, Payload::in_cell, data.size(), data.data());
+    for (int rank : to) post(boxes[rank], call, Payload::in_cell, data.size(), data.data(), data.size());
     ++lane.accepted;
     return Attempt::done;
   }
 
-  const bool by_reference = single_copy_from_ != 0 && data.size() >= single_copy_from_;
+  Payload payload = Payload::in_slot;
+  std::optional<HeapPlace> heap;
+  if (in_place_.heap_from != 0 && data.size() >= in_place_.heap_from) heap = own_heap_.find(data.data(), data.size());
+  if (heap)
+    payload = Payload::in_heap;
+  else if (in_place_.single_copy_from != 0 && data.size() >= in_place_.single_copy_from)
+    payload = Payload::in_sender;
+  const bool by_reference = payload != Payload::in_slot;
+
   auto& ring = by_reference ? lane.references : lane.slots;
   auto& next = by_reference ? lane.next_reference : lane.next_slot;
   const std::uint32_t position = next % static_cast<std::uint32_t>(ring.size());
@@ -154,7 +163,10 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
   held.receivers = 0;
   for (int rank : to) {
     receivers[held.receivers++] = {&boxes[rank], boxes[rank].next};
-    post(boxes[rank], call, by_reference ? Payload::in_sender : Payload::in_slot, data.size(), &where);
+    if (heap)
+      post(boxes[rank], call, payload, data.size(), &*heap, sizeof *heap);
+    else
+      post(boxes[rank], call, payload, data.size(), &where, sizeof where);
   }
   ++next;
   return Attempt::done;
@@ -186,19 +198,28 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
   switch (static_cast<Payload>(message->payload)) {
     case Payload::in_cell: *data = message->data; break;
     case Payload::in_slot: *data = segment_->data() + message->where; break;
-    case Payload::in_sender: {
-      const NodePeer& peer = peers_[static_cast<std::size_t>(by_rank_[static_cast<std::size_t>(from)])];
-      if (!read_remote(peer.pid, message->where, place, bytes)) {
-        Status::Detail detail = Status::system(fmt::format("reading the memory of rank {}", from), errno).detail();
-        detail.code = errno == ESRCH ? Code::remote : Code::system;
-        detail.rank = from;
-        return fail(Status(std::move(detail)));
-      }
-      *data = place;
-      break;
-    }
+    case Payload::in_sender:
+    case Payload::in_heap: return read_from_sender(*message, from, place, data);
   }
   return Attempt::done;
+}
+
+Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, std::byte* place,
+                                                const std::byte** data) {
+  const pid_t pid = peers_[static_cast<std::size_t>(by_rank_[static_cast<std::size_t>(from)])].pid;
+  if (static_cast<Payload>(message.payload) == Payload::in_heap) {
+    *data = peer_heaps_.map(pid, message.place);
+    if (*data != nullptr) return Attempt::done;
+  } else if (read_remote(pid, message.where, place, message.bytes)) {
+    *data = place;
+    return Attempt::done;
+  }
+  const int error = errno;
+  Status::Detail detail = Status::system(fmt::format("reading the memory of rank {}", from), error).detail();
+  // A process that is gone has no memory: the session will say that it died.
+  if (error == ESRCH || error == ENOENT) detail.code = Code::remote;
+  detail.rank = from;
+  return fail(Status(std::move(detail)));
 }
 
 void SharedMemoryTransport::release(int channel, int from) {

@@ -1,8 +1,9 @@
 // The shared-memory transport, for ranks of one node (node_layout.h shows the memory).
 //
 // A message of up to a cell's payload travels in its cell: one cache line for the smallest, no system call, no atomic
-// read-modify-write. A longer one is copied into a staging slot that its receivers read, or, where single copy is in
-// use, stays where it is and its receiver reads it from the sender's process.
+// read-modify-write. A longer one stays where it is if its receivers can read it there: in memory of paceMemAlloc, which
+// they map, or, where single copy is in use, in the sender's process. Else it is copied into a staging slot that its
+// receivers read.
 //
 // A sender knows from the receiver's `taken` counters what it may reuse. Wake-ups cost the sender one load: a rank that
 // goes to sleep says so and then makes every CPU see it (membarrier), so that the fast side needs no fence.
@@ -24,12 +25,17 @@ struct NodePeer {
   pid_t pid = 0;
 };
 
+// Which messages stay where they are, by their length in bytes; 0: none.
+struct ReadInPlace {
+  std::size_t heap_from = 0;         // in memory of paceMemAlloc
+  std::size_t single_copy_from = 0;  // anywhere, through process_vm_readv
+};
+
 class SharedMemoryTransport final : public Transport {
  public:
-  // peers[i]: the node's rank i. single_copy_from: messages of at least so many bytes are read from the sender's
-  // memory; 0: none.
+  // peers[i]: the node's rank i.
   SharedMemoryTransport(std::shared_ptr<Segment> segment, const NodeLayout& layout, std::vector<NodePeer> peers,
-                        int my_node_rank, int ranks, std::size_t single_copy_from);
+                        int my_node_rank, int ranks, ReadInPlace in_place);
   ~SharedMemoryTransport() override;
 
   [[nodiscard]] std::string_view name() const override { return "shm"; }
@@ -79,7 +85,9 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] Cell* cell(const Mailbox& mailbox) const;
   bool has_room(Mailbox& mailbox) const;
   static bool taken_by_all(const Held& held, const Receiver* receivers);
-  void post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes, const void* inline_or_where);
+  void post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes, const void* content,
+            std::size_t content_bytes);
+  Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);
   Attempt fail(Status status);
 
   std::shared_ptr<Segment> segment_;
@@ -87,7 +95,9 @@ class SharedMemoryTransport final : public Transport {
   std::vector<NodePeer> peers_;
   std::vector<int> by_rank_;  // node rank of each of the communicator's ranks, -1 for those elsewhere
   int me_;
-  std::size_t single_copy_from_;
+  ReadInPlace in_place_;
+  OwnHeap own_heap_;
+  PeerHeaps peer_heaps_;
   std::vector<Mailbox> outgoing_;  // by channel and communicator rank
   std::vector<Mailbox> incoming_;
   std::vector<Lane> lanes_;
