@@ -44,7 +44,9 @@ class Transport {
 
   // Move what can be moved without waiting (a transport may do its work here rather than in send and receive).
   virtual Attempt progress() { return Attempt::done; }
-  // Sleep until something may have arrived, or this long (us).
+  // Sleep until something may have arrived, or this long (us). Between announce_sleep() and sleep() the caller looks
+  // once more, so that nothing is missed.
+  virtual void announce_sleep() {}
   virtual void sleep(double microseconds) = 0;
 
   // While waiting long: whether `from` is known to be inside another call than `call`. The failure() then says so.
