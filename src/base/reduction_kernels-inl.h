@@ -1,8 +1,8 @@
 // The loops over a row, and the tables of them: compiled once for each instruction set.
 //
-// Every element takes the same operations wherever it lies: ends of a row that do not fill a vector are done by a
-// vector that overlaps its neighbour, or by a shorter one, never by other code. Nothing here can be contracted to a
-// fused multiply-add that would round differently: the only products that meet a sum are exact.
+// Every element takes the same operations wherever it lies: an end of a row that does not fill a vector is done by one
+// that overlaps its neighbour, a short row by shorter vectors, never by other code. Nothing here can be contracted to a
+// fused multiply-add that rounds differently: the only products that meet a sum are exact.
 #if defined(PACELINE_REDUCTION_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PACELINE_REDUCTION_KERNELS_INL_H_
 #undef PACELINE_REDUCTION_KERNELS_INL_H_
@@ -12,6 +12,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -124,7 +125,7 @@ HWY_INLINE void accumulate(Value<Row, N> (&values)[K], const std::byte* row, std
 }
 
 template <class Row, class Op>
-struct FoldOfMany {
+struct Fold {
   const std::byte* const* sources;
   std::size_t count;
 
@@ -135,17 +136,13 @@ struct FoldOfMany {
   }
 };
 
-// Two sources are what almost every step of a schedule has: their addresses stay in registers, and the row is bound by
-// the cache (rows with unroll = 1 are bound by their arithmetic).
-template <class Row, class Op>
-struct FoldOfTwo {
-  const std::byte* first;
-  const std::byte* second;
+template <class Row>
+struct Loaded {
+  const std::byte* source;
 
   template <std::size_t N, std::size_t K>
   HWY_INLINE void fill(Value<Row, N> (&values)[K], std::size_t i) const {
-    load<Row, N>(values, first, i);
-    accumulate<Row, N, Op>(values, second, i);
+    load<Row, N>(values, source, i);
   }
 };
 
@@ -163,38 +160,32 @@ struct Mapped {
 
 // ---- Walks over the target ----
 
+// As many as hide the look-up of each source's address.
+constexpr std::size_t vectors_at_once = HWY_TARGET == HWY_SCALAR ? 1 : 4;
+
 template <class Row, std::size_t N, std::size_t K>
 HWY_INLINE void store(const Value<Row, N> (&values)[K], std::byte* target, std::size_t i) {
   for (std::size_t k = 0; k < K; ++k) Row::template store<N>(values[k], target + (i + k * N) * Row::bytes);
 }
 
-// Fewer than 2 N elements. Both vectors are computed before either is stored, for a target that is also a source.
+// The first and the last vector are computed before all others and stored after them, so that they may overlap their
+// neighbours even when the target is a source. Those between begin where the target is aligned: stores across cache
+// lines cost a third of the speed. A row of less than one vector takes vectors of a quarter (and so on).
 template <class Row, std::size_t N, class Source>
-HWY_INLINE void walk_few(std::byte* target, std::size_t elements, const Source& source) {
-  if constexpr (N > 0) {
-    if (elements < N) return walk_few<Row, N / 2>(target, elements, source);
-    Value<Row, N> first[1], last[1];
-    source.template fill<N>(first, 0);
-    source.template fill<N>(last, elements - N);
-    store<Row, N>(first, target, 0);
-    store<Row, N>(last, target, elements - N);
+HWY_INLINE void walk(std::byte* target, std::size_t elements, const Source& source) {
+  if (elements < N) {
+    if constexpr (N > 1) walk<Row, (N > 4 ? N / 4 : 1)>(target, elements, source);
+    return;
   }
-}
-
-// At least one vector. The first and the last are computed before all others and stored after them, so that they may
-// overlap their neighbours even when the target is a source. Those between begin where the target is aligned: stores
-// across cache lines cost a third of the speed.
-template <class Row, class Source>
-HWY_INLINE void walk_many(std::byte* target, std::size_t elements, const Source& source) {
-  constexpr std::size_t N = Row::lanes;
-  constexpr std::size_t K = Row::unroll;
+  constexpr std::size_t K = N == Row::lanes ? vectors_at_once : 1;
   const std::size_t end = elements - N;
   Value<Row, N> first[1], last[1];
   source.template fill<N>(first, 0);
   source.template fill<N>(last, end);
-  std::size_t i = (-reinterpret_cast<std::uintptr_t>(target) % (N * Row::bytes)) / Row::bytes;
-  if (i == 0) i = N;
+  std::size_t i = N;
   if constexpr (K > 1) {
+    const std::size_t unaligned = -reinterpret_cast<std::uintptr_t>(target) % (N * Row::bytes) / Row::bytes;
+    if (unaligned > 0) i = unaligned;
     for (; i + K * N <= end; i += K * N) {
       Value<Row, N> values[K];
       source.template fill<N>(values, i);
@@ -210,53 +201,114 @@ HWY_INLINE void walk_many(std::byte* target, std::size_t elements, const Source&
   store<Row, N>(last, target, end);
 }
 
+// ---- Folds and maps of whole rows ----
+
 template <class Row, class Op>
 void fold(std::byte* target, const std::byte* const* sources, std::size_t source_count, std::size_t elements) {
   if (source_count == 1) {
     if (elements > 0) std::memmove(target, sources[0], elements * Row::bytes);
-  } else if (elements < Row::lanes) {
-    walk_few<Row, Row::lanes / 2>(target, elements, FoldOfMany<Row, Op>{sources, source_count});
-  } else if (Row::unroll > 1 && source_count == 2) {
-    walk_many<Row>(target, elements, FoldOfTwo<Row, Op>{sources[0], sources[1]});
   } else {
-    walk_many<Row>(target, elements, FoldOfMany<Row, Op>{sources, source_count});
+    walk<Row, Row::lanes>(target, elements, Fold<Row, Op>{sources, source_count});
   }
 }
 
 template <class Row, class Op>
 void map(std::byte* target, const std::byte* source, Op op, std::size_t elements) {
-  const Mapped<Row, Op> values{source, op};
-  if (elements < Row::lanes) {
-    walk_few<Row, Row::lanes / 2>(target, elements, values);
-  } else {
-    walk_many<Row>(target, elements, values);
+  walk<Row, Row::lanes>(target, elements, Mapped<Row, Op>{source, op});
+}
+
+// Formats whose conversions are long (SmallFloats) are converted a block at a time and take the loops of float32:
+// inlined into each of their own they were most of this file's code.
+constexpr std::size_t block_elements = 512;
+
+struct Block {
+  alignas(64) float numbers[block_elements];
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(numbers); }
+};
+
+template <class Row>
+HWY_NOINLINE void widen(Block& to, const std::byte* from, std::size_t elements) {
+  walk<Floats<float>, Row::lanes>(to.bytes(), elements, Loaded<Row>{from});
+}
+template <class Row>
+HWY_NOINLINE void narrow(std::byte* to, Block& from, std::size_t elements) {
+  walk<Row, Row::lanes>(to, elements, Loaded<Floats<float>>{from.bytes()});
+}
+
+template <class Row, class Op>
+void fold_in_blocks(std::byte* target, const std::byte* const* sources, std::size_t source_count,
+                    std::size_t elements) {
+  if (source_count == 1) return fold<Row, Op>(target, sources, 1, elements);
+  Block result, operand;
+  const std::byte* const both[] = {result.bytes(), operand.bytes()};
+  for (std::size_t i = 0; i < elements; i += block_elements) {
+    const std::size_t count = std::min(block_elements, elements - i);
+    widen<Row>(result, sources[0] + i * Row::bytes, count);
+    for (std::size_t s = 1; s < source_count; ++s) {
+      widen<Row>(operand, sources[s] + i * Row::bytes, count);
+      fold<Floats<float>, Op>(result.bytes(), both, 2, count);
+    }
+    narrow<Row>(target + i * Row::bytes, result, count);
+  }
+}
+
+template <class Row, class Op>
+void map_in_blocks(std::byte* target, const std::byte* source, Op op, std::size_t elements) {
+  Block block;
+  for (std::size_t i = 0; i < elements; i += block_elements) {
+    const std::size_t count = std::min(block_elements, elements - i);
+    widen<Row>(block, source + i * Row::bytes, count);
+    map<Floats<float>>(block.bytes(), block.bytes(), op, count);
+    narrow<Row>(target + i * Row::bytes, block, count);
   }
 }
 
 // ---- The rows of each type ----
 
-// Sums and products of integers wrap: signed ones take the unsigned code.
-using Half = SmallFloats<binary16, std::uint16_t>;
 using E4m3 = SmallFloats<float8e4m3, std::uint8_t>;
 using E5m2 = SmallFloats<float8e5m2, std::uint8_t>;
+
+template <class Row>
+inline constexpr bool in_blocks = false;
+template <FloatFormat format, class Code>
+inline constexpr bool in_blocks<SmallFloats<format, Code>> = true;
+
+template <class Row, class Op>
+constexpr FoldFunction fold_with() {
+  if constexpr (in_blocks<Row>) {
+    return fold_in_blocks<Row, Op>;
+  } else {
+    return fold<Row, Op>;
+  }
+}
 
 template <class SumRow, class ProdRow, class OrderRow>
 FoldFunction fold_of(Operation op) {
   switch (op) {
-    case Operation::prod: return fold<ProdRow, Prod>;
-    case Operation::max: return fold<OrderRow, Max>;
-    case Operation::min: return fold<OrderRow, Min>;
-    default: return fold<SumRow, Sum>;
+    case Operation::prod: return fold_with<ProdRow, Prod>();
+    case Operation::max: return fold_with<OrderRow, Max>();
+    case Operation::min: return fold_with<OrderRow, Min>();
+    default: return fold_with<SumRow, Sum>();
   }
 }
 template <class Row>
 FoldFunction fold_of_float(Operation op) {
   return fold_of<Row, Row, Row>(op);
 }
+// Sums and products wrap: signed integers take the unsigned code.
 template <class T>
 FoldFunction fold_of_integer(Operation op) {
   using Wrapping = Integers<hwy::MakeUnsigned<T>>;
   return fold_of<Wrapping, std::conditional_t<sizeof(T) == 1, WideBytes, Wrapping>, Integers<T>>(op);
+}
+
+template <class Row, class Op>
+void map_with(std::byte* target, const std::byte* source, Op op, std::size_t elements) {
+  if constexpr (in_blocks<Row>) {
+    map_in_blocks<Row>(target, source, op, elements);
+  } else {
+    map<Row>(target, source, op, elements);
+  }
 }
 
 FoldFunction find_fold(DataType type, Operation op) {
@@ -267,7 +319,7 @@ FoldFunction find_fold(DataType type, Operation op) {
     case DataType::uint32: return fold_of_integer<std::uint32_t>(op);
     case DataType::int64: return fold_of_integer<std::int64_t>(op);
     case DataType::uint64: return fold_of_integer<std::uint64_t>(op);
-    case DataType::float16: return fold_of_float<Half>(op);
+    case DataType::float16: return fold_of_float<Halves>(op);
     case DataType::float32: return fold_of_float<Floats<float>>(op);
     case DataType::float64: return fold_of_float<Floats<double>>(op);
     case DataType::bfloat16: return fold_of_float<Bfloat16s>(op);
@@ -288,7 +340,7 @@ void times(std::byte* target, const std::byte* source, const void* factor, DataT
   } else {
     number = std::to_integer<Number>(*static_cast<const std::byte*>(factor));
   }
-  map<Row>(target, source, Times<Number>{number}, elements);
+  map_with<Row>(target, source, Times<Number>{number}, elements);
 }
 
 void multiply_row(DataType type, std::byte* target, const std::byte* source, const void* factor,
@@ -300,7 +352,7 @@ void multiply_row(DataType type, std::byte* target, const std::byte* source, con
     case DataType::uint32: return times<Integers<std::uint32_t>>(target, source, factor, type, elements);
     case DataType::int64:
     case DataType::uint64: return times<Integers<std::uint64_t>>(target, source, factor, type, elements);
-    case DataType::float16: return times<Half>(target, source, factor, type, elements);
+    case DataType::float16: return times<Halves>(target, source, factor, type, elements);
     case DataType::float32: return times<Floats<float>>(target, source, factor, type, elements);
     case DataType::float64: return times<Floats<double>>(target, source, factor, type, elements);
     case DataType::bfloat16: return times<Bfloat16s>(target, source, factor, type, elements);
@@ -312,7 +364,7 @@ void multiply_row(DataType type, std::byte* target, const std::byte* source, con
 template <class Row>
 void over(std::byte* target, int divisor, std::size_t elements) {
   using Number = typename Row::Number;
-  map<Row>(target, target, Over<Number>{static_cast<Number>(divisor)}, elements);
+  map_with<Row>(target, target, Over<Number>{static_cast<Number>(divisor)}, elements);
 }
 
 // The quotient is rounded in Wide, then cut. Wide has so many more bits than T that a quotient which is no integer
@@ -335,7 +387,7 @@ void divide_row(DataType type, std::byte* target, int divisor, std::size_t eleme
     case DataType::uint32: return cut_quotients<std::uint32_t, double>(target, divisor, elements);
     case DataType::int64: return cut_quotients<std::int64_t, std::int64_t>(target, divisor, elements);
     case DataType::uint64: return cut_quotients<std::uint64_t, std::uint64_t>(target, divisor, elements);
-    case DataType::float16: return over<Half>(target, divisor, elements);
+    case DataType::float16: return over<Halves>(target, divisor, elements);
     case DataType::float32: return over<Floats<float>>(target, divisor, elements);
     case DataType::float64: return over<Floats<double>>(target, divisor, elements);
     case DataType::bfloat16: return over<Bfloat16s>(target, divisor, elements);

@@ -2,9 +2,8 @@
 // instruction set.
 //
 // A row type has `Number`, the type it is computed in; `bytes` of an element; `lanes`, the elements of a full vector;
-// `unroll`, how many vectors to take at once; load<N> and store<N> of N <= lanes elements at any address. store rounds
-// to the type and writes its one NaN for every NaN: which NaN an addition returns depends on the order that the
-// compiler gives its operands.
+// load<N> and store<N> of N <= lanes elements at any address. store rounds to the type and writes its one NaN for every
+// NaN: which NaN an addition returns depends on the order that the compiler gives its operands.
 #if defined(PACELINE_REDUCTION_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PACELINE_REDUCTION_LANES_INL_H_
 #undef PACELINE_REDUCTION_LANES_INL_H_
@@ -19,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base/float_formats.h"
 
@@ -33,8 +33,6 @@ template <class D>
 using Vector = hn::VFromD<D>;
 template <class D>
 using Unsigned = hn::RebindToUnsigned<D>;
-
-inline constexpr std::size_t simple_unroll = HWY_TARGET == HWY_SCALAR ? 1 : 4;
 
 // Unsigned T, at any address.
 template <std::size_t N, class T>
@@ -65,7 +63,6 @@ struct Integers {
   using Bits = hwy::MakeUnsigned<T>;
   static constexpr std::size_t bytes = sizeof(T);
   static constexpr std::size_t lanes = HWY_LANES(T);
-  static constexpr std::size_t unroll = simple_unroll;
 
   template <std::size_t N>
   static HWY_INLINE Vector<Tag<T, N>> load(const std::byte* from) {
@@ -82,7 +79,6 @@ struct WideBytes {
   using Number = std::uint16_t;
   static constexpr std::size_t bytes = 1;
   static constexpr std::size_t lanes = HWY_LANES(std::uint16_t);
-  static constexpr std::size_t unroll = simple_unroll;
 
   template <std::size_t N>
   static HWY_INLINE Vector<Tag<std::uint16_t, N>> load(const std::byte* from) {
@@ -103,7 +99,6 @@ struct Floats {
   using Bits = hwy::MakeUnsigned<T>;
   static constexpr std::size_t bytes = sizeof(T);
   static constexpr std::size_t lanes = HWY_LANES(T);
-  static constexpr std::size_t unroll = simple_unroll;
 
   template <std::size_t N>
   static HWY_INLINE Vector<Tag<T, N>> load(const std::byte* from) {
@@ -128,7 +123,6 @@ struct Bfloat16s {
   using Number = float;
   static constexpr std::size_t bytes = 2;
   static constexpr std::size_t lanes = HWY_LANES(std::uint16_t);
-  static constexpr std::size_t unroll = simple_unroll;
   template <std::size_t N>
   using Words = Tag<std::uint32_t, N == 1 ? 1 : N / 2>;
   template <std::size_t N>
@@ -239,34 +233,40 @@ struct SmallFloats {
   using Number = float;
   static constexpr std::size_t bytes = sizeof(Code);
   static constexpr std::size_t lanes = HWY_LANES(float);
-  // Highway's own conversions of float16 round right where the processor does them (F16C), else not.
-  static constexpr bool native = format.width() == 16 && HWY_TARGET <= HWY_AVX2;
-  static constexpr std::size_t unroll = native ? simple_unroll : 1;
 
   template <std::size_t N>
   static HWY_INLINE Vector<Tag<float, N>> load(const std::byte* from) {
-    const Tag<float, N> floats;
     const auto codes = load_bits<N>(from, Code{});
-    if constexpr (native) {
-      return hn::PromoteTo(floats, hn::BitCast(Tag<hwy::float16_t, N>(), codes));
-    } else {
-      return decode_lanes<format>(floats, hn::PromoteTo(Tag<std::uint32_t, N>(), codes));
-    }
+    return decode_lanes<format>(Tag<float, N>(), hn::PromoteTo(Tag<std::uint32_t, N>(), codes));
   }
   template <std::size_t N>
   static HWY_INLINE void store(Vector<Tag<float, N>> v, std::byte* to) {
-    const Tag<float, N> floats;
-    const Tag<Code, N> codes;
-    if constexpr (native) {
-      const auto nan = hn::Set(floats, std::numeric_limits<float>::quiet_NaN());
-      const auto canonical = hn::IfThenElse(hn::IsNaN(v), nan, v);
-      store_bits<N>(hn::BitCast(codes, hn::DemoteTo(Tag<hwy::float16_t, N>(), canonical)), to, Code{});
-    } else {
-      const auto words = hn::BitCast(Tag<std::int32_t, N>(), encode_lanes<format>(floats, v));
-      store_bits<N>(hn::DemoteTo(codes, words), to, Code{});
-    }
+    const auto words = hn::BitCast(Tag<std::int32_t, N>(), encode_lanes<format>(Tag<float, N>(), v));
+    store_bits<N>(hn::DemoteTo(Tag<Code, N>(), words), to, Code{});
   }
 };
+
+// float16 by the processor's own conversions (F16C). Where there are none Highway's do not round to nearest.
+struct NativeHalves {
+  using Number = float;
+  static constexpr std::size_t bytes = 2;
+  static constexpr std::size_t lanes = HWY_LANES(float);
+
+  template <std::size_t N>
+  static HWY_INLINE Vector<Tag<float, N>> load(const std::byte* from) {
+    const Tag<hwy::float16_t, N> halves;
+    return hn::PromoteTo(Tag<float, N>(), hn::BitCast(halves, load_bits<N>(from, std::uint16_t{})));
+  }
+  template <std::size_t N>
+  static HWY_INLINE void store(Vector<Tag<float, N>> v, std::byte* to) {
+    const auto nan = hn::Set(Tag<float, N>(), std::numeric_limits<float>::quiet_NaN());
+    const auto halves = hn::DemoteTo(Tag<hwy::float16_t, N>(), hn::IfThenElse(hn::IsNaN(v), nan, v));
+    store_bits<N>(hn::BitCast(Tag<std::uint16_t, N>(), halves), to, std::uint16_t{});
+  }
+};
+
+using Halves =
+    std::conditional_t<(HWY_TARGET <= HWY_AVX2), NativeHalves, SmallFloats<binary16, std::uint16_t>>;
 
 }  // namespace paceline::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
