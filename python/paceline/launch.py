@@ -81,6 +81,8 @@ def launch(
         0, or the exit code of the rank that failed first (128 + number for a signal).
     """
     shared = dict(os.environ if environment is None else environment) | rank_environment(ranks, address)
+    # Otherwise every rank's BLAS would start a thread for each CPU, and they would fight.
+    shared.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks)))
     if timeout is not None:
         shared["PACELINE_TIMEOUT"] = f"{timeout:g}"
     return _Job(command, ranks, shared, grace, program).run()

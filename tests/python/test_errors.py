@@ -108,6 +108,7 @@ def test_mismatched_counts_name_both_ranks() -> None:
 @pytest.mark.parametrize("function", ["abort_from_thread", "async_failure"])
 def test_abort_reaches_every_rank(function: str) -> None:
     with Job(3) as three:
+        three.run("barrier")
         began = time.monotonic()
         found = three.run(function)
         assert {kind for kind, _ in found[1:]} == {"Aborted"}
