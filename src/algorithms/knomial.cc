@@ -45,6 +45,7 @@ void broadcast(Schedule& schedule, const std::vector<int>& p, int radix) {
     for (int width = widest(n, radix); width >= 1; width /= radix) {
       for_parents(n, radix, width, [&, offset = offset, count = count](int parent, const std::vector<int>& children) {
         std::vector<Place> to;
+        to.reserve(children.size());
         for (const int child : children) to.push_back({p[child], Buffer::output, offset});
         schedule.multicast({p[parent], parent == 0 ? Buffer::input : Buffer::output, offset}, to, count);
       });

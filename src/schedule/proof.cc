@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "schedule/faults.h"
 #include "schedule/symbols.h"
 
 namespace paceline {
@@ -40,41 +41,27 @@ struct Lane {
   bool queued = false;
 };
 
-// A stretch of one memory that a channel reads or writes.
-struct Touch {
-  int memory = 0;
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  int channel = 0;
-  bool writes = false;
-};
-
 class Proof {
  public:
   explicit Proof(Schedule& schedule);
   Status run();
 
  private:
-  // Where a region really lies: in place, input and output are memory 0.
-  struct Location {
-    int memory = 0;
-    std::size_t offset = 0;
-  };
-
-  [[nodiscard]] Location locate(int rank, Buffer buffer, std::size_t offset) const;
-  [[nodiscard]] std::size_t length(int rank, Buffer buffer) const;
+  [[nodiscard]] Location locate(int rank, Buffer buffer, std::size_t offset) const {
+    return paceline::locate(problem_, rank, buffer, offset);
+  }
   Contents& contents(int rank, int memory) {
     return memories_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(memory)];
   }
   Queue& queue(int from, int to, int channel) {
-    return queues_[static_cast<std::size_t>((from * ranks_ + to) * channels_ + channel)];
+    return queues_[(static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(to)) *
+                       static_cast<std::size_t>(channels_) +
+                   static_cast<std::size_t>(channel)];
   }
   [[nodiscard]] Lane& lane(int number) { return lanes_[static_cast<std::size_t>(number)]; }
   [[nodiscard]] std::string where(int rank, std::size_t step) const;
 
   Status check_steps(int rank);
-  [[nodiscard]] std::string fault_of(int rank, const Step& step) const;
-  Status check_channels(int rank);
 
   Status advance(int lane_number);
   bool can_take(int rank, const Step& step, Lane& lane);
@@ -134,23 +121,6 @@ Proof::Proof(Schedule& schedule)
   }
 }
 
-Proof::Location Proof::locate(int rank, Buffer buffer, std::size_t offset) const {
-  if (buffer == Buffer::scratch) return {2, offset};
-  if (!problem_.in_place) return {buffer == Buffer::input ? 0 : 1, offset};
-  const std::ptrdiff_t difference = input_in_output(problem_, rank);
-  const std::ptrdiff_t base = buffer == Buffer::input ? difference : -difference;
-  return {0, offset + static_cast<std::size_t>(std::max<std::ptrdiff_t>(base, 0))};
-}
-
-std::size_t Proof::length(int rank, Buffer buffer) const {
-  switch (buffer) {
-    case Buffer::input: return input_elements(problem_, rank);
-    case Buffer::output: return output_elements(problem_, rank);
-    case Buffer::scratch: return schedule_.scratch_elements(rank);
-  }
-  return 0;
-}
-
 std::string Proof::where(int rank, std::size_t number) const {
   const Step& step = steps_[static_cast<std::size_t>(rank)][number];
   std::string peers;
@@ -160,95 +130,13 @@ std::string Proof::where(int rank, std::size_t number) const {
                      step.action == Action::send ? "to" : "from", peers, step.channel);
 }
 
-// ---- What can be seen in one step ----
-
-std::string Proof::fault_of(int rank, const Step& step) const {
-  if (step.channel >= max_channels) return fmt::format("there are only {} channels", max_channels);
-  const auto peers = schedule_.peers(rank, step);
-  for (const int peer : peers) {
-    if (peer < 0 || peer >= ranks_) return fmt::format("there is no rank {}", peer);
-    if (peer == rank) return "a rank sends to itself";
-  }
-  const bool reads = step.action == Action::send || step.action == Action::copy || step.own >= 0;
-  const bool writes = step.action != Action::send;
-  switch (step.action) {
-    case Action::send:
-      if (peers.empty()) return "the message is for nobody";
-      for (std::size_t i = 0; i < peers.size(); ++i)
-        if (std::find(peers.begin(), peers.begin() + static_cast<std::ptrdiff_t>(i), peers[i]) !=
-            peers.begin() + static_cast<std::ptrdiff_t>(i))
-          return fmt::format("rank {} gets the message twice", peers[i]);
-      break;
-    case Action::recv:
-      if (peers.size() != 1) return "a message comes from one rank";
-      break;
-    case Action::recv_reduce: {
-      std::vector<int> operands(peers.begin(), peers.end());
-      if (step.own > static_cast<int>(peers.size())) return "the local operand comes after the last";
-      if (step.own >= 0) operands.insert(operands.begin() + step.own, rank);
-      if (operands.empty()) return "there is nothing to fold";
-      for (std::size_t i = 1; i < operands.size(); ++i)
-        if (operands[i - 1] >= operands[i]) return "the operands are not in the order of ranks";
-      break;
-    }
-    case Action::copy:
-      if (!peers.empty()) return "a copy has no peers";
-      break;
-  }
-  if (step.action != Action::recv_reduce && step.own >= 0) return "only a fold has a local operand";
-  if (reads && writes && step.source.count != step.target.count) return "the lengths of source and target differ";
-  if (writes && step.target.buffer == Buffer::input) return "the input is written";
-  for (const Region* region : {reads ? &step.source : nullptr, writes ? &step.target : nullptr}) {
-    if (region == nullptr) continue;
-    if (region->count == 0) return "the step moves nothing";
-    if (region->count > schedule_.parameters().chunk)
-      return fmt::format("{} elements are more than the chunk of {}", region->count, schedule_.parameters().chunk);
-    const std::size_t size = length(rank, region->buffer);
-    if (region->count > size || region->offset > size - region->count) {
-      constexpr std::array names{"input", "output", "scratch"};
-      return fmt::format("elements [{}, {}) lie outside of the {} of {} elements", region->offset,
-                         region->offset + region->count, names[static_cast<std::size_t>(region->buffer)], size);
-    }
-  }
-  return "";
-}
-
 Status Proof::check_steps(int rank) {
   const auto steps = steps_[static_cast<std::size_t>(rank)];
   for (std::size_t i = 0; i < steps.size(); ++i)
-    if (const std::string fault = fault_of(rank, steps[i]); !fault.empty())
+    if (const std::string fault = fault_of(schedule_, rank, steps[i]); !fault.empty())
       return wrong(fmt::format("{}: {}", where(rank, i), fault));
-  return channels_ > 1 ? check_channels(rank) : Status();
-}
-
-// Nothing orders the steps of two channels, so they may share only what both read.
-Status Proof::check_channels(int rank) {
-  std::vector<Touch> touches;
-  for (const Step& step : steps_[static_cast<std::size_t>(rank)]) {
-    const auto touch = [&](const Region& region, bool writes) {
-      const auto [memory, offset] = locate(rank, region.buffer, region.offset);
-      touches.push_back({memory, offset, offset + region.count, step.channel, writes});
-    };
-    if (step.action == Action::send || step.action == Action::copy || step.own >= 0) touch(step.source, false);
-    if (step.action != Action::send) touch(step.target, true);
-  }
-  std::sort(touches.begin(), touches.end(),
-            [](const Touch& a, const Touch& b) { return std::pair(a.memory, a.begin) < std::pair(b.memory, b.begin); });
-  // How far the touches so far reach, by channel and by whether they write.
-  std::array<std::array<std::size_t, 2>, max_channels> reach{};
-  for (std::size_t i = 0; i < touches.size(); ++i) {
-    const Touch& touch = touches[i];
-    if (i == 0 || touches[i - 1].memory != touch.memory) reach = {};
-    for (int channel = 0; channel < max_channels; ++channel) {
-      const auto [read_to, written_to] = reach[static_cast<std::size_t>(channel)];
-      if (channel != touch.channel && touch.begin < (touch.writes ? std::max(read_to, written_to) : written_to)) {
-        return wrong(fmt::format("rank {}: channels {} and {} touch the same data, and nothing orders them", rank,
-                                 std::min(channel, touch.channel), std::max(channel, touch.channel)));
-      }
-    }
-    std::size_t& own = reach[static_cast<std::size_t>(touch.channel)][touch.writes ? 1 : 0];
-    own = std::max(own, touch.end);
-  }
+  if (const std::string fault = fault_of_channels(schedule_, rank); !fault.empty())
+    return wrong(fmt::format("rank {}: {}", rank, fault));
   return {};
 }
 

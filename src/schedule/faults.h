@@ -1,0 +1,24 @@
+// What the proof can see without running a schedule: faults of one step, and of the channels of one rank.
+#pragma once
+
+#include <string>
+
+#include "schedule/schedule.h"
+
+namespace paceline {
+
+// Where an element of a rank's buffer really lies: in place, input and output are one memory.
+struct Location {
+  int memory = 0;
+  std::size_t offset = 0;
+};
+Location locate(const Problem& problem, int rank, Buffer buffer, std::size_t offset);
+
+// What is wrong with a step, whatever the others do; empty if nothing.
+std::string fault_of(const Schedule& schedule, int rank, const Step& step);
+
+// Nothing orders the steps of two channels, so they may share only what both read. What they share beyond that; empty
+// if nothing.
+std::string fault_of_channels(Schedule& schedule, int rank);
+
+}  // namespace paceline
