@@ -19,7 +19,7 @@ namespace {
 int around(int position, int n) { return (position % n + n) % n; }
 
 // Of one slice. `input(b)` gives the offset of block b in everyone's input; `partial(position, b)` where the fold of b
-// is at a position on its way; `part(b)` how long b is.
+// is at a position on its way; `length(b)` how long b is.
 template <class Input, class Partial, class Length>
 void reduce_scatter(Schedule& schedule, const std::vector<int>& p, Input input, Partial partial, Length length) {
   const int n = schedule.ranks();
