@@ -31,6 +31,14 @@ Shape shape_of(const Request& request, bool in_place) {
   return {request.count, request.root, request.which, request.type, request.op, in_place};
 }
 
+// Where one rank's staging would serve all others, each of them reads for itself. Elsewhere staging is faster: both
+// sides copy at the same time, and no pages are pinned (measured on 2 to 16 CPUs; docs/cpu.md).
+bool worth_single_copy(const Request& request, int ranks) {
+  constexpr std::size_t from_bytes = 512 << 10;  // of a block
+  return configuration().single_copy == "on" ||
+         (request.which == Collective::scatter && ranks > 2 && request.count * size_of(request.type) >= from_bytes);
+}
+
 Problem problem_of(const Request& request, int ranks, bool in_place) {
   Problem problem;
   problem.collective = request.which;
@@ -149,6 +157,7 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   Schedule schedule(problem, choice->parameters, rank());
   choice->algorithm->write(schedule);
   Plan plan = bind(schedule, connections_.routes, request.type, request.op);
+  plan.single_copy = connections_.single_copy && worth_single_copy(request, size());
   plan.algorithm = choice->algorithm->name;
   plan.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count)) * model.element;
   plan.predicted_us = choice->predicted_us;
@@ -233,6 +242,7 @@ Status Communicator::begin(const Request& request) {
   const Call call = make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_);
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
+  if (connections_.single_copy) connections_.shared_memory->use_single_copy(ready->plan->single_copy);
   execution_->clear();
   execution_->add(*ready->plan, call, ready->memory);
   return {};
@@ -246,6 +256,7 @@ void Communicator::finish(const Request& request) const {
 
 // Sends and receives of a group: those of one direction between two ranks one after another, all others side by side.
 Status Communicator::begin_messages(std::span<const Request* const> messages) {
+  if (connections_.single_copy) connections_.shared_memory->use_single_copy(configuration().single_copy == "on");
   execution_->clear();
   std::map<std::pair<int, Collective>, int> last;  // lane of the last message to or from a peer
   std::vector<const Request*> to_self;

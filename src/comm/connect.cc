@@ -241,7 +241,7 @@ class Connecting {
     if (node_.size() == 1) return;
 
     std::vector<NodePeer> peers;
-    bool single_copy = configuration().single_copy == "on";
+    bool single_copy = true;
     bool heaps = configuration().single_copy != "off";
     for (int rank : node_) {
       peers.push_back({rank, static_cast<pid_t>(cards[static_cast<std::size_t>(rank)].pid)});
@@ -250,6 +250,7 @@ class Connecting {
     }
     constexpr std::size_t in_place_from = 16 << 10;
     const ReadInPlace in_place{heaps ? in_place_from : 0, single_copy ? in_place_from : 0};
+    made.single_copy = single_copy;
     made.routes.keeps_data[0] = single_copy || heaps;
     made.shared_memory = std::make_unique<SharedMemoryTransport>(
         segment_, *layout_, std::move(peers), made.node_rank, static_cast<int>(members_.size()),

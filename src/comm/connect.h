@@ -13,6 +13,7 @@
 #include "bootstrap/session.h"
 #include "engine/execution.h"
 #include "schedule/cost.h"
+#include "transport/shared_memory.h"
 #include "transport/transport.h"
 
 namespace paceline {
@@ -21,11 +22,12 @@ namespace paceline {
 using Exchange = std::function<Result<std::vector<Bytes>>(std::span<const std::byte> mine)>;
 
 struct Connections {
-  std::unique_ptr<Transport> shared_memory;  // nullptr: no other rank on this node
+  std::unique_ptr<SharedMemoryTransport> shared_memory;  // nullptr: no other rank on this node
   std::unique_ptr<Transport> tcp;            // nullptr: no rank elsewhere
   Routes routes;
   int node_rank = 0;
   int node_size = 1;
+  bool single_copy = false;     // the ranks of this node can read each other's memory
   bool oversubscribed = false;  // more ranks than CPUs on this node
   // The same on all ranks: what plans may depend on.
   std::size_t largest_message = 0;  // bytes

@@ -47,6 +47,8 @@ struct Plan {
   std::size_t scratch_bytes = 0;
   std::size_t place_bytes = 0;  // of one lane: room for the messages of the largest fold, where a transport needs it
 
+  bool single_copy = false;     // receivers may read from the senders' processes
+
   std::string algorithm;
   std::size_t chunk_bytes = 0;
   double predicted_us = 0;

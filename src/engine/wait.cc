@@ -19,9 +19,12 @@ double microseconds_since(Clock::time_point begin) {
 
 // How long a wait yields before it sleeps, and how long it then sleeps at a time. A wake-up from sleep costs about
 // 10 us, so sleeping is for waits that are long anyway.
+// With more ranks than CPUs, yielding keeps the CPU from ranks on another CPU's queue, and sleep comes sooner.
 constexpr double yield_us = 1000;
+constexpr double crowded_yield_us = 100;
 constexpr double sleep_us = 1000;
-static const double crowded_yield_us = getenv("YUS")?atof(getenv("YUS")):50;
+// What one transport's sleep cannot notice of another's arrivals is noticed this late.
+constexpr double shared_sleep_us = 200;
 // From when on, and how often, a wait looks for reasons why it might be in vain.
 constexpr double doubt_us = 5000;
 
@@ -112,7 +115,7 @@ class Wait {
         if (!announced_) {
           transport->announce_sleep();
         } else {
-          transport->sleep(sleep_us / static_cast<double>(count));
+          transport->sleep(count == 1 ? sleep_us : shared_sleep_us);
         }
       }
     }

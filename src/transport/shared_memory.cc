@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -30,6 +31,9 @@ void wake(Presence& presence) {
   presence.asleep.store(0, std::memory_order_relaxed);
   syscall(SYS_futex, &presence.asleep, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
+
+// Bytes up to which a message for several ranks is copied into each one's cell.
+constexpr std::size_t multicast_in_cells = 1024 + 40;
 
 std::uint64_t words_of(const Call& call) { return static_cast<std::uint64_t>(call.what) << 32 | call.sequence; }
 
@@ -132,7 +136,8 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
     if (!has_room(boxes[rank])) return Attempt::later;
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
 
-  if (data.size() <= layout_.cell_payload()) {
+  // A longer payload for several goes once into a slot rather than into each one's cell.
+  if (data.size() <= (to.size() == 1 ? layout_.cell_payload() : std::min(layout_.cell_payload(), multicast_in_cells))) {
     for (int rank : to) post(boxes[rank], call, Payload::in_cell, data.size(), data.data(), data.size());
     ++lane.accepted;
     return Attempt::done;
@@ -143,7 +148,7 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
   if (in_place_.heap_from != 0 && data.size() >= in_place_.heap_from) heap = own_heap_.find(data.data(), data.size());
   if (heap)
     payload = Payload::in_heap;
-  else if (in_place_.single_copy_from != 0 && data.size() >= in_place_.single_copy_from)
+  else if (single_copy_from_ != 0 && data.size() >= single_copy_from_)
     payload = Payload::in_sender;
   const bool by_reference = payload != Payload::in_slot;
 

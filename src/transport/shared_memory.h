@@ -28,7 +28,7 @@ struct NodePeer {
 // Which messages stay where they are, by their length in bytes; 0: none.
 struct ReadInPlace {
   std::size_t heap_from = 0;         // in memory of paceMemAlloc
-  std::size_t single_copy_from = 0;  // anywhere, through process_vm_readv
+  std::size_t single_copy_from = 0;  // anywhere, through process_vm_readv: where use_single_copy() says so
 };
 
 class SharedMemoryTransport final : public Transport {
@@ -49,6 +49,9 @@ class SharedMemoryTransport final : public Transport {
   void sleep(double microseconds) override;
   Attempt compare(int from, const Call& call) override;
   [[nodiscard]] Status failure() const override { return failure_; }
+
+  // Whether the messages of the call that begins now may be read from the sender's process.
+  void use_single_copy(bool use) { single_copy_from_ = use ? in_place_.single_copy_from : 0; }
 
  private:
   struct Mailbox {
@@ -96,6 +99,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<int> by_rank_;  // node rank of each of the communicator's ranks, -1 for those elsewhere
   int me_;
   ReadInPlace in_place_;
+  std::size_t single_copy_from_ = 0;
   OwnHeap own_heap_;
   PeerHeaps peer_heaps_;
   std::vector<Mailbox> outgoing_;  // by channel and communicator rank
