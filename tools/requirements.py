@@ -1,4 +1,4 @@
-"""Print requirements of pyproject.toml, one a line: `build`, or the name of a dependency group (none: nothing)."""
+"""Print requirements of pyproject.toml, one a line: a dependency group, `build` with the build's own."""
 
 import sys
 from pathlib import Path
@@ -10,6 +10,5 @@ except ImportError:  # Python < 3.11; pip brings the same parser
 
 project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
 for purpose in sys.argv[1:]:
-    groups = {"build": project["build-system"]["requires"], **project["dependency-groups"]}
-    for requirement in groups.get(purpose, []):
-        print(requirement)
+    requirements = project["build-system"]["requires"] if purpose == "build" else []
+    print(*requirements, *project["dependency-groups"].get(purpose, []), sep="\n")

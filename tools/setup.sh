@@ -26,7 +26,7 @@ fi
 for purpose in build run "$@"; do
   stamp=.venv/requirements-$purpose.txt
   .venv/bin/python tools/requirements.py "$purpose" >"$stamp.wanted"
-  if [ -s "$stamp.wanted" ] && ! cmp -s "$stamp.wanted" "$stamp"; then
+  if grep -q . "$stamp.wanted" && ! cmp -s "$stamp.wanted" "$stamp"; then
     echo "setup: installing into .venv for $purpose: $(tr '\n' ' ' <"$stamp.wanted")"
     .venv/bin/pip install --quiet --disable-pip-version-check -r "$stamp.wanted"
     mv "$stamp.wanted" "$stamp"
