@@ -1,0 +1,67 @@
+"""The manual's commands run, and its tables say what the library says."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline import _native
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language):
+    """The page's blocks of a language that a reader can paste: (page, first line, text)."""
+    for page in PAGES:
+        text = page.read_text()
+        for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            yield pytest.param(match[1], id=f"{page.name}:{text[: match.start()].count(chr(10)) + 1}")
+
+
+@pytest.fixture
+def directory(tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    return tmp_path
+
+
+def run(command, directory):
+    environment = dict(os.environ, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("script", blocks("sh"))
+def test_shell_blocks_run(script, directory):
+    run(["bash", "-eu", "-c", script], directory)
+
+
+@pytest.mark.parametrize("script", blocks("python"))
+def test_python_blocks_run(script, directory):
+    run([sys.executable, "-c", script], directory)
+
+
+def described(which):
+    return json.loads(_native.library().paceDescribe(which.encode()))
+
+
+def test_every_environment_variable_is_in_the_manual():
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    rows = [
+        f"| `{row['variable']}` | {row['type']} | {row['default'] or '-'} | {row['help']} |"
+        for row in described("configuration")
+    ]
+    assert [line for line in page.splitlines() if line.startswith("| `PACELINE_")] == rows
+
+
+def test_every_algorithm_is_in_the_manual():
+    page = (ROOT / "docs" / "algorithms.md").read_text()
+    for algorithm in described("algorithms"):
+        assert f"| `{algorithm['name']}` |" in page
+        assert algorithm["sentence"] in page
