@@ -9,6 +9,11 @@
 #include "bootstrap/socket.h"
 
 namespace paceline {
+namespace {
+
+constexpr std::size_t piece_size = std::size_t{64} << 10;  // bytes read at a time
+
+}  // namespace
 
 Frame make_frame(const ControlMessage& message) { return std::make_shared<const Bytes>(encode(message)); }
 
@@ -38,7 +43,7 @@ void ControlConnection::flush() {
 }
 
 Status ControlConnection::receive(std::vector<ControlMessage>& into) {
-  std::array<std::byte, 64 * 1024> piece;
+  std::array<std::byte, piece_size> piece;
   for (;;) {
     const ssize_t received = ::recv(fd(), piece.data(), piece.size(), MSG_DONTWAIT);
     if (received < 0 && errno == EINTR) continue;
@@ -67,7 +72,7 @@ void ControlConnection::close() {
 
 void drain(std::vector<ControlConnection*> connections, Clock::time_point deadline) {
   std::vector<pollfd> entries;
-  std::vector<std::byte> ignored(64 * 1024);
+  std::vector<std::byte> ignored(piece_size);
   for (;;) {
     std::erase_if(connections, [](const ControlConnection* connection) { return !connection->open(); });
     entries.clear();

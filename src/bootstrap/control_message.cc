@@ -179,7 +179,9 @@ Result<ControlMessage> decode(std::span<const std::byte> body) {
   return body.empty() ? Status(Code::remote, "an empty control message") : decode_as(kind, reader);
 }
 
-void FrameReader::append(std::span<const std::byte> bytes) { buffer_.insert(buffer_.end(), bytes.begin(), bytes.end()); }
+void FrameReader::append(std::span<const std::byte> bytes) {
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+}
 
 Result<std::optional<ControlMessage>> FrameReader::next() {
   const auto rest = std::span<const std::byte>(buffer_).subspan(begin_);

@@ -82,10 +82,10 @@ struct Farewell {
   std::uint32_t rank = 0;
 };
 
-using ControlMessage = std::variant<Join, Arrival, Refusal, Contribution, Verdict, Death, Suspicion, Ping, Pong, Left,
-                                    Farewell>;
+using ControlMessage =
+    std::variant<Join, Arrival, Refusal, Contribution, Verdict, Death, Suspicion, Ping, Pong, Left, Farewell>;
 
-inline constexpr std::size_t largest_contribution = std::size_t{1} << 20;           // bytes
+inline constexpr std::size_t largest_contribution = std::size_t{1} << 20;                   // bytes
 inline constexpr std::size_t largest_body = largest_contribution + (std::size_t{1} << 16);  // bytes
 
 // A whole frame.

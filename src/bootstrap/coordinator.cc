@@ -92,7 +92,8 @@ void Coordinator::answer(std::uint32_t from, const Pong& pong) {
   Inquiry& inquiry = place->second;
   for (std::size_t i = 0; i < inquiry.answers.size(); ++i)
     if (inquiry.suspicion.ranks[i] == from) inquiry.answers[i] = pong;
-  if (std::all_of(inquiry.answers.begin(), inquiry.answers.end(), [](const auto& answer) { return answer.has_value(); }))
+  if (std::all_of(inquiry.answers.begin(), inquiry.answers.end(),
+                  [](const auto& answer) { return answer.has_value(); }))
     conclude(place);
 }
 

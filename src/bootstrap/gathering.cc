@@ -16,11 +16,11 @@
 namespace paceline {
 namespace {
 
-constexpr auto introduction_time = std::chrono::seconds(3);       // longest that a newcomer may stay unknown
-constexpr auto crowded_time = std::chrono::milliseconds(250);     // the same when there is no room for others
-constexpr auto linger_time = std::chrono::milliseconds(500);      // to tell those still to come why the job fails
+constexpr auto introduction_time = std::chrono::seconds(3);    // longest that a newcomer may stay unknown
+constexpr auto crowded_time = std::chrono::milliseconds(250);  // the same when there is no room for others
+constexpr auto linger_time = std::chrono::milliseconds(500);   // to tell those still to come why the job fails
 constexpr auto parting_time = std::chrono::milliseconds(300);
-constexpr std::size_t most_newcomers = 256;                       // connections not yet known to be of a rank
+constexpr std::size_t most_newcomers = 256;  // connections not yet known to be of a rank
 
 // A connection that has not yet proved to be a rank's.
 struct Newcomer {
@@ -62,7 +62,9 @@ class Gathering {
   }
 
  private:
-  [[nodiscard]] bool all_present() const { return std::find(present_.begin(), present_.end(), false) == present_.end(); }
+  [[nodiscard]] bool all_present() const {
+    return std::find(present_.begin(), present_.end(), false) == present_.end();
+  }
   [[nodiscard]] bool over() const { return all_present() || (failure_ && Clock::now() >= linger_until_); }
   [[nodiscard]] bool crowded() const { return newcomers_.size() >= most_newcomers || out_of_descriptors_; }
 
@@ -70,9 +72,8 @@ class Gathering {
     std::vector<pollfd> entries = {{crowded() ? -1 : listener_.get(), POLLIN, 0}};
     std::vector<std::list<Newcomer>::iterator> who;
     for (auto newcomer = newcomers_.begin(); newcomer != newcomers_.end(); ++newcomer) {
-      entries.push_back(newcomer->connection
-                            ? pollfd{newcomer->connection->fd(), POLLIN, 0}
-                            : pollfd{newcomer->fd.get(), newcomer->introduction->events(), 0});
+      entries.push_back(newcomer->connection ? pollfd{newcomer->connection->fd(), POLLIN, 0}
+                                             : pollfd{newcomer->fd.get(), newcomer->introduction->events(), 0});
       who.push_back(newcomer);
     }
     std::vector<std::uint32_t> ranks;
@@ -84,8 +85,8 @@ class Gathering {
     }
     Clock::time_point until = failure_ ? linger_until_ : deadline_;
     if (!newcomers_.empty())
-      until = std::min<Clock::time_point>(until, newcomers_.front().since + (crowded() ? crowded_time
-                                                                                       : introduction_time));
+      until =
+          std::min<Clock::time_point>(until, newcomers_.front().since + (crowded() ? crowded_time : introduction_time));
     if (::poll(entries.data(), entries.size(), milliseconds_until(until)) <= 0) return;
 
     // Newcomers before the listener: whoever is nearly known must not wait behind a crowd.
@@ -199,8 +200,8 @@ class Gathering {
     assembly_.connections[rank].close();
     Status::Detail detail;
     detail.code = Code::remote;
-    detail.message = fmt::format("{} died during the rendezvous: {}", named(static_cast<int>(rank), member),
-                                 status.message());
+    detail.message =
+        fmt::format("{} died during the rendezvous: {}", named(static_cast<int>(rank), member), status.message());
     detail.rank = static_cast<int>(rank);
     detail.host = member.host;
     fail(std::move(detail));

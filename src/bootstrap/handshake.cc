@@ -246,8 +246,7 @@ Status Introduction::advance() {
     }
     if (stage_ == Stage::done) return {};
     // Never more than this stage's bytes: what follows the handshake is not ours to read.
-    const ssize_t received =
-        ::recv(fd_, input_.data() + input_size_, expected() - input_size_, MSG_DONTWAIT);
+    const ssize_t received = ::recv(fd_, input_.data() + input_size_, expected() - input_size_, MSG_DONTWAIT);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && errno == EAGAIN) return {};
     if (received <= 0)

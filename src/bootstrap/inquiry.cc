@@ -54,11 +54,9 @@ Status::Detail accusation(const Suspicion& suspicion, int rank, const Member& me
   const bool for_it = rank == static_cast<int>(suspicion.waiting_for);
   Status::Detail detail;
   detail.code = Code::timeout;
-  detail.message = fmt::format("{} {}; rank {} waited {:.1f} s for {} in {}",
-                               named(rank, member), why,
-                               suspicion.waiting, suspicion.seconds,
-                               for_it ? std::string("it") : fmt::format("rank {}", suspicion.waiting_for),
-                               describe(suspicion.call));
+  detail.message = fmt::format(
+      "{} {}; rank {} waited {:.1f} s for {} in {}", named(rank, member), why, suspicion.waiting, suspicion.seconds,
+      for_it ? std::string("it") : fmt::format("rank {}", suspicion.waiting_for), describe(suspicion.call));
   detail.rank = rank;
   detail.host = member.host;
   detail.peer = static_cast<int>(suspicion.waiting);
@@ -76,9 +74,7 @@ Status::Detail accuse(const Suspicion& suspicion, const std::vector<std::optiona
   int culprit = waited_for;
   for (int rank = ranks - 1; rank >= 0 && !silent(waited_for); --rank)
     if (silent(rank)) culprit = rank;
-  if (silent(culprit))
-    return accusation(suspicion, culprit, members[static_cast<std::size_t>(culprit)],
-                      no_answer);
+  if (silent(culprit)) return accusation(suspicion, culprit, members[static_cast<std::size_t>(culprit)], no_answer);
 
   const auto lag = [&](int rank) { return behind(*answers[static_cast<std::size_t>(rank)], suspicion.call); };
   if (is_collective(suspicion.call))

@@ -6,8 +6,8 @@
 #include <netinet/in.h>
 
 #include <array>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -45,13 +45,16 @@ Network read_network(const std::string& text) {
   Network network;
   const std::size_t slash = text.find('/');
   const std::string host = text.substr(0, slash);
-  if (::inet_pton(AF_INET, host.c_str(), network.base.bytes.data()) == 1) network.base.bits = 32;
-  else if (::inet_pton(AF_INET6, host.c_str(), network.base.bytes.data()) == 1) network.base.bits = 128;
+  if (::inet_pton(AF_INET, host.c_str(), network.base.bytes.data()) == 1)
+    network.base.bits = 32;
+  else if (::inet_pton(AF_INET6, host.c_str(), network.base.bytes.data()) == 1)
+    network.base.bits = 128;
   network.prefix = network.base.bits;
   if (slash != text.npos) {
     const char* const end = text.data() + text.size();
     const auto read = std::from_chars(text.data() + slash + 1, end, network.prefix);
-    if (read.ec != std::errc() || read.ptr != end || network.prefix < 0 || network.prefix > network.base.bits) return {};
+    if (read.ec != std::errc() || read.ptr != end || network.prefix < 0 || network.prefix > network.base.bits)
+      return {};
   }
   return network;
 }
@@ -83,8 +86,7 @@ Result<std::string> interface_address(const std::string& choice) {
     address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     std::memcpy(&address.storage, entry->ifa_addr, address.length);
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", host_of(address), entry->ifa_name);
-    const bool fits =
-        network.base.bits > 0 ? holds(network, raw_of(entry->ifa_addr)) : choice == entry->ifa_name;
+    const bool fits = network.base.bits > 0 ? holds(network, raw_of(entry->ifa_addr)) : choice == entry->ifa_name;
     if (!fits || (!found.empty() && (found_is_ipv4 || family != AF_INET))) continue;
     found = host_of(address);
     found_is_ipv4 = family == AF_INET;

@@ -34,7 +34,8 @@ class Variables {
     const std::string found = text(variable);
     if (read_number(found, value)) return {};
     if (found.empty())
-      return Status(Code::invalid_usage, fmt::format("{} started this process, but {} is missing", launcher_, variable));
+      return Status(Code::invalid_usage,
+                    fmt::format("{} started this process, but {} is missing", launcher_, variable));
     return Status(Code::invalid_usage, fmt::format("{}={} is not a number ({} set it)", variable, found, launcher_));
   }
   // Where absent or unreadable: the fallback.
@@ -147,11 +148,13 @@ Result<Launch> from_slurm(const Environment& environment) {
   Launch launch;
   launch.launcher = "srun";
   PACE_TRY(variables.number("SLURM_PROCID", launch.rank));
-  PACE_TRY(variables.number(variables.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS",
-                            launch.size));
+  PACE_TRY(
+      variables.number(variables.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", launch.size));
   launch.one_node = variables.number_or("SLURM_STEP_NUM_NODES", 0) == 1;
-  const std::string job = variables.has("SLURM_JOB_ID") ? variables.text("SLURM_JOB_ID") : variables.text("SLURM_JOBID");
-  launch.job = fmt::format("srun {} {} {}", job, variables.text("SLURM_STEP_ID"), variables.text("SLURM_RESTART_COUNT"));
+  const std::string job =
+      variables.has("SLURM_JOB_ID") ? variables.text("SLURM_JOB_ID") : variables.text("SLURM_JOBID");
+  launch.job =
+      fmt::format("srun {} {} {}", job, variables.text("SLURM_STEP_ID"), variables.text("SLURM_RESTART_COUNT"));
   launch.host = first_host(variables.text("SLURM_STEP_NODELIST"));
   if (!launch.host.empty()) {
     int number = 0;
@@ -190,9 +193,9 @@ Result<Launch> find_launch(const Configuration& configuration, const Environment
 Status split_address(const std::string& text, std::string& host, int& port) {
   const std::size_t colon = text.rfind(':');
   const auto wrong = [&] {
-    return Status(Code::invalid_usage,
-                  fmt::format("PACELINE_ADDRESS={} is no address: give host:port, such as 10.0.0.1:29500 or [::1]:29500",
-                              text));
+    return Status(
+        Code::invalid_usage,
+        fmt::format("PACELINE_ADDRESS={} is no address: give host:port, such as 10.0.0.1:29500 or [::1]:29500", text));
   };
   if (colon == text.npos) return wrong();
   std::string_view name = std::string_view(text).substr(0, colon);

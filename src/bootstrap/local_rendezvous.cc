@@ -136,8 +136,8 @@ Status publish(Directory directory, const std::string& name, Rendezvous& where) 
 }
 
 Status find(const Directory& directory, const std::string& name, Rendezvous& where) {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(where.timeout));
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout));
   Status last;
   for (; Clock::now() < deadline; std::this_thread::sleep_for(pause)) {
     if (!read_notice(directory, name, where)) continue;
@@ -149,9 +149,9 @@ Status find(const Directory& directory, const std::string& name, Rendezvous& whe
   Status::Detail detail;
   detail.code = Code::timeout;
   detail.rank = 0;
-  detail.message = fmt::format("rank 0 did not come to the rendezvous within {:g} s: {}", where.timeout,
-                               last.ok() ? fmt::format("it has not written {}/{}", directory.path, name)
-                                         : last.message());
+  detail.message =
+      fmt::format("rank 0 did not come to the rendezvous within {:g} s: {}", where.timeout,
+                  last.ok() ? fmt::format("it has not written {}/{}", directory.path, name) : last.message());
   return Status(std::move(detail));
 }
 

@@ -10,7 +10,7 @@ namespace paceline {
 
 Member this_member();  // all but its address
 
-std::string named(int rank, const Member& member);    // "rank 3 (node-b, pid 123)"
+std::string named(int rank, const Member& member);      // "rank 3 (node-b, pid 123)"
 std::string listed(const std::vector<int>& ascending);  // "rank 3", "ranks 1, 3 to 7, 9"
 
 // Code::timeout: ranks that did not take part in `what` ("the rendezvous").

@@ -2,9 +2,9 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <csignal>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <algorithm>
 #include <cerrno>

@@ -44,8 +44,7 @@ class Waiting {
       std::vector<ControlMessage> messages;
       const Status status = connection().receive(messages);
       for (ControlMessage& message : messages) PACE_TRY(take(message));
-      if (!status.ok() && missing() > 0)
-        return Status(Code::remote, "rank 0 left the rendezvous: " + status.message());
+      if (!status.ok() && missing() > 0) return Status(Code::remote, "rank 0 left the rendezvous: " + status.message());
     }
     assembly_.members[0].address = rank_0_;  // as seen from here, which is where it is used
     return std::move(assembly_);
@@ -108,8 +107,8 @@ Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock:
 }
 
 Result<Assembly> report_in(const Rendezvous& where) {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(where.timeout));
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout));
   Result<FileDescriptor> fd = reach(where, control_connection, deadline);
   PACE_TRY(fd.status());
   return Waiting(where, std::move(*fd)).until(deadline);

@@ -21,7 +21,7 @@ namespace {
 
 // A broken connection to a rank that died is often noticed before its death is known.
 constexpr auto news_time = std::chrono::milliseconds(300);
-constexpr std::size_t longest_reason = 16 * 1024;  // characters that travel to the other ranks
+constexpr std::size_t longest_reason = 16384;  // characters that travel to the other ranks
 
 class CommunicatorMembership;
 
@@ -69,11 +69,11 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   mutable std::mutex mutex_;         // guards all below, and what the memberships say it does
   std::condition_variable changed_;  // anything of it
   std::map<std::uint64_t, CommunicatorMembership*> memberships_;
-  std::set<std::uint64_t> forgotten_;                                         // communicators that have ended here
-  std::map<std::uint64_t, Status> verdicts_;                                  // of communicators not yet entered here
-  std::map<std::uint64_t, std::map<std::uint32_t, std::uint32_t>> left_;      // communicator -> rank -> sequence
-  std::vector<std::optional<std::string>> lost_;                              // by rank: how it went
-  std::map<std::uint32_t, std::map<std::uint32_t, Bytes>> contributions_;     // round -> rank -> bytes
+  std::set<std::uint64_t> forgotten_;                                      // communicators that have ended here
+  std::map<std::uint64_t, Status> verdicts_;                               // of communicators not yet entered here
+  std::map<std::uint64_t, std::map<std::uint32_t, std::uint32_t>> left_;   // communicator -> rank -> sequence
+  std::vector<std::optional<std::string>> lost_;                           // by rank: how it went
+  std::map<std::uint32_t, std::map<std::uint32_t, Bytes>> contributions_;  // round -> rank -> bytes
   std::uint32_t round_ = 0;
 
   std::unique_ptr<Monitor> monitor_;  // null for a session of one rank
@@ -108,8 +108,8 @@ class CommunicatorMembership final : public Membership {
   const std::uint64_t id_;
   const std::vector<int> ranks_;  // the session's
   const int my_rank_;
-  Status failure_;                // guarded by the session's mutex
-  bool i_left_ = false;           // the same
+  Status failure_;       // guarded by the session's mutex
+  bool i_left_ = false;  // the same
 };
 
 // The session.
@@ -178,6 +178,7 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
     late = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
   }
   std::vector<Bytes> all;
+  all.reserve(got.size());
   for (auto& [rank, bytes] : got) all.push_back(std::move(bytes));
   contributions_.erase(round);
   return all;

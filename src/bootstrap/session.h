@@ -7,6 +7,9 @@
 //   - after a timeout rank 0 asks every rank for a sign of life, and the silent one, or the one furthest behind, is
 //     named.
 // Several communicators (the first and those split from it) share a session; each is a Membership.
+//
+// A forked child holds none of the connections. It may destroy its copies of the objects, without effect on the
+// parent's; nothing else.
 #pragma once
 
 #include <atomic>
@@ -28,8 +31,8 @@ using Bytes = std::vector<std::byte>;
 
 // What is known of each rank after the rendezvous.
 struct Member {
-  std::string host;     // host name, for messages
-  std::string node;     // the same for two ranks only if they can share memory (boot id + IPC and mount namespaces + uid)
+  std::string host;  // host name, for messages
+  std::string node;  // the same for two ranks only if they can share memory (boot id + IPC and mount namespaces + uid)
   std::string address;  // numeric address on which the rank can be reached, from its connection to rank 0
   std::int64_t pid = 0;
 };
@@ -93,11 +96,11 @@ class Membership {
 struct Rendezvous {
   int rank = 0;
   int size = 1;
-  std::string address;   // numeric IPv4/IPv6 address or host name of rank 0; rank 0 listens on it and on no other
-  int port = 0;          // rank 0 may already hold the listening socket (listener >= 0)
-  int listener = -1;     // rank 0 only: an already listening socket, ownership passes
-  std::string secret;    // authenticates every connection
-  double timeout = 60;   // seconds, for the whole of the joining
+  std::string address;         // numeric IPv4/IPv6 address or host name of rank 0; rank 0 listens on it and on no other
+  int port = 0;                // rank 0 may already hold the listening socket (listener >= 0)
+  int listener = -1;           // rank 0 only: an already listening socket, ownership passes
+  std::string secret;          // authenticates every connection
+  double timeout = 60;         // seconds, for the whole of the joining
   std::shared_ptr<void> held;  // what is needed until the joining has ended, for example the file with the address
 };
 

@@ -69,8 +69,9 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   const std::size_t length = id.size() == id_size ? std::to_integer<std::size_t>(id[length_at]) : 0;
   if (id.size() != id_size || std::memcmp(id.data(), magic, port_at) != 0 || length == 0 ||
       length > secret_at - address_at)
-    return Status(Code::invalid_argument, "these 128 bytes are no unique id: make it with paceGetUniqueId on one rank, "
-                                          "and send it to the others unchanged");
+    return Status(Code::invalid_argument,
+                  "these 128 bytes are no unique id: make it with paceGetUniqueId on one rank, "
+                  "and send it to the others unchanged");
   const auto* text = reinterpret_cast<const char*>(id.data());
   Rendezvous where;
   where.rank = rank;
@@ -87,8 +88,9 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
     where.listener = place->second.release();
     listeners().by_secret.erase(place);
   } else if (size > 1) {
-    return Status(Code::invalid_usage, "rank 0 must join in the process that made the unique id, and once: make the id "
-                                       "on rank 0, and a new one for each communicator");
+    return Status(Code::invalid_usage,
+                  "rank 0 must join in the process that made the unique id, and once: make the id "
+                  "on rank 0, and a new one for each communicator");
   }
   return where;
 }

@@ -12,10 +12,9 @@ using Ranks = Coordinator::Ranks;
 
 struct Job {
   std::vector<std::pair<Ranks, ControlMessage>> sent;
-  Coordinator coordinator{std::vector<Member>(4, Member{"node-a", "", "", 1}),
-                          [this](const Ranks& ranks, const ControlMessage& message) {
-                            sent.emplace_back(ranks, message);
-                          }};
+  Coordinator coordinator{
+      std::vector<Member>(4, Member{"node-a", "", "", 1}),
+      [this](const Ranks& ranks, const ControlMessage& message) { sent.emplace_back(ranks, message); }};
   Clock::time_point now = Clock::now();
 
   void receive(std::uint32_t from, const ControlMessage& message) { coordinator.receive(from, message, now); }

@@ -128,8 +128,8 @@ TEST_CASE("a proof is worth nothing on another connection") {
     std::size_t filled = 0;
     while (filled < recorded.size()) {
       std::array<std::byte, 96> piece{};
-      const std::size_t got = *receive_some(
-          pair.accepting.get(), std::span(piece).first(introduction.expected()), in(5s));
+      const std::size_t got =
+          *receive_some(pair.accepting.get(), std::span(piece).first(introduction.expected()), in(5s));
       REQUIRE(introduction.receive(std::span(piece).first(got)).ok());
       std::copy_n(piece.begin(), got, recorded.begin() + static_cast<std::ptrdiff_t>(filled));
       filled += got;
@@ -140,6 +140,8 @@ TEST_CASE("a proof is worth nothing on another connection") {
   }
   const Pair pair;
   CHECK(send_all(pair.connecting.get(), recorded, in(5s)).ok());
-  CHECK(receive_introduction(pair.accepting.get(), "secret", in(5s)).status().message().find(
-            "the secret does not match") != std::string::npos);
+  CHECK(receive_introduction(pair.accepting.get(), "secret", in(5s))
+            .status()
+            .message()
+            .find("the secret does not match") != std::string::npos);
 }

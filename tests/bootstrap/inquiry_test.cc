@@ -23,10 +23,10 @@ constexpr char waited_for_it[] = "; rank 0 waited 5.0 s for it in all-reduce #81
 }  // namespace
 
 TEST_CASE("the rank that does not answer is named, with everything that is known") {
-  const Status::Detail detail =
-      accuse(suspicion(), {says(State::inside, 812), says(State::inside, 812), {}}, members);
+  const Status::Detail detail = accuse(suspicion(), {says(State::inside, 812), says(State::inside, 812), {}}, members);
   CHECK(detail.message ==
-        std::string("rank 2 (node-b, pid 102) does not answer: its process is stopped or its node unreachable") + waited);
+        std::string("rank 2 (node-b, pid 102) does not answer: its process is stopped or its node unreachable") +
+            waited);
   CHECK(detail.code == Code::timeout);
   CHECK(detail.rank == 2);
   CHECK(detail.host == "node-b");
@@ -69,12 +69,13 @@ TEST_CASE("a rank that has completed the call is not behind") {
 TEST_CASE("sequence numbers may wrap") {
   Suspicion late = suspicion();
   late.call.sequence = 1;
-  CHECK(accuse(late, {says(State::inside, 1), says(State::inside, 1), says(State::outside, 0xffffffff)}, members)
-            .rank == 2);
+  CHECK(
+      accuse(late, {says(State::inside, 1), says(State::inside, 1), says(State::outside, 0xffffffff)}, members).rank ==
+      2);
   late.call.sequence = 0xffffffff;
-  CHECK(accuse(late, {says(State::inside, 0xffffffff), says(State::inside, 0xffffffff), says(State::inside, 1)},
-               members)
-            .rank == 1);
+  CHECK(
+      accuse(late, {says(State::inside, 0xffffffff), says(State::inside, 0xffffffff), says(State::inside, 1)}, members)
+          .rank == 1);
 }
 
 TEST_CASE("where all are inside the call, the one waited for is named") {

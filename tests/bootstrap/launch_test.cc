@@ -18,9 +18,7 @@ namespace {
 struct Directory {
   std::string path = "/tmp/paceline-test-XXXXXX";
   Directory() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
-  ~Directory() {
-    [[maybe_unused]] const int status = std::system(("rm -rf " + path).c_str());
-  }
+  ~Directory() { [[maybe_unused]] const int status = std::system(("rm -rf " + path).c_str()); }
   [[nodiscard]] std::string write(const std::string& text, mode_t mode) const {
     std::string file = path + "/secret";
     std::ofstream(file) << text;
@@ -38,8 +36,11 @@ Result<Rendezvous> rendezvous_with(const std::map<std::string, std::string>& var
 }
 
 std::map<std::string, std::string> torchrun(int rank, const char* local_size) {
-  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},       {"LOCAL_WORLD_SIZE", local_size},
-          {"MASTER_ADDR", "127.0.0.1"},   {"MASTER_PORT", "29500"}};
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", "2"},
+          {"LOCAL_WORLD_SIZE", local_size},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", "29500"}};
 }
 
 }  // namespace
@@ -65,8 +66,8 @@ TEST_CASE("several nodes need a secret, and are told how to make one") {
 TEST_CASE("without an address the variable to set is named") {
   Configuration configuration;
   configuration.secret = "a secret";
-  const std::map<std::string, std::string> mpi = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"},
-                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+  const std::map<std::string, std::string> mpi = {
+      {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
   CHECK(rendezvous_with(mpi, configuration).status().message().find("PACELINE_ADDRESS=host:port") != std::string::npos);
 }
 

@@ -31,7 +31,7 @@ TEST_CASE("no launcher: one rank") {
 }
 
 TEST_CASE("torchrun") {
-  Variables variables = {{"RANK", "5"},          {"WORLD_SIZE", "8"},       {"LOCAL_WORLD_SIZE", "4"},
+  Variables variables = {{"RANK", "5"},          {"WORLD_SIZE", "8"},      {"LOCAL_WORLD_SIZE", "4"},
                          {"MASTER_ADDR", "n01"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "none"}};
   const Launch found = good(variables);
   CHECK(found.rank == 5);

@@ -44,7 +44,9 @@ class MeetingPlace {
   std::string path_ = "/tmp/paceline-test-XXXXXX";
 };
 
-Result<Rendezvous> meet(int rank, double timeout = 20) { return meet_on_this_node("job 1", rank, 2, "127.0.0.1", timeout); }
+Result<Rendezvous> meet(int rank, double timeout = 20) {
+  return meet_on_this_node("job 1", rank, 2, "127.0.0.1", timeout);
+}
 
 // What rank 0 writes, with nobody behind it.
 std::string stale_notice(int port) { return fmt::format("127.0.0.1 {} {}\n", port, std::string(64, 'a')); }

@@ -83,8 +83,7 @@ TEST_CASE("every rank that came learns which did not") {
 TEST_CASE("the first to lose patience speaks for all") {
   const int port = free_port();
   const auto begin = Clock::now();
-  const auto results =
-      in_threads(3, [&](int rank) { return join(rendezvous(rank, 4, port, rank == 2 ? 0.5 : 30)); });
+  const auto results = in_threads(3, [&](int rank) { return join(rendezvous(rank, 4, port, rank == 2 ? 0.5 : 30)); });
   CHECK(Clock::now() - begin < 10s);
   for (const Joined& joined : results)
     CHECK(joined.status().message() == "rank 3 did not come to the rendezvous within 0.5 s");
@@ -134,8 +133,9 @@ TEST_CASE("a rank with another secret learns it at once; the others, that it did
     return join(where);
   });
   CHECK(contains(results[2].status().message(), "the secret does not match"));
-  CHECK(contains(results[0].status().message(), "rank 2 did not come to the rendezvous within 1 s (a connection was "
-                                                "dropped: 127.0.0.1:"));
+  CHECK(contains(results[0].status().message(),
+                 "rank 2 did not come to the rendezvous within 1 s (a connection was "
+                 "dropped: 127.0.0.1:"));
   CHECK(contains(results[0].status().message(), "the secret does not match"));
   CHECK(contains(results[1].status().message(), "rank 2 did not come to the rendezvous within 1 s"));
 }
@@ -151,8 +151,9 @@ TEST_CASE("another version is named by rank 0") {
   const Joined joined = join(rendezvous(0, 2, port, 0.5));
   other.join();
   CHECK(contains(joined.status().message(), "rank 1 did not come"));
-  CHECK(contains(joined.status().message(), "speaks version 3, this is version 1: install the same Paceline on all "
-                                            "nodes"));
+  CHECK(contains(joined.status().message(),
+                 "speaks version 3, this is version 1: install the same Paceline on all "
+                 "nodes"));
 }
 
 TEST_CASE("a rank that dies during the rendezvous ends it for all") {

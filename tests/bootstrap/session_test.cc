@@ -90,9 +90,8 @@ TEST_CASE("exchanges that overlap stay apart") {
 
 TEST_CASE("an exchange ends at its deadline and names who did not come") {
   const auto sessions = join_all(3);
-  const auto results = in_threads(2, [&](int rank) {
-    return sessions[static_cast<std::size_t>(rank)]->exchange(bytes("x"), in(200ms)).status();
-  });
+  const auto results = in_threads(
+      2, [&](int rank) { return sessions[static_cast<std::size_t>(rank)]->exchange(bytes("x"), in(200ms)).status(); });
   for (const Status& status : results) {
     CHECK(status.code() == Code::timeout);
     CHECK(status.detail().rank == 2);
@@ -103,9 +102,8 @@ TEST_CASE("an exchange ends at its deadline and names who did not come") {
 TEST_CASE("an exchange without a rank that has ended its session fails at once") {
   auto sessions = join_all(3);
   sessions[2].reset();
-  const auto results = in_threads(2, [&](int rank) {
-    return sessions[static_cast<std::size_t>(rank)]->exchange(bytes("x"), in(20s)).status();
-  });
+  const auto results = in_threads(
+      2, [&](int rank) { return sessions[static_cast<std::size_t>(rank)]->exchange(bytes("x"), in(20s)).status(); });
   for (const Status& status : results) {
     CHECK(status.code() == Code::remote);
     CHECK(status.message().find("ended its session, during an exchange") != std::string::npos);
@@ -194,8 +192,8 @@ TEST_CASE("a stopped rank is named by all within a second of the timeout, whoeve
       std::this_thread::sleep_for(100ms);  // the victim is to be stopped by then
       const Status status = wait_in_vain(membership, session.rank() == 3 ? 1 : victim);
       say(status.message());
-      say(fmt::format("{} {} {} {}", static_cast<int>(status.code()), status.detail().rank,
-                      status.detail().collective, status.detail().sequence));
+      say(fmt::format("{} {} {} {}", static_cast<int>(status.code()), status.detail().rank, status.detail().collective,
+                      status.detail().sequence));
       ::pause();
     });
     children[victim].kill(SIGSTOP);
@@ -216,9 +214,8 @@ TEST_CASE("the rank that has not entered the call is named, although it answers"
   const auto sessions = join_all(3);
   const auto memberships = enter_all(sessions);
   memberships[2]->activity.sequence = 811;
-  const auto results = in_threads(2, [&](int rank) {
-    return wait_in_vain(*memberships[static_cast<std::size_t>(rank)], rank == 0 ? 2 : 0);
-  });
+  const auto results = in_threads(
+      2, [&](int rank) { return wait_in_vain(*memberships[static_cast<std::size_t>(rank)], rank == 0 ? 2 : 0); });
   for (const Status& status : results) {
     CHECK(status.code() == Code::timeout);
     CHECK(status.detail().rank == 2);
