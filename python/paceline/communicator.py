@@ -88,10 +88,10 @@ def init(
     return Communicator(pointer.value)
 
 
-def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> None:
-    for queue in queues:
-        queue.close()
-    library.paceCommDestroy(handle)
+def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> int:
+    while queues:
+        queues.pop().close()
+    return int(library.paceCommDestroy(handle))
 
 
 class Communicator:
@@ -363,11 +363,16 @@ class Communicator:
     def close(self) -> None:
         """Wait for asynchronous calls, then leave. Calls of others that still need this rank fail with RemoteError.
 
-        Done by the end of a `with` block, and at the latest when the program ends. Closing twice does nothing.
+        Done by the end of a `with` block, and at the latest when the program ends. Closing twice does nothing. While
+        another thread is inside a call it raises InvalidUsage, and the communicator stays open.
         """
         if self._handle is not None:
+            result = _leave(self._library, self._handle, self._queues)
+            self._queue = None
+            if result:
+                raise self._failure(result)
             self._handle = None
-            self._finalizer()
+            self._finalizer.detach()
 
     def __enter__(self) -> Communicator:
         return self

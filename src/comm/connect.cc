@@ -140,7 +140,7 @@ class Connecting {
     card.cpus = allowed_cpus();
     card.pid = getpid();
     card.probe = make_probe();
-    if (auto heap = heap_probe(); heap.ok()) card.heap = *heap;
+    if (const auto place = heap_probe_.place()) card.heap = *place;
     put(card.settings, settings());
     if (node_.size() > 1 && leads()) {
       auto created = Segment::create(layout_->total());
@@ -269,6 +269,7 @@ class Connecting {
   std::optional<NodeLayout> layout_;
   std::shared_ptr<Segment> segment_;
   std::optional<TcpListener> listener_;
+  HeapProbe heap_probe_;  // until all have tried
 };
 
 }  // namespace

@@ -74,6 +74,7 @@ class TracingTransport final : public Transport {
   Attempt progress() override { return traced_.progress(); }
   void announce_sleep() override { traced_.announce_sleep(); }
   void sleep(double microseconds) override { traced_.sleep(microseconds); }
+  [[nodiscard]] bool immediate() const override { return traced_.immediate(); }
   Attempt compare(int from, const Call& call) override { return traced_.compare(from, call); }
   [[nodiscard]] Status failure() const override { return traced_.failure(); }
 

@@ -31,16 +31,31 @@ constexpr double doubt_us = 5000;
 // The transport of `execution` failed: end the communicator.
 Status end_of(Execution& execution) { return execution.wiring().membership->report(execution.failure()); }
 
+// Whom a wait has seen to be gone. Sends and receives have no common count that tells what it did before it left: what
+// is missing after one more look does not come.
+struct Gone {
+  const Execution* execution = nullptr;
+  int rank = -1;
+};
+
+bool left_before(Execution& execution, const Transport& transport, const Execution::Wait& wait, Gone& gone) {
+  std::uint32_t last = 0;
+  if (!execution.wiring().membership->has_left(wait.rank, &last)) return false;
+  if (collective_of(wait.call) != Collective::send) return last < wait.call.sequence;
+  if (!transport.immediate()) return false;  // its connection ends behind its last message
+  const bool looked_again = gone.execution == &execution && gone.rank == wait.rank;
+  if (gone.execution == nullptr) gone = {&execution, wait.rank};
+  return looked_again;
+}
+
 // Whether waiting is in vain: the other rank left, or is in another call. Ok: keep waiting.
-Status doubt(Execution& execution) {
+Status doubt(Execution& execution, Gone& gone) {
   Wiring& wiring = execution.wiring();
   const Execution::Wait wait = execution.waiting_for();
   if (wait.rank < 0 || wait.rank == wiring.rank) return {};
   Transport& transport = *wiring.transports[wiring.routes.transport[static_cast<std::size_t>(wait.rank)]];
   if (transport.compare(wait.rank, wait.call) == Attempt::failed) return end_of(execution);
-  std::uint32_t last = 0;
-  if (wiring.membership->has_left(wait.rank, &last) && collective_of(wait.call) != Collective::send &&
-      last < wait.call.sequence) {
+  if (left_before(execution, transport, wait, gone)) {
     Status::Detail detail;
     detail.code = Code::remote;
     detail.rank = wait.rank;
@@ -71,6 +86,7 @@ class Wait {
       begin_ = Clock::now();
       doubted_us_ = doubt_us;
       announced_ = false;
+      gone_ = {};
       yielding_ = oversubscribed_;
       if (!oversubscribed_) return {};
     }
@@ -95,8 +111,8 @@ class Wait {
   }
 
  private:
-  static Status check(Execution& execution, double seconds) {
-    PACE_TRY(doubt(execution));
+  Status check(Execution& execution, double seconds) {
+    PACE_TRY(doubt(execution, gone_));
     const Wiring& wiring = execution.wiring();
     if (seconds < wiring.timeout) return {};
     const Execution::Wait wait = execution.waiting_for();
@@ -127,6 +143,7 @@ class Wait {
   bool yielding_ = false;
   bool announced_ = false;
   std::uint64_t looks_ = 0;
+  Gone gone_;
   Clock::time_point begin_;
   double doubted_us_ = doubt_us;
 };

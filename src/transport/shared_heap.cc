@@ -111,12 +111,17 @@ const std::byte* PeerHeaps::map(pid_t pid, const HeapPlace& place) {
   return mapping.data + place.offset;
 }
 
-Result<HeapPlace> heap_probe() {
-  static const Result<void*> memory = allocate_shared(1);
-  if (!memory.ok()) return memory.status();
-  OwnHeap own;
-  const auto place = own.find(static_cast<const std::byte*>(*memory), 1);
-  return place ? Result<HeapPlace>(*place) : Status(Code::internal, "an allocation was not found");
+HeapProbe::HeapProbe() {
+  if (auto memory = allocate_shared(1); memory.ok()) memory_ = *memory;
+}
+
+HeapProbe::~HeapProbe() {
+  if (memory_ != nullptr) (void)free_shared(memory_);
+}
+
+std::optional<HeapPlace> HeapProbe::place() const {
+  if (memory_ == nullptr) return std::nullopt;
+  return OwnHeap().find(static_cast<const std::byte*>(memory_), 1);
 }
 
 }  // namespace paceline

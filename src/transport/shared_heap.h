@@ -63,6 +63,18 @@ class PeerHeaps {
 };
 
 // An allocation for others to try to map.
-Result<HeapPlace> heap_probe();
+class HeapProbe {
+ public:
+  HeapProbe();
+  ~HeapProbe();
+  HeapProbe(const HeapProbe&) = delete;
+  HeapProbe& operator=(const HeapProbe&) = delete;
+
+  // Nothing where this process has no memory to show.
+  [[nodiscard]] std::optional<HeapPlace> place() const;
+
+ private:
+  void* memory_ = nullptr;
+};
 
 }  // namespace paceline

@@ -264,8 +264,26 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call) {
   const std::uint64_t count = other.waiting_count.load(std::memory_order_acquire);
   const bool steady = words != 0 && other.waiting_words.load(std::memory_order_acquire) == words;
   const Call theirs{static_cast<std::uint32_t>(words), static_cast<std::uint32_t>(words >> 32), count};
-  if (!steady || theirs.sequence != call.sequence || theirs == call) return Attempt::done;
-  return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, theirs));
+  if (!steady || theirs == call) return Attempt::done;
+  const int me = peers_[static_cast<std::size_t>(me_)].rank;
+  if (theirs.sequence == call.sequence) return fail(mismatch(me, call, from, theirs));
+  // It has ended the call that we wait in, and what it did there is here: if that is nothing, it called another.
+  const bool ahead = static_cast<std::int32_t>(theirs.sequence - call.sequence) > 0;
+  if (!ahead || has_message(from)) return Attempt::done;
+  Status::Detail detail = mismatch(me, call, from, theirs).detail();
+  detail.message = fmt::format(
+      "rank {} called {}, but rank {} is past it, in {}, and sent nothing for it: every rank must make the same calls "
+      "in the same order",
+      me, describe(call), from, describe(theirs));
+  return fail(Status(std::move(detail)));
+}
+
+bool SharedMemoryTransport::has_message(int from) const {
+  for (int channel = 0; channel < max_channels; ++channel) {
+    const Mailbox& mailbox = incoming_[index(channel, from)];
+    if (cell(mailbox)->stamp.load(std::memory_order_relaxed) == mailbox.next + 1) return true;  // only seen, not read
+  }
+  return false;
 }
 
 }  // namespace paceline

@@ -47,6 +47,7 @@ class SharedMemoryTransport final : public Transport {
   void release(int channel, int from) override;
   void announce_sleep() override;
   void sleep(double microseconds) override;
+  [[nodiscard]] bool immediate() const override { return true; }
   Attempt compare(int from, const Call& call) override;
   [[nodiscard]] Status failure() const override { return failure_; }
 
@@ -86,6 +87,8 @@ class SharedMemoryTransport final : public Transport {
     return static_cast<std::size_t>(channel) * by_rank_.size() + static_cast<std::size_t>(rank);
   }
   [[nodiscard]] Cell* cell(const Mailbox& mailbox) const;
+  // Whether any message of this rank waits here.
+  [[nodiscard]] bool has_message(int from) const;
   bool has_room(Mailbox& mailbox) const;
   static bool taken_by_all(const Held& held, const Receiver* receivers);
   void post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes, const void* content,

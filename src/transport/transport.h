@@ -49,6 +49,8 @@ class Transport {
   virtual void announce_sleep() {}
   virtual void sleep(double microseconds) = 0;
 
+  // Whether nothing is ever under way: what has not come when its sender leaves was not sent.
+  [[nodiscard]] virtual bool immediate() const { return false; }
   // While waiting long: whether `from` is known to be inside another call than `call`. The failure() then says so.
   virtual Attempt compare(int from, const Call& call) = 0;
   [[nodiscard]] virtual Status failure() const = 0;

@@ -1,0 +1,273 @@
+"""What the ranks of ForkedRanks do in the tests of failures."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import paceline
+from forked_ranks import Line
+from paceline import _native
+from storm import Storm
+
+
+def outcome_of(call: Callable[[], Any]) -> dict[str, Any]:
+    """How a call ended: the error's kind ("" for none), its message, when, and how long it took."""
+    begin = time.monotonic()
+    kind, message = "", ""
+    try:
+        call()
+    except paceline.Error as error:
+        kind, message = type(error).__name__, str(error)
+    at = time.monotonic()
+    return {"kind": kind, "message": message, "at": at, "seconds": at - begin}
+
+
+def until_ended(comm: paceline.Communicator) -> dict[str, Any]:
+    """Wait, outside of any call, for the communicator's end."""
+    while (error := comm.get_async_error()) is None:
+        time.sleep(0.005)
+    return {"kind": type(error).__name__, "message": str(error), "at": time.monotonic()}
+
+
+# ---- Deaths, stops, departures ----
+
+
+def storm(line: Line, seed: int) -> dict[str, Any]:
+    """Random calls until one fails; then the next must fail for the same reason."""
+    comm = paceline.init()
+    line.tell("joined")
+    calls = Storm(comm, seed)
+    while not (found := outcome_of(calls.go_on))["kind"]:
+        pass
+    again = outcome_of(comm.barrier)
+    assert (again["kind"], again["message"]) == (found["kind"], found["message"]), (again, found)
+    comm.close()
+    return found | {"calls": calls.calls}
+
+
+def join_and_meet(line: Line) -> dict[str, Any]:
+    """Join, and then one barrier after another until an error."""
+    line.tell("starts")
+    made: list[paceline.Communicator] = []
+    found = outcome_of(lambda: made.append(paceline.init()))
+    for comm in made:
+        while not (found := outcome_of(comm.barrier))["kind"]:
+            pass
+        comm.close()
+    return found
+
+
+def abort_from_a_thread(line: Line, aborts: int) -> dict[str, Any]:
+    """Rank 0 enters no call; the others wait for it, until another thread of rank `aborts` aborts."""
+    comm = paceline.init()
+    comm.barrier()
+    if comm.rank == 0:
+        return until_ended(comm)
+    if comm.rank == aborts:
+        threading.Timer(0.2, lambda: (line.tell(time.monotonic()), comm.abort())).start()
+    return outcome_of(lambda: comm.all_reduce(numpy.ones(1000)))
+
+
+def leave_early(line: Line, leaves: int, function: str) -> dict[str, Any]:
+    """One rank closes; the others still need it."""
+    comm = paceline.init()
+    comm.barrier()
+    if comm.rank == leaves:
+        comm.close()
+        return {"at": time.monotonic()}
+    if function == "recv":
+        return outcome_of(lambda: comm.recv(numpy.ones(1000), leaves))
+    return outcome_of(comm.barrier if function == "barrier" else lambda: comm.all_reduce(numpy.ones(1000)))
+
+
+def never_enter(line: Line, absent: int) -> dict[str, Any]:
+    comm = paceline.init()
+    comm.barrier()
+    if comm.rank == absent:
+        return until_ended(comm)
+    return outcome_of(lambda: comm.all_reduce(numpy.ones(1000)))
+
+
+# ---- Mismatches ----
+
+Calls = dict[str, Callable[[paceline.Communicator], Any]]
+FLOATS = numpy.float32
+
+
+def ones(count: int, dtype: Any = FLOATS) -> Any:
+    return numpy.ones(count, dtype)
+
+
+def scatter(comm: paceline.Communicator, root: int) -> Any:
+    return comm.scatter(ones(4 * comm.size) if comm.rank == root else None, root=root, out=ones(4))
+
+
+CALLS: Calls = {
+    "barrier": lambda comm: comm.barrier(),
+    "all_reduce": lambda comm: comm.all_reduce(ones(4)),
+    "all_reduce of 5": lambda comm: comm.all_reduce(ones(5)),
+    "all_reduce of none": lambda comm: comm.all_reduce(ones(0)),
+    "all_reduce of int32": lambda comm: comm.all_reduce(ones(4, numpy.int32)),
+    "all_reduce max": lambda comm: comm.all_reduce(ones(4), op="max"),
+    "all_reduce of 500000": lambda comm: comm.all_reduce(ones(500_000)),
+    "all_reduce of 500001": lambda comm: comm.all_reduce(ones(500_001)),
+    "broadcast": lambda comm: comm.broadcast(ones(4)),
+    "broadcast of none": lambda comm: comm.broadcast(ones(0)),
+    "broadcast from last": lambda comm: comm.broadcast(ones(4), root=comm.size - 1),
+    "broadcast from next": lambda comm: comm.broadcast(ones(4), root=(comm.rank + 1) % comm.size),
+    "broadcast from me": lambda comm: comm.broadcast(ones(4), root=comm.rank),
+    "reduce": lambda comm: comm.reduce(ones(4)),
+    "reduce to last": lambda comm: comm.reduce(ones(4), root=comm.size - 1),
+    "gather": lambda comm: comm.gather(ones(4)),
+    "gather to last": lambda comm: comm.gather(ones(4), root=comm.size - 1),
+    "scatter": lambda comm: scatter(comm, 0),
+    "scatter from last": lambda comm: scatter(comm, comm.size - 1),
+    "all_gather": lambda comm: comm.all_gather(ones(4)),
+    "all_to_all": lambda comm: comm.all_to_all(ones(4 * comm.size)),
+    "reduce_scatter": lambda comm: comm.reduce_scatter(ones(4 * comm.size), out=ones(4)),
+    "send": lambda comm: comm.send(ones(4), (comm.rank + 1) % comm.size),
+    "recv of 5": lambda comm: comm.recv(ones(5), (comm.rank - 1) % comm.size),
+    "recv of int32": lambda comm: comm.recv(ones(4, numpy.int32), (comm.rank - 1) % comm.size),
+}
+
+
+def mismatches(line: Line, cases: list[list[list[str]]]) -> list[dict[str, Any]]:
+    """For each case a communicator of its own, on which rank r makes the calls case[r], and then barriers until an
+    error; how long it took since all were ready."""
+    comm = paceline.init()
+    found = []
+    for case in cases:
+        part = comm.split(0)
+        assert part is not None
+        comm.barrier()
+        begin = time.monotonic()
+        for name in [*case[comm.rank], *["barrier"] * 3]:
+            outcome = outcome_of(lambda name=name, part=part: CALLS[name](part))  # type: ignore[misc]
+            if outcome["kind"]:
+                break
+        found.append(outcome | {"after": time.monotonic() - begin})
+        comm.barrier()  # a rank that closed before the others saw their error would be the reason
+        part.close()
+    comm.close()
+    return found
+
+
+# ---- Start-up ----
+
+
+def join(line: Line, few_descriptors: int | None = None, on: int = 0) -> dict[str, Any]:
+    """Join, meet once, and leave. Rank `on` may open only so many more descriptors."""
+    _native.library()  # loading it needs descriptors too
+    if few_descriptors is not None and os.environ["PACELINE_RANK"] == str(on):
+        os.close(probe := os.open("/", os.O_RDONLY))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (probe + few_descriptors, probe + few_descriptors))
+
+    def come_and_go() -> None:
+        with paceline.init() as comm:
+            comm.barrier()
+
+    return outcome_of(come_and_go)
+
+
+# ---- What a process holds ----
+
+
+def holdings() -> dict[str, Any]:
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return {
+        "descriptors": sorted(str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.exists()),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "mappings": sorted({words for line in maps if "paceline-" in (words := line.split()[-1])}),
+    }
+
+
+def come_and_go(line: Line, times: int, ending: str) -> list[dict[str, Any]]:
+    """Join, call and leave, again and again; what this process held before, and after each time."""
+    held = []
+    for number in range(times + 1):
+        line.tell("ready")
+        line.hear()
+        held.append(holdings())
+        if number == times:
+            break
+        comm = paceline.init()
+        x = numpy.ones(200_000)
+        comm.all_reduce(x)
+        comm.all_reduce(x, async_op=True).wait()
+        part = comm.split(comm.rank % 2)
+        if ending == "abort" and comm.rank == 1:
+            comm.abort()
+        if ending == "abort":
+            found = until_ended(comm)
+            assert found["kind"] == "Aborted", found
+        if ending == "mismatch":
+            found = outcome_of(lambda comm=comm: comm.all_reduce(numpy.ones(4 + comm.rank)))  # type: ignore[misc]
+            assert found["kind"] == "Mismatch", found
+        if part is not None:
+            part.close()
+        comm.close()
+    return held
+
+
+def start_again(line: Line, victim: int) -> int:
+    """After a death the survivors make a new communicator, with an id that the test passes on."""
+    comm = paceline.init()
+    line.tell("joined")
+    if comm.rank == victim:
+        line.hear()
+    assert outcome_of(comm.barrier)["kind"] == "RemoteError"
+    comm.close()
+    rank = comm.rank - (comm.rank > victim)
+    if rank == 0:
+        line.tell(paceline.unique_id())
+    with paceline.init(rank=rank, size=comm.size - 1, unique_id=line.hear()) as again:
+        x = numpy.full(1000, again.rank + 1)
+        again.all_reduce(x)
+        return int(x[0])
+
+
+# ---- Two threads ----
+
+
+def two_threads(line: Line, second: str) -> dict[str, Any]:
+    """On rank 0 a second thread calls while the first waits for the other ranks; then these come."""
+    comm = paceline.init()
+    if comm.rank:
+        line.hear()
+        return outcome_of(comm.barrier)
+    first: list[dict[str, Any]] = []
+    waiting = threading.Thread(target=lambda: first.append(outcome_of(comm.barrier)))
+    waiting.start()
+    time.sleep(0.3)
+    found = outcome_of(lambda: getattr(comm, second)(*([0] if second == "split" else [])))
+    line.tell(found)
+    waiting.join()
+    comm.close()
+    return first[0]
+
+
+def many_threads(line: Line) -> int:
+    """Threads without order: each call succeeds, or is refused by name."""
+    comm = paceline.init()
+    refused = []
+
+    def hammer() -> None:
+        for _ in range(2000):
+            found = outcome_of(lambda: comm.all_reduce(numpy.ones(1000)))
+            assert found["kind"] in ("", "InvalidUsage"), found
+            refused.append(bool(found["kind"]))
+
+    threads = [threading.Thread(target=hammer) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    comm.barrier()
+    return len(refused)

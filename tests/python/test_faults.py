@@ -1,0 +1,176 @@
+"""Ranks that die, stop or leave: every other rank gets an error that names them, and nothing is left."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from forked_ranks import ForkedRanks
+from shared_memory import assert_nothing_left, shared_memory
+
+RANKS = 4
+SEEDS = range(20)
+TIMEOUT = 2.0  # PACELINE_TIMEOUT of the storms, s
+
+
+class Late(AssertionError):
+    """The right error, but not in time."""
+
+
+def storm(seed: int) -> None:
+    """One rank of a job is killed, or stopped, at some moment of some call."""
+    for attempts_left in (2, 1, 0):  # a busy machine may be late, but not each time
+        try:
+            one_storm(seed)
+            break
+        except Late:
+            if not attempts_left:
+                raise
+
+
+def one_storm(seed: int) -> None:
+    dice = random.Random(seed)
+    victim = dice.randrange(RANKS)
+    stops = seed % 4 >= 2
+    before = shared_memory()
+    environment = {"PACELINE_TRANSPORT": "tcp" if seed % 2 else "shm", "PACELINE_TIMEOUT": str(TIMEOUT)}
+    with ForkedRanks(RANKS, "storm", {"seed": seed}, **environment) as job:
+        assert job.all_told() == ["joined"] * RANKS
+        time.sleep(dice.uniform(0, 0.3))
+        moment = job.signal(victim, signal.SIGSTOP if stops else signal.SIGKILL)
+        for rank in range(RANKS):
+            if rank == victim:
+                continue
+            found = job.told(rank)
+            told = f"seed {seed}, rank {rank} of victim {victim}: {found}"
+            assert found["kind"] == ("Timeout" if stops else "RemoteError"), told
+            assert found["message"].startswith(f"rank {victim} ("), told
+            # A stopped rank: the timeout, a second for its sign of life, and time to come round to it.
+            if found["at"] - moment > (TIMEOUT + 2 if stops else 2):
+                raise Late(told)
+            assert job.exit_code(rank) == 0
+        if stops:  # it learns what it has missed
+            job.signal(victim, signal.SIGCONT)
+            assert job.told(victim)["kind"] in ("Timeout", "RemoteError")
+    assert_nothing_left(before)
+
+
+@pytest.fixture(scope="module")
+def storms() -> Iterator[list[Future[None]]]:
+    """Side by side: most of the time a job waits for its timeout."""
+    with ThreadPoolExecutor(4) as pool:
+        yield [pool.submit(storm, seed) for seed in SEEDS]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_survivor_names_the_dead_or_stopped_rank(storms: list[Future[None]], seed: int) -> None:
+    storms[seed].result()
+
+
+@pytest.mark.long
+def test_every_survivor_names_the_dead_or_stopped_rank_two_hundred_times() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(storm, seed) for seed in range(1000, 1200)]
+        failures = [run.exception() for run in runs]
+    failures = [failure for failure in failures if failure is not None]
+    assert not failures, f"{len(failures)} of {len(runs)} runs: " + "\n".join(map(str, failures))
+
+
+def killed_while_joining(seed: int) -> None:
+    dice = random.Random(seed)
+    victim = dice.randrange(3)
+    before = shared_memory()
+    environment = {"PACELINE_TRANSPORT": "tcp" if seed % 4 == 0 else "shm", "PACELINE_JOIN_TIMEOUT": "5"}
+    with ForkedRanks(3, "join_and_meet", **environment) as job:
+        assert job.all_told() == ["starts"] * 3
+        time.sleep(dice.uniform(0, 0.05))
+        moment = job.signal(victim, signal.SIGKILL)
+        for rank in {0, 1, 2} - {victim}:
+            found = job.told(rank)
+            assert f"rank {victim}" in found["message"], f"seed {seed}: {found}"
+            # A rank that dies before it has reported in is only missing.
+            assert found["kind"] in ("RemoteError", "Timeout"), f"seed {seed}: {found}"
+            assert found["at"] - moment < (2 if found["kind"] == "RemoteError" else 7), f"seed {seed}: {found}"
+    assert_nothing_left(before)
+
+
+def test_a_death_while_joining() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for run in [pool.submit(killed_while_joining, seed) for seed in range(16)]:
+            run.result()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_abort_from_another_thread(transport: str) -> None:
+    with ForkedRanks(3, "abort_from_a_thread", {"aborts": 2}, PACELINE_TRANSPORT=transport) as job:
+        aborted = job.told(2)
+        for found in job.all_told():
+            assert found["kind"] == "Aborted" and "rank 2" in found["message"], found
+            assert found["at"] - aborted < 1
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("function", ["all_reduce", "barrier", "recv"])
+@pytest.mark.parametrize("leaves", [0, 2])
+def test_a_rank_that_leaves_early_is_named(transport: str, function: str, leaves: int) -> None:
+    with ForkedRanks(3, "leave_early", {"leaves": leaves, "function": function}, PACELINE_TRANSPORT=transport) as job:
+        left = job.told(leaves)["at"]
+        for rank in {0, 1, 2} - {leaves}:
+            found = job.told(rank)
+            assert found["kind"] == "RemoteError" and f"rank {leaves} " in found["message"], found
+            assert found["at"] - left < 3, found
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("absent", [0, 1])
+def test_a_rank_that_does_not_enter_is_named(transport: str, absent: int) -> None:
+    with ForkedRanks(3, "never_enter", {"absent": absent}, PACELINE_TRANSPORT=transport, PACELINE_TIMEOUT="1") as job:
+        for rank, found in enumerate(job.all_told()):
+            assert found["kind"] == "Timeout", found
+            assert found["message"].startswith(f"rank {absent} ("), found
+            assert "has not entered all-reduce #2; it is outside of any call" in found["message"]
+            assert rank == absent or 1 <= found["seconds"] < 4
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_survivors_start_again(transport: str) -> None:
+    with ForkedRanks(3, "start_again", {"victim": 0}, PACELINE_TRANSPORT=transport) as job:
+        assert job.all_told() == ["joined"] * 3
+        job.signal(0, signal.SIGKILL)
+        made = job.told(1)
+        for rank in (1, 2):
+            job.say(rank, made)
+        assert [job.told(rank) for rank in (1, 2)] == [3, 3]
+
+
+@pytest.mark.parametrize("ending", ["close", "abort", "mismatch"])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_process_holds_what_it_held_before(transport: str, ending: str) -> None:
+    """Descriptors, threads and mappings, after success and after failure."""
+    times, before = 20 if ending == "close" else 5, shared_memory()
+    with ForkedRanks(2, "come_and_go", {"times": times, "ending": ending}, PACELINE_TRANSPORT=transport) as job:
+        for _ in range(times + 1):  # in step: a process that runs ahead would hold a later round's connection
+            assert job.all_told() == ["ready"] * 2
+            for rank in range(2):
+                job.say(rank, "go on")
+        for held in job.all_told():
+            assert held[1:] == [held[0]] * times
+    assert_nothing_left(before)
+
+
+@pytest.mark.parametrize("second", ["barrier", "split", "close"])
+def test_a_second_thread_is_refused(second: str) -> None:
+    with ForkedRanks(2, "two_threads", {"second": second}) as job:
+        found = job.told(0)
+        assert found["kind"] == "InvalidUsage" and "another thread is inside" in found["message"], found
+        job.say(1, "come")
+        assert [result["kind"] for result in job.all_told()] == ["", ""]
+
+
+def test_threads_without_order() -> None:
+    with ForkedRanks(1, "many_threads") as job:
+        assert job.told(0) == 8000

@@ -1,0 +1,62 @@
+"""Ranks that call different things: an error that names both, within a second, on every transport."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from forked_ranks import ForkedRanks
+
+# What one rank calls, and what the others call.
+PAIRS = [
+    ("all_reduce", "broadcast"),
+    ("all_reduce", "barrier"),
+    ("reduce_scatter", "all_to_all"),
+    ("all_gather", "all_reduce"),
+    ("gather", "scatter"),
+    ("reduce", "gather"),
+    ("all_reduce", "all_reduce of 5"),
+    ("all_reduce", "all_reduce of none"),
+    ("all_reduce of 500000", "all_reduce of 500001"),
+    ("all_reduce", "all_reduce of 500000"),
+    ("all_reduce", "all_reduce of int32"),
+    ("all_reduce", "all_reduce max"),
+    ("broadcast", "broadcast of none"),
+    ("broadcast", "broadcast from last"),
+    ("reduce", "reduce to last"),
+    ("gather", "gather to last"),
+    ("scatter", "scatter from last"),
+]
+
+
+def cases(size: int) -> list[list[list[str]]]:
+    made = []
+    for one, others in PAIRS:
+        for odd in (0, size - 1):
+            for pair in ((one, others), (others, one)):
+                made.append([[pair[0] if rank == odd else pair[1]] for rank in range(size)])
+    made.append([["broadcast from next"] for _ in range(size)])  # nobody sends
+    made.append([["broadcast from me"] for _ in range(size)])  # everybody sends
+    if size == 2:
+        made += [[["send"], ["recv of 5"]], [["send"], ["recv of int32"]]]
+    return made
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_mismatched_calls_are_named(transport: str, size: int) -> None:
+    tried = cases(size)
+    if transport == "shm":
+        # Rank 0's first call ends without a message, and in the second it waits for the others.
+        tried.append([["broadcast of none", "broadcast from last"], *[["broadcast"] for _ in range(size - 1)]])
+    with ForkedRanks(size, "mismatches", {"cases": tried}, PACELINE_TRANSPORT=transport, PACELINE_TIMEOUT="5") as job:
+        by_rank: list[list[dict[str, Any]]] = job.all_told(120)
+    wrong = []
+    for number, case in enumerate(tried):
+        for rank in range(size):
+            found = by_rank[rank][number]
+            named = re.match(r"rank (\d) called (.+), but rank (\d) (called|is) ", found["message"])
+            if found["kind"] != "Mismatch" or not named or named[1] == named[3] or found["after"] > 1:
+                wrong.append(f"{case}, rank {rank}: {found}")
+    assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong)
