@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
       const auto speed = [&](std::size_t sources, std::size_t offset) {
         return static_cast<double>(bytes) / time_call(t, op, sources, bytes, offset);
       };
-      std::printf("%-12s %-5s %12.1f %12.1f %12.1f %14.1f\n", name(t).data(), name(op).data(), speed(2, 0),
-                  speed(8, 0), speed(2, 4), time_call(t, op, 2, 8 * size_of(t), 0));
+      std::printf("%-12s %-5s %12.1f %12.1f %12.1f %14.1f\n", name(t).data(), name(op).data(), speed(2, 0), speed(8, 0),
+                  speed(2, 4), time_call(t, op, 2, 8 * size_of(t), 0));
     }
 }

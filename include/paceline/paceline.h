@@ -88,19 +88,20 @@ typedef struct {
 
 /* What a communicator can be told at its making. Start from PACE_CONFIG_INITIALIZER. */
 typedef struct {
-  size_t size;          /* sizeof(paceConfig_t) of the caller: later versions append */
+  size_t size;           /* sizeof(paceConfig_t) of the caller: later versions append */
   double timeoutSeconds; /* longest wait of any call; 0: PACELINE_TIMEOUT */
   const char* algorithm; /* force this algorithm wherever it applies; NULL: chosen (PACELINE_ALGORITHM) */
   size_t chunkBytes;     /* chunk of pipelined schedules, bytes; 0: chosen (PACELINE_CHUNK) */
 } paceConfig_t;
-#define PACE_CONFIG_INITIALIZER {sizeof(paceConfig_t), 0.0, NULL, 0}
+#define PACE_CONFIG_INITIALIZER \
+  { sizeof(paceConfig_t), 0.0, NULL, 0 }
 
 /* What would run for one call: see paceExplain. */
 typedef struct {
-  char algorithm[48];   /* name in the algorithm table */
-  char transport[16];   /* "shm", "tcp", "shm+tcp" or "local" */
-  size_t chunkBytes;    /* bytes that one step moves at most */
-  int channels;         /* independent lanes of the schedule */
+  char algorithm[48]; /* name in the algorithm table */
+  char transport[16]; /* "shm", "tcp", "shm+tcp" or "local" */
+  size_t chunkBytes;  /* bytes that one step moves at most */
+  int channels;       /* independent lanes of the schedule */
   double predictedMicroseconds;
 } pacePlanInfo_t;
 
@@ -186,8 +187,7 @@ PACE_API paceResult_t paceBarrier(paceComm_t comm, void* stream);
 
 PACE_API paceResult_t paceSend(const void* send, size_t count, paceDataType_t type, int peer, paceComm_t comm,
                                void* stream);
-PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, paceComm_t comm,
-                               void* stream);
+PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, paceComm_t comm, void* stream);
 /* Calls between start and end (of this thread, on any communicators) begin together at the outermost end, which
  * waits for those without a stream. Sends and receives of a group may be in any order among each other. A group
  * whose call fails its checks starts nothing. Groups nest. */

@@ -45,7 +45,7 @@ bool read_choice(std::string_view text, std::string& value, std::initializer_lis
   return false;
 }
 
-template <std::string Configuration::* field>
+template <std::string Configuration::*field>
 bool read_text(std::string_view text, Configuration& into) {
   into.*field = text;
   return true;
@@ -79,15 +79,23 @@ constexpr Row rows[] = {
     {{"PACELINE_CHUNK", "bytes", "", "largest chunk that one step moves; default: chosen"},
      [](std::string_view text, C& into) { return read_bytes(text, into.chunk); }},
     {{"PACELINE_TRANSPORT", "auto, shm or tcp", "auto", "auto: shared memory inside a node, TCP between nodes"},
-     [](std::string_view text, C& into) { return read_choice(text, into.transport, {"auto", "shm", "tcp"}); }},
-    {{"PACELINE_SINGLE_COPY", "auto, on or off", "auto", "read large messages from the peer's memory where the kernel allows"},
-     [](std::string_view text, C& into) { return read_choice(text, into.single_copy, {"auto", "on", "off"}); }},
-    {{"PACELINE_SPIN", "microseconds", "20", "time to spin before a waiting rank yields its CPU; with more ranks than CPUs none does"},
+     [](std::string_view text, C& into) {
+       return read_choice(text, into.transport, {"auto", "shm", "tcp"});
+     }},
+    {{"PACELINE_SINGLE_COPY", "auto, on or off", "auto",
+      "read large messages from the peer's memory where the kernel allows"},
+     [](std::string_view text, C& into) {
+       return read_choice(text, into.single_copy, {"auto", "on", "off"});
+     }},
+    {{"PACELINE_SPIN", "microseconds", "20",
+      "time to spin before a waiting rank yields its CPU; with more ranks than CPUs none does"},
      read_field<&C::spin>},
     {{"PACELINE_STAGING", "bytes", "", "shared memory that a rank stages messages in, for each channel; default: 1M"},
      [](std::string_view text, C& into) { return read_bytes(text, into.staging); }},
     {{"PACELINE_LOG", "warn, info or debug", "warn", "what is written to standard error"},
-     [](std::string_view text, C& into) { return read_choice(text, into.log, {"warn", "info", "debug"}); }},
+     [](std::string_view text, C& into) {
+       return read_choice(text, into.log, {"warn", "info", "debug"});
+     }},
 };
 
 struct Loaded {

@@ -13,28 +13,28 @@ namespace paceline {
 
 struct Configuration {
   // Launching
-  int rank = -1;             // -1: by the launcher's variables
+  int rank = -1;  // -1: by the launcher's variables
   int size = -1;
-  std::string address;       // host:port of rank 0
+  std::string address;  // host:port of rank 0
   std::string secret;
   std::string secret_file;
   std::string interface;
   double join_timeout = 60;  // s
   // Running
-  double timeout = 300;      // s
-  std::string algorithm;     // empty: chosen
-  std::size_t chunk = 0;     // bytes; 0: chosen
-  std::string transport;     // auto, shm or tcp
-  std::string single_copy;   // auto, on or off
-  double spin = 20;          // us
-  std::size_t staging = 0;   // bytes a rank and channel; 0: chosen
-  std::string log;           // warn, info or debug
+  double timeout = 300;     // s
+  std::string algorithm;    // empty: chosen
+  std::size_t chunk = 0;    // bytes; 0: chosen
+  std::string transport;    // auto, shm or tcp
+  std::string single_copy;  // auto, on or off
+  double spin = 20;         // us
+  std::size_t staging = 0;  // bytes a rank and channel; 0: chosen
+  std::string log;          // warn, info or debug
 };
 
 struct ConfigurationRow {
   std::string_view variable;
-  std::string_view type;     // with its unit
-  std::string_view fallback; // default, as a user would write it
+  std::string_view type;      // with its unit
+  std::string_view fallback;  // default, as a user would write it
   std::string_view help;
 };
 

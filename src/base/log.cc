@@ -35,10 +35,9 @@ void write_log(LogLevel level, int rank, std::string_view message) {
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
   std::tm local{};
   localtime_r(&seconds, &local);
-  const std::string line =
-      fmt::format("paceline {:02}:{:02}:{:02}.{:03} rank {} {}  {}  {}\n", local.tm_hour, local.tm_min, local.tm_sec,
-                  milliseconds, rank < 0 ? std::string("-") : std::to_string(rank), host(),
-                  names[static_cast<std::size_t>(level)], message);
+  const std::string line = fmt::format(
+      "paceline {:02}:{:02}:{:02}.{:03} rank {} {}  {}  {}\n", local.tm_hour, local.tm_min, local.tm_sec, milliseconds,
+      rank < 0 ? std::string("-") : std::to_string(rank), host(), names[static_cast<std::size_t>(level)], message);
   // One write, so that lines of several ranks do not mix.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }

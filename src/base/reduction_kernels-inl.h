@@ -343,8 +343,7 @@ void times(std::byte* target, const std::byte* source, const void* factor, DataT
   map_with<Row>(target, source, Times<Number>{number}, elements);
 }
 
-void multiply_row(DataType type, std::byte* target, const std::byte* source, const void* factor,
-                  std::size_t elements) {
+void multiply_row(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t elements) {
   switch (type) {
     case DataType::int8:
     case DataType::uint8: return times<WideBytes>(target, source, factor, type, elements);

@@ -185,14 +185,13 @@ HWY_INLINE Vector<D> decode_lanes(D floats, V codes) {
   const hn::RebindToSigned<D> as_signed;
   constexpr int shift = 23 - format.mantissa_bits;
   constexpr std::uint32_t rebias = static_cast<std::uint32_t>(127 - format.bias()) << 23;
-  constexpr float smallest = std::bit_cast<float>(
-      static_cast<std::uint32_t>(127 + format.smallest_exponent() - format.mantissa_bits) << 23);
+  constexpr float smallest =
+      std::bit_cast<float>(static_cast<std::uint32_t>(127 + format.smallest_exponent() - format.mantissa_bits) << 23);
 
   const auto magnitude = hn::And(codes, hn::Set(words, format.sign() - 1));
   const auto as_integer = hn::BitCast(as_signed, magnitude);
   const auto normal = hn::Add(hn::ShiftLeft<shift>(magnitude), hn::Set(words, rebias));
-  const auto subnormal =
-      hn::BitCast(words, hn::Mul(hn::ConvertTo(floats, as_integer), hn::Set(floats, smallest)));
+  const auto subnormal = hn::BitCast(words, hn::Mul(hn::ConvertTo(floats, as_integer), hn::Set(floats, smallest)));
   const auto is_subnormal = hn::Lt(as_integer, hn::Set(as_signed, 1 << format.mantissa_bits));
   const auto finite = hn::IfThenElse(hn::RebindMask(words, is_subnormal), subnormal, normal);
   const auto is_beyond = hn::Gt(as_integer, hn::Set(as_signed, static_cast<std::int32_t>(format.beyond) - 1));
@@ -210,8 +209,7 @@ HWY_INLINE Vector<Unsigned<D>> encode_lanes(D floats, V v) {
   constexpr std::uint32_t rebias = static_cast<std::uint32_t>(127 - format.bias()) << 23;
   constexpr std::uint32_t half = (1u << (shift - 1)) - 1;
   // In a sum with this number the last place is that of the format's subnormals: the addition rounds.
-  constexpr auto magic = static_cast<std::uint32_t>(127 + format.smallest_exponent() - format.mantissa_bits + 23)
-                         << 23;
+  constexpr auto magic = static_cast<std::uint32_t>(127 + format.smallest_exponent() - format.mantissa_bits + 23) << 23;
 
   const auto bits = hn::BitCast(words, v);
   const auto magnitude = hn::And(bits, hn::Set(words, 0x7fffffffu));
@@ -265,8 +263,7 @@ struct NativeHalves {
   }
 };
 
-using Halves =
-    std::conditional_t<(HWY_TARGET <= HWY_AVX2), NativeHalves, SmallFloats<binary16, std::uint16_t>>;
+using Halves = std::conditional_t<(HWY_TARGET <= HWY_AVX2), NativeHalves, SmallFloats<binary16, std::uint16_t>>;
 
 }  // namespace paceline::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -34,11 +34,11 @@ class [[nodiscard]] Status {
  public:
   struct Detail {
     Code code = Code::internal;
-    std::string message;      // the whole sentence, ready to show
-    int rank = -1;            // whom it is about; -1 where unknown
-    std::string host;         // that rank's host; empty where unknown
-    int peer = -1;            // the other side; -1 where unknown
-    std::string collective;   // empty outside of a collective
+    std::string message;     // the whole sentence, ready to show
+    int rank = -1;           // whom it is about; -1 where unknown
+    std::string host;        // that rank's host; empty where unknown
+    int peer = -1;           // the other side; -1 where unknown
+    std::string collective;  // empty outside of a collective
     std::uint64_t sequence = 0;
     int system_errno = 0;
   };
@@ -79,8 +79,8 @@ class [[nodiscard]] Result {
 };
 
 // Leave the function with the error, if there is one.
-#define PACE_TRY(expression)                                       \
-  do {                                                             \
+#define PACE_TRY(expression)                                                    \
+  do {                                                                          \
     if (auto pace_status = (expression); !pace_status.ok()) return pace_status; \
   } while (false)
 

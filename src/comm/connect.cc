@@ -22,7 +22,6 @@ namespace {
 // Messages over TCP could be longer; so long ones pipeline.
 constexpr std::size_t largest_tcp_message = 128 << 10;
 
-
 // What a rank shows the others. All ranks run the same build (the handshake's version), so the bytes are the struct's.
 struct Card {
   std::int32_t cpus = 1;
@@ -113,6 +112,14 @@ class Connecting {
   }
 
   Result<Connections> make(const Exchange& exchange) {
+    auto made = try_to_make(exchange);
+    if (!made.ok() && !leads())
+      Segment::unlink_left_by(static_cast<pid_t>(members_[static_cast<std::size_t>(node_.front())].pid));
+    return made;
+  }
+
+ private:
+  Result<Connections> try_to_make(const Exchange& exchange) {
     if (nodes_.size() > 1 && configuration().transport == "shm")
       return Status(Code::invalid_usage,
                     "PACELINE_TRANSPORT=shm, but the ranks are on several nodes: set it to auto or tcp");
@@ -131,7 +138,6 @@ class Connecting {
     return made;
   }
 
- private:
   [[nodiscard]] bool leads() const { return node_.front() == rank_; }
   [[nodiscard]] const Member& me() const { return members_[static_cast<std::size_t>(rank_)]; }
 
@@ -207,8 +213,8 @@ class Connecting {
     group.secret = secret_;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (std::ranges::find(node_, static_cast<int>(i)) != node_.end()) continue;
-      group.peers.push_back({static_cast<int>(i), members_[i].host, members_[i].address,
-                             static_cast<std::uint16_t>(cards[i].port)});
+      group.peers.push_back(
+          {static_cast<int>(i), members_[i].host, members_[i].address, static_cast<std::uint16_t>(cards[i].port)});
     }
     auto connected = TcpTransport::connect(std::move(*listener_), group, deadline_);
     if (!connected.ok()) return connected.status();
@@ -252,9 +258,8 @@ class Connecting {
     const ReadInPlace in_place{heaps ? in_place_from : 0, single_copy ? in_place_from : 0};
     made.single_copy = single_copy;
     made.routes.keeps_data[0] = single_copy || heaps;
-    made.shared_memory = std::make_unique<SharedMemoryTransport>(
-        segment_, *layout_, std::move(peers), made.node_rank, static_cast<int>(members_.size()),
-        in_place);
+    made.shared_memory = std::make_unique<SharedMemoryTransport>(segment_, *layout_, std::move(peers), made.node_rank,
+                                                                 static_cast<int>(members_.size()), in_place);
     log(LogLevel::info, rank_, "{} ranks on this node, {} CPUs, single copy {}, memory of paceMemAlloc {}",
         node_.size(), allowed_cpus(), single_copy ? "on" : "off", heaps ? "read in place" : "staged");
   }

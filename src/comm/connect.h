@@ -23,7 +23,7 @@ using Exchange = std::function<Result<std::vector<Bytes>>(std::span<const std::b
 
 struct Connections {
   std::unique_ptr<SharedMemoryTransport> shared_memory;  // nullptr: no other rank on this node
-  std::unique_ptr<Transport> tcp;            // nullptr: no rank elsewhere
+  std::unique_ptr<Transport> tcp;                        // nullptr: no rank elsewhere
   Routes routes;
   int node_rank = 0;
   int node_size = 1;

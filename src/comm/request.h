@@ -15,8 +15,8 @@ struct Request {
   std::size_t count = 0;  // elements, as in the call
   DataType type = DataType::uint8;
   Operation op = Operation::sum;
-  int root = 0;                        // of rooted collectives; the peer of send and recv
-  std::array<std::byte, 8> factor{};   // of premulsum: one element
+  int root = 0;                       // of rooted collectives; the peer of send and recv
+  std::array<std::byte, 8> factor{};  // of premulsum: one element
 };
 
 // Whether the call's buffers are one, in the way that paceline.h says for the collective.

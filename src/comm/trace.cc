@@ -33,8 +33,10 @@ struct Event {
 class TracingTransport final : public Transport {
  public:
   TracingTransport(Transport& traced, int ranks)
-      : traced_(traced), ranks_(static_cast<std::size_t>(ranks)),
-        receiving_(static_cast<std::size_t>(max_channels) * ranks_), sending_(max_channels, 0) {}
+      : traced_(traced),
+        ranks_(static_cast<std::size_t>(ranks)),
+        receiving_(static_cast<std::size_t>(max_channels) * ranks_),
+        sending_(max_channels, 0) {}
 
   [[nodiscard]] std::string_view name() const override { return traced_.name(); }
   [[nodiscard]] std::size_t largest_message() const override { return traced_.largest_message(); }

@@ -23,8 +23,8 @@ struct Wiring {
   std::array<Transport*, max_transports> transports{};  // nullptr: there is none of this number
   Routes routes;
   Membership* membership = nullptr;
-  double timeout = 300;        // s
-  bool oversubscribed = false; // more ranks on this node than CPUs
+  double timeout = 300;         // s
+  bool oversubscribed = false;  // more ranks on this node than CPUs
   // Messages accepted so far by each transport and channel.
   std::array<std::array<std::uint64_t, max_channels>, max_transports> posted{};
 };
@@ -68,9 +68,9 @@ class Execution {
     Call call;
     std::array<std::byte*, 3> base{};  // by Buffer
     std::byte* places = nullptr;
-    int after = -1;                    // lane that must end before this one starts
-    std::uint32_t arrived = 0;         // messages of the current fold that are there
-    std::uint32_t first_source = 0;    // in sources_
+    int after = -1;                                      // lane that must end before this one starts
+    std::uint32_t arrived = 0;                           // messages of the current fold that are there
+    std::uint32_t first_source = 0;                      // in sources_
     std::array<std::uint64_t, max_transports> before{};  // messages posted on the channel before this execution
   };
 

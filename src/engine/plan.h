@@ -19,8 +19,8 @@ inline constexpr int max_transports = 2;
 // How a communicator reaches its ranks, as far as plans need to know.
 struct Routes {
   int rank = 0;
-  std::vector<std::uint8_t> transport;               // number of the transport to each rank
-  std::array<bool, max_transports> keeps_data{};     // it may read a sent message's data after accepting it
+  std::vector<std::uint8_t> transport;            // number of the transport to each rank
+  std::array<bool, max_transports> keeps_data{};  // it may read a sent message's data after accepting it
 };
 
 struct PlanStep {
@@ -47,7 +47,7 @@ struct Plan {
   std::size_t scratch_bytes = 0;
   std::size_t place_bytes = 0;  // of one lane: room for the messages of the largest fold, where a transport needs it
 
-  bool single_copy = false;     // receivers may read from the senders' processes
+  bool single_copy = false;  // receivers may read from the senders' processes
 
   std::string algorithm;
   std::size_t chunk_bytes = 0;

@@ -61,7 +61,8 @@ Status doubt(Execution& execution, Gone& gone) {
     detail.rank = wait.rank;
     detail.collective = title(collective_of(wait.call));
     detail.sequence = wait.call.sequence;
-    detail.message = fmt::format("rank {} left before {}: it destroyed its communicator", wait.rank, describe(wait.call));
+    detail.message =
+        fmt::format("rank {} left before {}: it destroyed its communicator", wait.rank, describe(wait.call));
     return wiring.membership->report(Status(std::move(detail)));
   }
   return {};

@@ -5,8 +5,7 @@ namespace paceline {
 std::size_t input_elements(const Problem& problem, int rank) {
   switch (problem.collective) {
     case Collective::broadcast: return rank == problem.root ? problem.count : 0;
-    case Collective::scatter:
-      return rank == problem.root ? problem.count * static_cast<std::size_t>(problem.ranks) : 0;
+    case Collective::scatter: return rank == problem.root ? problem.count * static_cast<std::size_t>(problem.ranks) : 0;
     case Collective::reduce_scatter:
     case Collective::all_to_all: return problem.count * static_cast<std::size_t>(problem.ranks);
     case Collective::barrier: return 0;
@@ -17,8 +16,7 @@ std::size_t input_elements(const Problem& problem, int rank) {
 std::size_t output_elements(const Problem& problem, int rank) {
   switch (problem.collective) {
     case Collective::reduce: return rank == problem.root ? problem.count : 0;
-    case Collective::gather:
-      return rank == problem.root ? problem.count * static_cast<std::size_t>(problem.ranks) : 0;
+    case Collective::gather: return rank == problem.root ? problem.count * static_cast<std::size_t>(problem.ranks) : 0;
     case Collective::all_gather:
     case Collective::all_to_all: return problem.count * static_cast<std::size_t>(problem.ranks);
     case Collective::barrier: return 0;

@@ -12,9 +12,9 @@ namespace paceline {
 struct Problem {
   Collective collective = Collective::all_reduce;
   int ranks = 1;
-  int root = 0;             // of rooted collectives
-  std::size_t count = 0;    // elements, counted as in the collective's call in paceline.h
-  bool in_place = false;    // input and output are the same memory, as paceline.h says for the collective
+  int root = 0;           // of rooted collectives
+  std::size_t count = 0;  // elements, counted as in the collective's call in paceline.h
+  bool in_place = false;  // input and output are the same memory, as paceline.h says for the collective
 
   bool operator==(const Problem&) const = default;
 };

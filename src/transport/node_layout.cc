@@ -21,7 +21,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (va
 NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
     : ranks_(static_cast<std::size_t>(ranks)), channels_(static_cast<std::size_t>(channels)) {
   cells_ = std::bit_ceil(static_cast<std::uint32_t>(capacity(ranks)));
-  // A payload of 4 KiB, 1 KiB or a little: many ranks have many mailboxes, and the whole should stay within 10 MiB or so.
+  // A payload of 4 KiB, 1 KiB or a little: many ranks have many mailboxes, and the whole should stay within 10 MiB or
+  // so.
   cell_bytes_ = (ranks <= 8 ? 65 : ranks <= 16 ? 17 : 2) * cache_line;
   slots_ = cells_;
   slot_bytes_ = std::clamp(round_up((staging == 0 ? default_staging : staging) / slots_, page), smallest_slot,
@@ -33,9 +34,8 @@ NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
 }
 
 std::size_t NodeLayout::mailbox(int from, int to, int channel) const {
-  const std::size_t number =
-      (static_cast<std::size_t>(to) * ranks_ + static_cast<std::size_t>(from)) * channels_ +
-      static_cast<std::size_t>(channel);
+  const std::size_t number = (static_cast<std::size_t>(to) * ranks_ + static_cast<std::size_t>(from)) * channels_ +
+                             static_cast<std::size_t>(channel);
   return mailboxes_at_ + number * (cells_ * cell_bytes_ + sizeof(Taken));
 }
 

@@ -57,7 +57,7 @@ class NodeLayout {
   NodeLayout(int ranks, int channels, std::size_t staging);
 
   [[nodiscard]] std::size_t total() const { return total_; }
-  [[nodiscard]] std::uint32_t cells() const { return cells_; }            // a power of two
+  [[nodiscard]] std::uint32_t cells() const { return cells_; }  // a power of two
   [[nodiscard]] std::size_t cell_bytes() const { return cell_bytes_; }
   [[nodiscard]] std::size_t cell_payload() const { return cell_bytes_ - offsetof(Cell, data); }
   [[nodiscard]] std::uint32_t slots() const { return slots_; }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <map>
 #include <mutex>
 
@@ -21,6 +22,8 @@ std::map<std::string, std::weak_ptr<Segment>>& mapped() {
   static std::map<std::string, std::weak_ptr<Segment>> segments;
   return segments;
 }
+
+std::string prefix_of(pid_t creator) { return fmt::format("paceline-{}-", creator); }
 
 Status no_room(std::size_t bytes, int error) {
   if (error != ENOSPC && error != ENOMEM) return Status::system("allocating shared memory", error);
@@ -41,7 +44,7 @@ Status no_room(std::size_t bytes, int error) {
 Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
   std::uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) return Status::system("getrandom", errno);
-  const std::string name = fmt::format("/paceline-{:016x}", number);
+  const std::string name = fmt::format("/{}{:016x}", prefix_of(getpid()), number);
   const int descriptor = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   if (descriptor < 0) return Status::system("creating shared memory " + name, errno);
   int error = ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
@@ -63,8 +66,7 @@ Result<std::shared_ptr<Segment>> Segment::open(const std::string& name, std::siz
   const int descriptor = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
   if (descriptor < 0) return Status::system("opening shared memory " + name, errno);
   struct stat facts {};
-  if (fstat(descriptor, &facts) != 0 || static_cast<std::size_t>(facts.st_size) != bytes ||
-      facts.st_uid != geteuid()) {
+  if (fstat(descriptor, &facts) != 0 || static_cast<std::size_t>(facts.st_size) != bytes || facts.st_uid != geteuid()) {
     close(descriptor);
     return Status(Code::system, fmt::format("shared memory {} is not the one that was announced", name));
   }
@@ -90,6 +92,17 @@ Segment::~Segment() {
   munmap(data_, bytes_);
   const std::lock_guard lock(mapped_mutex);
   if (auto found = mapped().find(name_); found != mapped().end() && found->second.expired()) mapped().erase(found);
+}
+
+void Segment::unlink_left_by(pid_t creator) {
+  char ignored = 0;
+  // A process that has ended has no program any more, also while its parent has not asked how it ended.
+  if (readlink(fmt::format("/proc/{}/exe", creator).c_str(), &ignored, 1) >= 0 || errno != ENOENT) return;
+  std::error_code trouble;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", trouble)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind(prefix_of(creator), 0) == 0) shm_unlink(("/" + name).c_str());
+  }
 }
 
 void Segment::unlink() {

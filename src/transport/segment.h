@@ -1,6 +1,9 @@
-// A piece of POSIX shared memory that several processes of one node map: created 0600 under a random name, unlinked by
+// A piece of POSIX shared memory that several processes of one node map: created 0600 under a name of
+// its creator and a random number, unlinked by
 // its creator as soon as everyone has mapped it.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <memory>
@@ -16,6 +19,9 @@ class Segment {
   static Result<std::shared_ptr<Segment>> create(std::size_t bytes);
   // Another process's, by name. Within one process all ranks share one mapping.
   static Result<std::shared_ptr<Segment>> open(const std::string& name, std::size_t bytes);
+  // Take away the names that a process on this node left when it died before everyone had mapped its memory. Does
+  // nothing while the process lives.
+  static void unlink_left_by(pid_t creator);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;

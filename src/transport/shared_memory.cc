@@ -20,20 +20,21 @@ namespace {
 
 // Every CPU that runs a registered process passes a full fence before this returns. False: not on this kernel.
 bool fence_everyone() {
-  static const bool registered =
-      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+  static const bool registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
   return registered && syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
 void wake(Presence& presence) {
   // Relaxed: orders nothing; a rank that slept before our message became visible is found by its own second look.
-  if (presence.asleep.load(std::memory_order_relaxed) == 0) [[likely]] return;
+  if (presence.asleep.load(std::memory_order_relaxed) == 0) [[likely]]
+    return;
   presence.asleep.store(0, std::memory_order_relaxed);
   syscall(SYS_futex, &presence.asleep, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-// Bytes up to which a message for several ranks is copied into each one's cell.
-constexpr std::size_t multicast_in_cells = 1024 + 40;
+// Bytes that a message for several ranks may take in all their cells together before one slot for all is faster; a
+// payload within the cell's first line always goes there.
+constexpr std::size_t multicast_in_cells = 1024;
 
 std::uint64_t words_of(const Call& call) { return static_cast<std::uint64_t>(call.what) << 32 | call.sequence; }
 
@@ -46,22 +47,26 @@ Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& their
   detail.peer = my_rank;
   detail.collective = title(collective_of(mine));
   detail.sequence = mine.sequence;
-  detail.message = fmt::format("rank {} called {}, but rank {} called {}: every rank must make the same calls in the same order",
-                               my_rank, describe(mine), other_rank, describe(theirs));
+  detail.message =
+      fmt::format("rank {} called {}, but rank {} called {}: every rank must make the same calls in the same order",
+                  my_rank, describe(mine), other_rank, describe(theirs));
   return Status(std::move(detail));
 }
 
 SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, const NodeLayout& layout,
                                              std::vector<NodePeer> peers, int my_node_rank, int ranks,
                                              ReadInPlace in_place)
-    : segment_(std::move(segment)), layout_(layout), peers_(std::move(peers)),
-      by_rank_(static_cast<std::size_t>(ranks), -1), me_(my_node_rank), in_place_(in_place),
+    : segment_(std::move(segment)),
+      layout_(layout),
+      peers_(std::move(peers)),
+      by_rank_(static_cast<std::size_t>(ranks), -1),
+      me_(my_node_rank),
+      in_place_(in_place),
       outgoing_(static_cast<std::size_t>(max_channels * ranks)),
-      incoming_(static_cast<std::size_t>(max_channels * ranks)), lanes_(max_channels) {
+      incoming_(static_cast<std::size_t>(max_channels * ranks)),
+      lanes_(max_channels) {
   std::byte* base = segment_->data();
-  const auto presence = [&](int node_rank) {
-    return reinterpret_cast<Presence*>(base + layout_.presence(node_rank));
-  };
+  const auto presence = [&](int node_rank) { return reinterpret_cast<Presence*>(base + layout_.presence(node_rank)); };
   const auto taken = [&](int from, int to, int channel) {
     return &reinterpret_cast<Taken*>(base + layout_.taken(from, to, channel))->count;
   };
@@ -97,7 +102,8 @@ inline Cell* SharedMemoryTransport::cell(const Mailbox& mailbox) const {
 }
 
 inline bool SharedMemoryTransport::has_room(Mailbox& mailbox) const {
-  if (mailbox.next - mailbox.taken_seen < layout_.cells()) [[likely]] return true;
+  if (mailbox.next - mailbox.taken_seen < layout_.cells()) [[likely]]
+    return true;
   // Acquire: the receiver's reads of the cell come before our writes to it.
   mailbox.taken_seen = mailbox.taken->load(std::memory_order_acquire);
   return mailbox.next - mailbox.taken_seen < layout_.cells();
@@ -136,8 +142,10 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
     if (!has_room(boxes[rank])) return Attempt::later;
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
 
-  // A longer payload for several goes once into a slot rather than into each one's cell.
-  if (data.size() <= (to.size() == 1 ? layout_.cell_payload() : std::min(layout_.cell_payload(), multicast_in_cells))) {
+  const bool fits = data.size() <= layout_.cell_payload();
+  const bool cheap =
+      data.size() <= sizeof(Cell::data) || to.size() == 1 || data.size() * to.size() <= multicast_in_cells;
+  if (fits && cheap) {
     for (int rank : to) post(boxes[rank], call, Payload::in_cell, data.size(), data.data(), data.size());
     ++lane.accepted;
     return Attempt::done;
@@ -243,8 +251,7 @@ void SharedMemoryTransport::announce_sleep() {
 }
 
 void SharedMemoryTransport::sleep(double microseconds) {
-  const timespec time{static_cast<time_t>(microseconds / 1e6),
-                      static_cast<long>(microseconds * 1e3) % 1000000000L};
+  const timespec time{static_cast<time_t>(microseconds / 1e6), static_cast<long>(microseconds * 1e3) % 1000000000L};
   if (microseconds > 0) syscall(SYS_futex, &presence_->asleep, FUTEX_WAIT, 1, &time, nullptr, 0);
   presence_->asleep.store(0, std::memory_order_relaxed);
 }

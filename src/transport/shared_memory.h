@@ -1,9 +1,9 @@
 // The shared-memory transport, for ranks of one node (node_layout.h shows the memory).
 //
 // A message of up to a cell's payload travels in its cell: one cache line for the smallest, no system call, no atomic
-// read-modify-write. A longer one stays where it is if its receivers can read it there: in memory of paceMemAlloc, which
-// they map, or, where single copy is in use, in the sender's process. Else it is copied into a staging slot that its
-// receivers read.
+// read-modify-write. A longer one stays where it is if its receivers can read it there: in memory of paceMemAlloc,
+// which they map, or, where single copy is in use, in the sender's process. Else it is copied into a staging slot that
+// its receivers read.
 //
 // A sender knows from the receiver's `taken` counters what it may reuse. Wake-ups cost the sender one load: a rank that
 // goes to sleep says so and then makes every CPU see it (membarrier), so that the fast side needs no fence.
@@ -21,7 +21,7 @@
 namespace paceline {
 
 struct NodePeer {
-  int rank = 0;   // in the communicator
+  int rank = 0;  // in the communicator
   pid_t pid = 0;
 };
 

@@ -28,7 +28,8 @@ Result<Choice> choose(const Problem& problem, const CostModel& model, std::strin
     if (best.algorithm == nullptr || choice.predicted_us < best.predicted_us) best = std::move(choice);
   }
   if (best.algorithm == nullptr)
-    return Status(Code::internal, fmt::format("no algorithm serves {} on {} ranks", title(problem.collective), problem.ranks));
+    return Status(Code::internal,
+                  fmt::format("no algorithm serves {} on {} ranks", title(problem.collective), problem.ranks));
   return best;
 }
 

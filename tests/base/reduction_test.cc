@@ -65,8 +65,10 @@ double magnitude_of(const Format& format, std::uint32_t code) {
 double small_to_double(const Format& format, std::uint32_t code) {
   const std::uint32_t magnitude = code & (format.sign() - 1);
   double value = magnitude_of(format, magnitude);
-  if (magnitude == format.beyond && format.infinite) value = std::numeric_limits<double>::infinity();
-  else if (magnitude >= format.beyond) value = std::numeric_limits<double>::quiet_NaN();
+  if (magnitude == format.beyond && format.infinite)
+    value = std::numeric_limits<double>::infinity();
+  else if (magnitude >= format.beyond)
+    value = std::numeric_limits<double>::quiet_NaN();
   return (code & format.sign()) != 0 ? -value : value;
 }
 
@@ -180,8 +182,8 @@ Row random_row(DataType type, std::size_t elements, std::mt19937_64& random) {
       std::uint64_t infinity = 0x7ff0000000000000;
       if (type == DataType::float32) infinity = 0x7f800000;
       if (is_small(type)) infinity = format_of(type).beyond;
-      const std::uint64_t special[] = {0,        top,          1,  top - 1, top + 1,      infinity, infinity | top,
-                                       infinity + 1, infinity - 1, ~std::uint64_t{0}};
+      const std::uint64_t special[] = {
+          0, top, 1, top - 1, top + 1, infinity, infinity | top, infinity + 1, infinity - 1, ~std::uint64_t{0}};
       bits = special[random() % std::size(special)];
     }
     std::memcpy(&row[i], &bits, size_of(type));
@@ -319,9 +321,9 @@ TEST_CASE("every 16-bit float survives widening and rounding; each NaN becomes t
 TEST_CASE("16-bit floats are added in float32 and rounded once") {
   // 2048 + 1 is a tie in float16 and falls back to 2048; two ones make a difference only when nothing is rounded
   // between them.
-  const auto result = fold_rows(DataType::float16, Operation::sum,
-                                {row_of<std::uint16_t>({0x6800}), row_of<std::uint16_t>({0x3c00}),
-                                 row_of<std::uint16_t>({0x3c00})});
+  const auto result =
+      fold_rows(DataType::float16, Operation::sum,
+                {row_of<std::uint16_t>({0x6800}), row_of<std::uint16_t>({0x3c00}), row_of<std::uint16_t>({0x3c00})});
   CHECK(number_at<std::uint16_t>(result.data()) == 0x6801);
 }
 
@@ -359,8 +361,7 @@ TEST_CASE("what is too large becomes an infinity, or a NaN in e4m3, which has no
 }
 
 TEST_CASE("elements of small floats: every code, every midpoint between codes, and its neighbours") {
-  for (const DataType type :
-       {DataType::float16, DataType::bfloat16, DataType::float8e4m3, DataType::float8e5m2}) {
+  for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float8e4m3, DataType::float8e5m2}) {
     const Format& format = format_of(type);
     const auto stored = [&](double value) {
       std::uint32_t code = 0;
