@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "api/handle.h"
 #include "schedule/problem.h"
 
@@ -41,7 +39,8 @@ Status check_operation(const Arguments& call, paceComm* comm, Request& request) 
     return bad(call, fmt::format("there is no operation {}", call.op));
   const paceComm::Operator& made = comm->operators[number];
   if (made.type != request.type)
-    return bad(call, fmt::format("the operation was made for {}, the call is of {}", name(made.type), name(request.type)));
+    return bad(call,
+               fmt::format("the operation was made for {}, the call is of {}", name(made.type), name(request.type)));
   request.op = Operation::premulsum;
   request.factor = made.factor;
   return {};
@@ -52,12 +51,13 @@ Status check_buffers(const Arguments& call, const Request& request, int rank, in
   problem.collective = call.which;
   problem.ranks = ranks;
   problem.root = request.root;
-  // No buffer holds more than half of the address space.
-  if (request.count > (std::numeric_limits<std::size_t>::max() >> 1) / size_of(request.type) / static_cast<std::size_t>(ranks))
+  if (!fits(request, ranks))
     return bad(call, fmt::format("{} elements are more than memory can hold (was the count negative?)", request.count));
   problem.count = 1;
-  const bool reads = call.which == Collective::send || (call.which != Collective::recv && input_elements(problem, rank) > 0);
-  const bool writes = call.which == Collective::recv || (call.which != Collective::send && output_elements(problem, rank) > 0);
+  const bool reads =
+      call.which == Collective::send || (call.which != Collective::recv && input_elements(problem, rank) > 0);
+  const bool writes =
+      call.which == Collective::recv || (call.which != Collective::send && output_elements(problem, rank) > 0);
   if (request.count == 0 || call.which == Collective::barrier) return {};
   if (reads && call.send == nullptr) return bad(call, "the send buffer is NULL");
   if (writes && call.recv == nullptr) return bad(call, "the receive buffer is NULL");
@@ -73,13 +73,15 @@ Result<Request> checked(const Arguments& call, paceComm* comm) {
   request.send = static_cast<const std::byte*>(call.send);
   request.recv = static_cast<std::byte*>(call.recv);
   request.count = call.count;
-  if (call.type < 0 || call.type >= paceNumTypes) return bad(call, fmt::format("there is no data type {}", static_cast<int>(call.type)));
+  if (call.type < 0 || call.type >= paceNumTypes)
+    return bad(call, fmt::format("there is no data type {}", static_cast<int>(call.type)));
   request.type = static_cast<DataType>(call.type);
   if (reduces(call.which)) PACE_TRY(check_operation(call, comm, request));
   const bool message = call.which == Collective::send || call.which == Collective::recv;
   if (is_rooted(call.which) || message) {
     if (call.root < 0 || call.root >= ranks)
-      return bad(call, fmt::format("{} {} is not among the ranks 0..{}", message ? "peer" : "root", call.root, ranks - 1));
+      return bad(call,
+                 fmt::format("{} {} is not among the ranks 0..{}", message ? "peer" : "root", call.root, ranks - 1));
     request.root = call.root;
   }
   PACE_TRY(check_buffers(call, request, rank, ranks));
@@ -87,19 +89,20 @@ Result<Request> checked(const Arguments& call, paceComm* comm) {
 }
 
 paceResult_t call(const Arguments& arguments, paceComm* comm, void* stream) {
-  auto request = checked(arguments, comm);
-  if (!request.ok()) [[unlikely]] {
+  return guarded([&] {
+    auto request = checked(arguments, comm);
+    if (request.ok()) [[likely]]
+      return finish(submit(comm, *request, stream), comm);
     spoil_group(request.status());
     return finish(request.status(), comm);
-  }
-  return finish(submit(comm, *request, stream), comm);
+  });
 }
 
 }  // namespace
 }  // namespace paceline::api
 
-using paceline::Collective;
-using paceline::api::call;
+using namespace paceline;
+using namespace paceline::api;
 
 extern "C" {
 
@@ -155,7 +158,11 @@ paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, p
   return call({Collective::recv, nullptr, recv, count, type, 0, peer}, comm, stream);
 }
 
-paceResult_t paceGroupStart(void) { return paceline::api::finish(paceline::api::start_group()); }
-paceResult_t paceGroupEnd(void) { return paceline::api::finish(paceline::api::end_group()); }
+paceResult_t paceGroupStart(void) {
+  return guarded([] { return finish(start_group()); });
+}
+paceResult_t paceGroupEnd(void) {
+  return guarded([] { return finish(end_group()); });
+}
 
 }  // extern "C"

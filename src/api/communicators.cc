@@ -60,10 +60,12 @@ Status check_out(const void* out, const char* what) {
 // Answer a question about a communicator with one number.
 template <class Answer>
 paceResult_t answer(paceComm_t comm, int* out, Answer what) {
-  if (Status status = check(comm); !status.ok()) return finish(status);
-  if (Status status = check_out(out, "the result pointer"); !status.ok()) return finish(status, comm);
-  *out = what(*comm->communicator);
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    if (Status status = check_out(out, "the result pointer"); !status.ok()) return finish(status, comm);
+    *out = what(*comm->communicator);
+    return paceSuccess;
+  });
 }
 
 }  // namespace
@@ -75,28 +77,34 @@ using namespace paceline::api;
 extern "C" {
 
 paceResult_t paceGetVersion(int* version) {
-  if (Status status = check_out(version, "version"); !status.ok()) return finish(status);
-  *version = PACE_VERSION;
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check_out(version, "version"); !status.ok()) return finish(status);
+    *version = PACE_VERSION;
+    return paceSuccess;
+  });
 }
 
 const char* paceGetErrorString(paceResult_t result) { return name(static_cast<Code>(result)); }
 
-const char* paceGetLastError(paceComm_t comm) {
+const char* paceGetLastError(paceComm_t comm) try {
   if (comm == nullptr || !check(comm).ok()) return last_error_of_thread().c_str();
   thread_local std::string copy;
   const std::lock_guard lock(comm->error_mutex);
   copy = comm->last_error;
   return copy.c_str();
+} catch (...) {
+  return "out of memory";
 }
 
 paceResult_t paceGetUniqueId(paceUniqueId* id) {
-  if (Status status = check_out(id, "id"); !status.ok()) return finish(status);
-  auto bytes = make_unique_id();
-  if (!bytes.ok()) return finish(bytes.status());
-  std::memset(id->internal, 0, sizeof id->internal);
-  std::memcpy(id->internal, bytes->data(), std::min(bytes->size(), sizeof id->internal));
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check_out(id, "id"); !status.ok()) return finish(status);
+    auto bytes = make_unique_id();
+    if (!bytes.ok()) return finish(bytes.status());
+    std::memset(id->internal, 0, sizeof id->internal);
+    std::memcpy(id->internal, bytes->data(), std::min(bytes->size(), sizeof id->internal));
+    return paceSuccess;
+  });
 }
 
 paceResult_t paceCommInitRank(paceComm_t* comm, int nranks, paceUniqueId id, int rank) {
@@ -105,53 +113,67 @@ paceResult_t paceCommInitRank(paceComm_t* comm, int nranks, paceUniqueId id, int
 
 paceResult_t paceCommInitRankConfig(paceComm_t* comm, int nranks, paceUniqueId id, int rank,
                                     const paceConfig_t* config) {
-  if (Status status = check_out(comm, "comm"); !status.ok()) return finish(status);
-  if (nranks < 1 || nranks > max_ranks || rank < 0 || rank >= nranks)
-    return finish(Status(Code::invalid_argument, fmt::format("rank {} of {} ranks: 0 <= rank < ranks <= {}", rank,
-                                                             nranks, max_ranks)));
-  return give(comm, create(rendezvous_from_unique_id(std::as_bytes(std::span(id.internal)), rank, nranks), config));
+  return guarded([&] {
+    if (Status status = check_out(comm, "comm"); !status.ok()) return finish(status);
+    if (nranks < 1 || nranks > max_ranks || rank < 0 || rank >= nranks)
+      return finish(Status(Code::invalid_argument,
+                           fmt::format("rank {} of {} ranks: 0 <= rank < ranks <= {}", rank, nranks, max_ranks)));
+    return give(comm, create(rendezvous_from_unique_id(std::as_bytes(std::span(id.internal)), rank, nranks), config));
+  });
 }
 
 paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig_t* config) {
-  if (Status status = check_out(comm, "comm"); !status.ok()) return finish(status);
-  return give(comm, create(rendezvous_from_environment(), config));
+  return guarded([&] {
+    if (Status status = check_out(comm, "comm"); !status.ok()) return finish(status);
+    return give(comm, create(rendezvous_from_environment(), config));
+  });
 }
 
 paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceComm_t* newcomm, const paceConfig_t* config) {
-  if (Status status = check(comm); !status.ok()) return finish(status);
-  if (Status status = check_out(newcomm, "newcomm"); !status.ok()) return finish(status, comm);
-  auto options = options_of(config);
-  if (!options.ok()) return finish(options.status(), comm);
-  if (!comm->communicator->enter())
-    return finish(Status(Code::invalid_usage, "another thread is inside a call on this communicator"), comm);
-  auto made = comm->communicator->split(color, key, *options);
-  comm->communicator->exit();
-  if (!made.ok()) return finish(made.status(), comm);
-  return give(newcomm, std::move(made));
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    if (Status status = check_out(newcomm, "newcomm"); !status.ok()) return finish(status, comm);
+    auto options = options_of(config);
+    if (!options.ok()) return finish(options.status(), comm);
+    after_queued(*comm);
+    const Hold hold(*comm->communicator);
+    if (!hold.held()) return finish(two_threads(), comm);
+    auto made = comm->communicator->split(color, key, *options);
+    if (!made.ok()) return finish(made.status(), comm);
+    return give(newcomm, std::move(made));
+  });
 }
 
 paceResult_t paceCommDestroy(paceComm_t comm) {
-  if (Status status = check(comm); !status.ok()) return finish(status);
-  if (!comm->communicator->enter())
-    return finish(Status(Code::invalid_usage,
-                         "another thread is inside a call on this communicator: end it first (paceCommAbort)"), comm);
-  comm->magic.store(0, std::memory_order_relaxed);
-  comm->communicator->leave();
-  comm->communicator.reset();
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    after_queued(*comm);
+    if (!comm->communicator->enter())
+      return finish(Status(Code::invalid_usage,
+                           "another thread is inside a call on this communicator: end it first (paceCommAbort)"),
+                    comm);
+    comm->magic.store(0, std::memory_order_relaxed);
+    comm->communicator->leave();
+    comm->communicator.reset();
+    return paceSuccess;
+  });
 }
 
 paceResult_t paceCommAbort(paceComm_t comm) {
-  if (Status status = check(comm); !status.ok()) return finish(status);
-  comm->communicator->abort();
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    comm->communicator->abort();
+    return paceSuccess;
+  });
 }
 
 paceResult_t paceCommGetAsyncError(paceComm_t comm, paceResult_t* asyncError) {
-  if (Status status = check(comm); !status.ok()) return finish(status);
-  if (Status status = check_out(asyncError, "asyncError"); !status.ok()) return finish(status, comm);
-  *asyncError = finish(comm->communicator->failure(), comm);
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    if (Status status = check_out(asyncError, "asyncError"); !status.ok()) return finish(status, comm);
+    *asyncError = finish(comm->communicator->failure(), comm);
+    return paceSuccess;
+  });
 }
 
 paceResult_t paceCommCount(paceComm_t comm, int* count) {
@@ -168,78 +190,95 @@ paceResult_t paceCommNodeRank(paceComm_t comm, int* rank) {
 }
 
 paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scalar, paceDataType_t type, paceComm_t comm) {
-  if (Status status = check(comm); !status.ok()) return finish(status);
-  if (Status status = check_out(op, "op"); !status.ok()) return finish(status, comm);
-  if (Status status = check_out(scalar, "scalar"); !status.ok()) return finish(status, comm);
-  if (type < 0 || type >= paceNumTypes)
-    return finish(Status(Code::invalid_argument, fmt::format("there is no data type {}", static_cast<int>(type))), comm);
-  paceComm::Operator made;
-  made.live = true;
-  made.type = static_cast<DataType>(type);
-  std::memcpy(made.factor.data(), scalar, size_of(made.type));
-  const std::lock_guard lock(comm->error_mutex);
-  std::size_t number = 0;
-  while (number < comm->operators.size() && comm->operators[number].live) ++number;
-  if (number == comm->operators.size()) comm->operators.emplace_back();
-  comm->operators[number] = made;
-  *op = static_cast<paceRedOp_t>(paceNumOps + static_cast<int>(number));
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    if (Status status = check_out(op, "op"); !status.ok()) return finish(status, comm);
+    if (Status status = check_out(scalar, "scalar"); !status.ok()) return finish(status, comm);
+    if (type < 0 || type >= paceNumTypes)
+      return finish(Status(Code::invalid_argument, fmt::format("there is no data type {}", static_cast<int>(type))),
+                    comm);
+    paceComm::Operator made;
+    made.live = true;
+    made.type = static_cast<DataType>(type);
+    std::memcpy(made.factor.data(), scalar, size_of(made.type));
+    const std::lock_guard lock(comm->error_mutex);
+    std::size_t number = 0;
+    while (number < comm->operators.size() && comm->operators[number].live) ++number;
+    if (number == comm->operators.size()) comm->operators.emplace_back();
+    comm->operators[number] = made;
+    *op = static_cast<paceRedOp_t>(paceNumOps + static_cast<int>(number));
+    return paceSuccess;
+  });
 }
 
 paceResult_t paceRedOpDestroy(paceRedOp_t op, paceComm_t comm) {
-  if (Status status = check(comm); !status.ok()) return finish(status);
-  const std::lock_guard lock(comm->error_mutex);
-  const int number = static_cast<int>(op) - paceNumOps;
-  if (number < 0 || static_cast<std::size_t>(number) >= comm->operators.size() ||
-      !comm->operators[static_cast<std::size_t>(number)].live) {
-    last_error_of_thread() = fmt::format("there is no operation {} to destroy", static_cast<int>(op));
-    return paceInvalidArgument;
-  }
-  comm->operators[static_cast<std::size_t>(number)].live = false;
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    const std::lock_guard lock(comm->error_mutex);
+    const int number = static_cast<int>(op) - paceNumOps;
+    if (number < 0 || static_cast<std::size_t>(number) >= comm->operators.size() ||
+        !comm->operators[static_cast<std::size_t>(number)].live) {
+      return finish(
+          Status(Code::invalid_argument, fmt::format("there is no operation {} to destroy", static_cast<int>(op))));
+    }
+    comm->operators[static_cast<std::size_t>(number)].live = false;
+    return paceSuccess;
+  });
 }
 
 paceResult_t paceHostStreamCreate(paceHostStream_t* stream) {
-  if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-  auto made = std::make_unique<paceHostStream>();
-  made->stream = std::make_unique<HostStream>();
-  *stream = made.release();
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
+    auto made = std::make_unique<paceHostStream>();
+    made->stream = std::make_unique<HostStream>();
+    *stream = made.release();
+    return paceSuccess;
+  });
 }
 
 paceResult_t paceHostStreamSynchronize(paceHostStream_t stream) {
-  if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-  auto queue = stream_of(stream);
-  return finish(queue.ok() ? (*queue)->synchronize() : queue.status());
+  return guarded([&] {
+    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
+    auto queue = stream_of(stream);
+    return finish(queue.ok() ? (*queue)->synchronize() : queue.status());
+  });
 }
 
 paceResult_t paceHostStreamQuery(paceHostStream_t stream) {
-  if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-  auto queue = stream_of(stream);
-  return finish(queue.ok() ? (*queue)->query() : queue.status());
+  return guarded([&] {
+    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
+    auto queue = stream_of(stream);
+    return finish(queue.ok() ? (*queue)->query() : queue.status());
+  });
 }
 
 paceResult_t paceHostStreamMark(paceHostStream_t stream, uint64_t* mark) {
-  if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-  if (Status status = check_out(mark, "mark"); !status.ok()) return finish(status);
-  auto queue = stream_of(stream);
-  if (!queue.ok()) return finish(queue.status());
-  *mark = (*queue)->mark();
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
+    if (Status status = check_out(mark, "mark"); !status.ok()) return finish(status);
+    auto queue = stream_of(stream);
+    if (!queue.ok()) return finish(queue.status());
+    *mark = (*queue)->mark();
+    return paceSuccess;
+  });
 }
 
 paceResult_t paceHostStreamWait(paceHostStream_t stream, uint64_t mark, double seconds) {
-  if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-  auto queue = stream_of(stream);
-  return finish(queue.ok() ? (*queue)->wait(mark, seconds) : queue.status());
+  return guarded([&] {
+    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
+    auto queue = stream_of(stream);
+    return finish(queue.ok() ? (*queue)->wait(mark, seconds) : queue.status());
+  });
 }
 
 paceResult_t paceHostStreamDestroy(paceHostStream_t stream) {
-  if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-  if (auto queue = stream_of(stream); !queue.ok()) return finish(queue.status());
-  stream->magic = 0;
-  delete stream;
-  return paceSuccess;
+  return guarded([&] {
+    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
+    if (auto queue = stream_of(stream); !queue.ok()) return finish(queue.status());
+    stream->magic = 0;
+    delete stream;
+    return paceSuccess;
+  });
 }
 
 }  // extern "C"

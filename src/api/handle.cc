@@ -1,7 +1,9 @@
 #include "api/handle.h"
 
 #include <deque>
-
+#include <exception>
+#include <new>
+#include <system_error>
 
 namespace paceline::api {
 namespace {
@@ -10,10 +12,13 @@ thread_local std::string thread_error = "no error";
 
 }  // namespace
 
+void spoil_group(const Status& status);
+
 std::string& last_error_of_thread() { return thread_error; }
 
 paceResult_t finish(const Status& status, paceComm* comm) {
-  if (status.ok()) [[likely]] return paceSuccess;
+  if (status.ok()) [[likely]]
+    return paceSuccess;
   thread_error = status.message();
   if (comm != nullptr && comm->magic.load(std::memory_order_relaxed) == paceComm::valid) {
     const std::lock_guard lock(comm->error_mutex);
@@ -22,8 +27,40 @@ paceResult_t finish(const Status& status, paceComm* comm) {
   return static_cast<paceResult_t>(status.code());
 }
 
+Status caught() {
+  auto status = [] {
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      return Status(Code::system, "out of memory");
+    } catch (const std::system_error& error) {
+      return Status(Code::system, error.what());
+    } catch (const std::exception& error) {
+      return Status(Code::internal, error.what());
+    } catch (...) {
+      return Status(Code::internal, "an unknown exception");
+    }
+  }();
+  spoil_group(status);
+  return status;
+}
+
+Status two_threads() {
+  return Status(Code::invalid_usage,
+                "another thread is inside a call on this communicator: one thread at a time, or a communicator each "
+                "(paceCommSplit)");
+}
+
+void after_queued(paceComm& comm) {
+  // Acquire: what the queued calls wrote comes before what follows.
+  for (int queued = comm.queued.load(std::memory_order_acquire); queued != 0;
+       queued = comm.queued.load(std::memory_order_acquire))
+    comm.queued.wait(queued, std::memory_order_acquire);
+}
+
 Status check(paceComm* comm) {
-  if (comm == nullptr) [[unlikely]] return Status(Code::invalid_argument, "the communicator is NULL");
+  if (comm == nullptr) [[unlikely]]
+    return Status(Code::invalid_argument, "the communicator is NULL");
   // Relaxed: whoever destroys a communicator while another thread uses it has lost anyway.
   if (comm->magic.load(std::memory_order_relaxed) != paceComm::valid) [[unlikely]]
     return Status(Code::invalid_usage, "the communicator has been destroyed, or is none");

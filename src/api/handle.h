@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
@@ -19,6 +20,7 @@ struct paceComm {
 
   std::atomic<std::uint64_t> magic{valid};  // 0 after destroy
   std::unique_ptr<paceline::Communicator> communicator;
+  std::atomic<int> queued{0};  // calls queued on streams and not yet ended
   std::mutex error_mutex;
   std::string last_error;  // under error_mutex
   // Operators made by paceRedOpCreatePreMulSum: number paceNumOps + index. Under error_mutex while made or destroyed.
@@ -42,10 +44,52 @@ namespace paceline::api {
 // Note the status as the last error of this thread (and of the communicator) and give its code.
 paceResult_t finish(const Status& status, paceComm* comm = nullptr);
 
+// Inside a catch clause: the exception as a status (no memory, no thread, ...). Ends this thread's group unrun.
+Status caught();
+
+// Run the body of a function of paceline.h, or of a stream's call: no exception leaves it. Costs nothing unless one is
+// thrown. Body returns a Status or a paceResult_t.
+template <class Body>
+auto guarded(Body&& body) noexcept -> decltype(body()) {
+  try {
+    return body();
+  } catch (...) {
+    if constexpr (std::is_same_v<decltype(body()), paceResult_t>)
+      return finish(caught());
+    else
+      return caught();
+  }
+}
+
+// A call's hold on its communicator; not held where another thread is inside.
+class Hold {
+ public:
+  explicit Hold(Communicator& communicator) : communicator_(communicator), held_(communicator.enter()) {}
+  ~Hold() {
+    if (held_) communicator_.exit();
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  [[nodiscard]] bool held() const { return held_; }
+
+ private:
+  Communicator& communicator_;
+  bool held_;
+};
+Status two_threads();
+
+// Wait for the communicator's calls that are queued on streams.
+void after_queued(paceComm& comm);
+
 // Ok, or what is wrong with the handle.
 Status check(paceComm* comm);
 // The stream that the argument names; nullptr for none. An error for anything else.
 Result<HostStream*> stream_of(void* stream);
+
+// Whether the call's buffers could exist: no process has more than 2^47 bytes of addresses.
+inline bool fits(const Request& request, int ranks) {
+  return request.count <= (std::size_t{1} << 47) / size_of(request.type) / static_cast<std::size_t>(ranks);
+}
 
 paceComm* make_handle(std::unique_ptr<Communicator> communicator);
 

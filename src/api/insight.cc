@@ -42,9 +42,8 @@ std::string configuration_text() {
   return rows.dump();
 }
 
-Status explain(paceComm_t comm, const char* collective, std::size_t count, paceDataType_t type, paceRedOp_t op,
-               int root, pacePlanInfo_t* info) {
-  PACE_TRY(check(comm));
+Status explain(Communicator& communicator, const char* collective, std::size_t count, paceDataType_t type,
+               paceRedOp_t op, int root, pacePlanInfo_t* info) {
   if (collective == nullptr || info == nullptr) return Status(Code::invalid_argument, "collective or info is NULL");
   const auto which = collective_named(collective);
   if (!which || *which == Collective::send || *which == Collective::recv)
@@ -57,9 +56,11 @@ Status explain(paceComm_t comm, const char* collective, std::size_t count, paceD
   request.type = static_cast<DataType>(type);
   request.op = op < 0 ? Operation::sum : op >= paceNumOps ? Operation::premulsum : static_cast<Operation>(op);
   request.root = is_rooted(*which) ? root : 0;
-  if (request.root < 0 || request.root >= comm->communicator->size())
+  if (request.root < 0 || request.root >= communicator.size())
     return Status(Code::invalid_argument, fmt::format("root {} is not among the ranks", root));
-  auto plan = comm->communicator->explain(request);
+  if (!fits(request, communicator.size()))
+    return Status(Code::invalid_argument, fmt::format("{} elements are more than memory can hold", count));
+  auto plan = communicator.explain(request);
   if (!plan.ok()) return plan.status();
   put(info->algorithm, plan->algorithm);
   put(info->transport, plan->transport);
@@ -72,12 +73,12 @@ Status explain(paceComm_t comm, const char* collective, std::size_t count, paceD
 // For what changes a communicator without being one of its calls.
 template <class Work>
 paceResult_t inside(paceComm_t comm, Work work) {
-  if (Status status = check(comm); !status.ok()) return finish(status);
-  if (!comm->communicator->enter())
-    return finish(Status(Code::invalid_usage, "another thread is inside a call on this communicator"), comm);
-  const Status status = work(*comm->communicator);
-  comm->communicator->exit();
-  return finish(status, comm);
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    after_queued(*comm);
+    const Hold hold(*comm->communicator);
+    return finish(hold.held() ? work(*comm->communicator) : two_threads(), comm);
+  });
 }
 
 }  // namespace
@@ -90,7 +91,8 @@ extern "C" {
 
 paceResult_t paceExplain(paceComm_t comm, const char* collective, size_t count, paceDataType_t type, paceRedOp_t op,
                          int root, pacePlanInfo_t* info) {
-  return finish(explain(comm, collective, count, type, op, root, info), comm);
+  return inside(
+      comm, [&](Communicator& communicator) { return explain(communicator, collective, count, type, op, root, info); });
 }
 
 paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm) {
@@ -99,7 +101,7 @@ paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm) {
   });
 }
 
-const char* paceDescribe(const char* which) {
+const char* paceDescribe(const char* which) try {
   static const std::string algorithm_table = algorithms_text();
   static const std::string configuration_table = configuration_text();
   static const std::string build = build_description();
@@ -107,6 +109,8 @@ const char* paceDescribe(const char* which) {
   if (std::strcmp(which, "algorithms") == 0) return algorithm_table.c_str();
   if (std::strcmp(which, "configuration") == 0) return configuration_table.c_str();
   if (std::strcmp(which, "build") == 0) return build.c_str();
+  return nullptr;
+} catch (...) {
   return nullptr;
 }
 

@@ -23,44 +23,13 @@ struct Group {
 };
 thread_local Group group;
 
-// A call holds its communicator; a second thread inside is an error by name.
-class Hold {
- public:
-  explicit Hold(Communicator& communicator) : communicator_(communicator), held_(communicator.enter()) {}
-  ~Hold() {
-    if (held_) communicator_.exit();
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-  [[nodiscard]] bool held() const { return held_; }
-
- private:
-  Communicator& communicator_;
-  bool held_;
-};
-
-Status two_threads() {
-  return Status(Code::invalid_usage,
-                "another thread is inside a call on this communicator: one thread at a time, or a communicator each "
-                "(paceCommSplit)");
-}
-
-// Calls on a communicator keep their order: a blocking one comes after those queued on streams.
-Status after_queued(Communicator& communicator) {
-  // Acquire: what the queued calls wrote comes before this one.
-  int queued = communicator.queued.load(std::memory_order_acquire);
-  while (queued != 0) {
-    communicator.queued.wait(queued, std::memory_order_acquire);
-    queued = communicator.queued.load(std::memory_order_acquire);
-  }
-  return {};
-}
-
 Status run_now(paceComm* comm, const Request& request) {
   Communicator& communicator = *comm->communicator;
-  if (communicator.queued.load(std::memory_order_acquire) != 0) [[unlikely]] PACE_TRY(after_queued(communicator));
+  // Calls on a communicator keep their order: a blocking one comes after those queued on streams.
+  after_queued(*comm);
   const Hold hold(communicator);
-  if (!hold.held()) [[unlikely]] return two_threads();
+  if (!hold.held()) [[unlikely]]
+    return two_threads();
   return communicator.run(request);
 }
 
@@ -83,14 +52,14 @@ Status run_group_now(const std::vector<Queued>& calls) {
 }
 
 void queue(HostStream& stream, std::vector<Queued> calls) {
-  for (const Queued& call : calls) call.comm->communicator->queued.fetch_add(1, std::memory_order_relaxed);
+  for (const Queued& call : calls) call.comm->queued.fetch_add(1, std::memory_order_relaxed);
   stream.push([calls = std::move(calls)] {
-    Status status = run_group_now(calls);
+    Status status = guarded([&] { return run_group_now(calls); });
     for (const Queued& call : calls) {
       (void)finish(status, call.comm);
       // Release: the call's results come before its end.
-      call.comm->communicator->queued.fetch_sub(1, std::memory_order_release);
-      call.comm->communicator->queued.notify_all();
+      call.comm->queued.fetch_sub(1, std::memory_order_release);
+      call.comm->queued.notify_all();
     }
     return status;
   });
@@ -114,14 +83,15 @@ Status run_group(std::vector<Queued> calls) {
       }
     queue(*stream, std::move(together));
   }
-  for (const Queued& call : blocking) PACE_TRY(after_queued(*call.comm->communicator));
+  for (const Queued& call : blocking) after_queued(*call.comm);
   return blocking.empty() ? Status() : run_group_now(blocking);
 }
 
 }  // namespace
 
 Status submit(paceComm* comm, const Request& request, void* stream) {
-  if (stream == nullptr && group.depth == 0) [[likely]] return run_now(comm, request);
+  if (stream == nullptr && group.depth == 0) [[likely]]
+    return run_now(comm, request);
   auto queue_on = stream_of(stream);
   if (!queue_on.ok()) return queue_on.status();
   if (group.depth > 0) {

@@ -34,7 +34,7 @@ Shape shape_of(const Request& request, bool in_place) {
 // Where one rank's staging would serve all others, each of them reads for itself. Elsewhere staging is faster: both
 // sides copy at the same time, and no pages are pinned (measured on 2 to 16 CPUs; docs/cpu.md).
 bool worth_single_copy(const Request& request, int ranks) {
-  constexpr std::size_t from_bytes = 512 << 10;  // of a block
+  constexpr std::size_t from_bytes = 32 << 10;  // of a block
   return configuration().single_copy == "on" ||
          (request.which == Collective::scatter && ranks > 2 && request.count * size_of(request.type) >= from_bytes);
 }
@@ -77,6 +77,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
   std::iota(everyone.begin(), everyone.end(), 0);
   const int rank = session->rank();
   std::unique_ptr<Communicator> made(new Communicator(session, std::move(everyone), rank, options));
+  PACE_TRY(check_algorithm(made->options_.algorithm));
   const auto deadline = after(configuration().join_timeout);
   PACE_TRY(made->connect(1, [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); }));
   return made;
@@ -174,12 +175,17 @@ Result<const Plan*> Communicator::plan_for(const Request& request, bool in_place
   return &plans_.keep(shape, std::move(*plan));
 }
 
-Status Communicator::set_algorithm(const std::string& name) {
+Status Communicator::check_algorithm(const std::string& name) {
   if (!name.empty() && algorithm_named(name) == nullptr) {
     std::string known;
     for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);
     return Status(Code::invalid_argument, fmt::format("there is no algorithm '{}'; there are:{}", name, known));
   }
+  return {};
+}
+
+Status Communicator::set_algorithm(const std::string& name) {
+  PACE_TRY(check_algorithm(name));
   options_.algorithm = name;
   plans_.clear();
   return {};
@@ -250,28 +256,34 @@ Status Communicator::begin(const Request& request) {
 
 void Communicator::finish(const Request& request) const {
   if (request.op == Operation::avg && reduces(request.which) && !averages_first(request.type))
-    divide(request.type, request.recv, size(),
-           output_elements(problem_of(request, size(), false), rank()));
+    divide(request.type, request.recv, size(), output_elements(problem_of(request, size(), false), rank()));
+}
+
+// A rank's messages to itself, in order. Before any other message has its number: an error here leaves the ranks in
+// step.
+Status Communicator::deliver_to_self(std::span<const Request* const> messages) const {
+  std::vector<const Request*> sends;
+  std::vector<const Request*> receives;
+  for (const Request* message : messages)
+    if (message->root == rank()) (message->which == Collective::send ? sends : receives).push_back(message);
+  const auto same = [](const Request* a, const Request* b) { return a->count == b->count && a->type == b->type; };
+  if (!std::ranges::equal(sends, receives, same))
+    return Status(Code::mismatch,
+                  fmt::format("rank {} sends and receives different messages to itself in one group", rank()));
+  for (std::size_t i = 0; i < sends.size(); ++i)
+    if (const std::size_t bytes = sends[i]->count * size_of(sends[i]->type); bytes != 0)
+      std::memmove(receives[i]->recv, sends[i]->send, bytes);
+  return {};
 }
 
 // Sends and receives of a group: those of one direction between two ranks one after another, all others side by side.
 Status Communicator::begin_messages(std::span<const Request* const> messages) {
   if (connections_.single_copy) connections_.shared_memory->use_single_copy(configuration().single_copy == "on");
   execution_->clear();
+  PACE_TRY(deliver_to_self(messages));
   std::map<std::pair<int, Collective>, int> last;  // lane of the last message to or from a peer
-  std::vector<const Request*> to_self;
-  std::size_t received_from_self = 0;
-  for (const Request* message : messages)
-    if (message->root == rank() && message->which == Collective::send) to_self.push_back(message);
   for (const Request* message : messages) {
-    if (message->root == rank()) {
-      if (message->which == Collective::send) continue;
-      if (received_from_self == to_self.size() || to_self[received_from_self]->count != message->count ||
-          to_self[received_from_self]->type != message->type)
-        return Status(Code::mismatch, fmt::format("rank {} sends and receives different messages to itself in one group", rank()));
-      std::memmove(message->recv, to_self[received_from_self++]->send, message->count * size_of(message->type));
-      continue;
-    }
+    if (message->root == rank()) continue;
     auto plan = plan_for(*message, false);
     if (!plan.ok()) return plan.status();
     auto& numbers = message->which == Collective::send ? messages_to_ : messages_from_;
@@ -279,12 +291,10 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
     const Call call = make_call(message->which, message->type, Operation::sum, 0, message->count, number);
     const auto key = std::pair(message->root, message->which);
     const auto before = last.find(key);
-    const int lane =
-        execution_->add(**plan, call, {message->send, message->recv, nullptr, nullptr}, before == last.end() ? -1 : before->second);
+    const int lane = execution_->add(**plan, call, {message->send, message->recv, nullptr, nullptr},
+                                     before == last.end() ? -1 : before->second);
     if (!(*plan)->lanes[0].empty()) last[key] = lane;
   }
-  if (received_from_self != to_self.size())
-    return Status(Code::mismatch, fmt::format("rank {} sends itself more messages than it receives in one group", rank()));
   return {};
 }
 
@@ -389,6 +399,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
     auto all = gather_bytes(card);
     if (!all.ok()) return all.status();
     std::vector<Bytes> ours;
+    ours.reserve(members.size());
     for (const auto& [its_key, r] : members) ours.push_back(std::move((*all)[static_cast<std::size_t>(r)]));
     return ours;
   };
@@ -411,6 +422,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
 }
 
 Status Communicator::start_trace() {
+  trace_.reset();  // an earlier one gives its transports back first
   trace_ = std::make_unique<Trace>(wiring_);
   return {};
 }

@@ -23,9 +23,9 @@ namespace paceline {
 class Trace;
 
 struct CommunicatorOptions {
-  double timeout = 0;       // s; 0: PACELINE_TIMEOUT
-  std::string algorithm;    // empty: PACELINE_ALGORITHM, or chosen
-  std::size_t chunk = 0;    // bytes; 0: PACELINE_CHUNK, or chosen
+  double timeout = 0;     // s; 0: PACELINE_TIMEOUT
+  std::string algorithm;  // empty: PACELINE_ALGORITHM, or chosen
+  std::size_t chunk = 0;  // bytes; 0: PACELINE_CHUNK, or chosen
 };
 
 struct PlanInfo {
@@ -71,12 +71,11 @@ class Communicator {
   // Claim the communicator for a thread's call. False: another thread is inside.
   bool enter() { return !busy_.exchange(true, std::memory_order_acquire); }  // orders: the call after the claim
   void exit() { busy_.store(false, std::memory_order_release); }             // orders: the call before the next claim
-  // Asynchronous calls queued on streams and not yet ended.
-  std::atomic<int> queued{0};
 
  private:
   Communicator(std::shared_ptr<Session> session, std::vector<int> session_ranks, int rank,
                const CommunicatorOptions& options);
+  static Status check_algorithm(const std::string& name);
   Status connect(std::uint64_t id, const Exchange& exchange);
 
   // A call made ready: where its plan runs, and what is left to do after it.
@@ -92,6 +91,7 @@ class Communicator {
   [[nodiscard]] CostModel cost_model(DataType type) const;
   Status begin(const Request& request);
   void finish(const Request& request) const;
+  Status deliver_to_self(std::span<const Request* const> messages) const;
   Status begin_messages(std::span<const Request* const> messages);
   Status end(Status status);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);
@@ -108,7 +108,7 @@ class Communicator {
   Arena operands_;  // inputs that are scaled or moved before the call
   std::uint32_t sequence_ = 0;
   std::uint32_t children_ = 0;
-  std::vector<std::uint32_t> messages_to_;    // send and recv, by peer
+  std::vector<std::uint32_t> messages_to_;  // send and recv, by peer
   std::vector<std::uint32_t> messages_from_;
   std::unique_ptr<Trace> trace_;
   std::uint64_t id_ = 0;
