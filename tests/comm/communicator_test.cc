@@ -1,0 +1,198 @@
+#include "comm/communicator.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+
+#include "algorithms/table.h"
+#include "comm/cases.h"
+#include "comm/threads.h"
+
+namespace paceline::testing {
+namespace {
+
+// Every case with every algorithm that serves it.
+std::string every_algorithm(int rank, paceComm_t comm, int ranks, const std::vector<std::size_t>& counts,
+                            std::byte* memory) {
+  for (const Algorithm& algorithm : algorithms()) {
+    PACE_EXPECT(paceCommSetAlgorithm(comm, std::string(algorithm.name).c_str()));
+    const std::string complaint = each_case(ranks, counts, [&](const Case& one) -> std::string {
+      if (!serves(algorithm, one.problem)) return "";
+      const std::string wrong = run_case(one, rank, comm, memory);
+      return wrong.empty() ? "" : std::string(algorithm.name) + ": " + wrong;
+    });
+    if (!complaint.empty()) return complaint;
+  }
+  return "";
+}
+
+TEST_CASE("every algorithm gives every collective's exact result") {
+  paceConfig_t config = PACE_CONFIG_INITIALIZER;
+  config.chunkBytes = 2048;
+  for (int ranks : {1, 2, 3, 4, 5, 8}) {
+    const Ranks communicator(ranks, config);
+    communicator.run([&](int rank, paceComm_t comm) {
+      // 1031 elements: messages in cells and in slots, and several chunks
+      std::vector<std::byte> memory(16 * 1031 * static_cast<std::size_t>(ranks));
+      return every_algorithm(rank, comm, ranks, {0, 1, 1031}, memory.data());
+    });
+  }
+}
+
+TEST_CASE("messages in memory of paceMemAlloc are read where they are") {
+  paceConfig_t config = PACE_CONFIG_INITIALIZER;
+  config.chunkBytes = 16 << 10;
+  for (int ranks : {2, 3}) {
+    const Ranks communicator(ranks, config);
+    communicator.run([&](int rank, paceComm_t comm) -> std::string {
+      constexpr std::size_t count = 21001;  // of one byte: a whole chunk and a part
+      void* memory = nullptr;
+      PACE_EXPECT(paceMemAlloc(&memory, 16 * count * static_cast<std::size_t>(ranks)));
+      const std::string complaint = every_algorithm(rank, comm, ranks, {count}, static_cast<std::byte*>(memory));
+      PACE_EXPECT(paceBarrier(comm, nullptr));
+      PACE_EXPECT(paceMemFree(memory));
+      return complaint;
+    });
+  }
+}
+
+TEST_CASE("an average in float16 does not overflow where the sum would") {
+  const Ranks communicator(4);
+  communicator.run([](int, paceComm_t comm) -> std::string {
+    std::uint16_t value = 0;
+    store_element(DataType::float16, 60000, &value);
+    const std::uint16_t wanted = value;
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceFloat16, paceAvg, comm, nullptr));
+    PACE_REQUIRE(value == wanted);
+    return "";
+  });
+}
+
+TEST_CASE("an average of integers rounds towards zero") {
+  const Ranks communicator(3);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    const int values[] = {-rank - 2, rank + 2, -1};  // sums -9 + 0, 9, -3
+    int averages[3];
+    PACE_EXPECT(paceAllReduce(values, averages, 3, paceInt32, paceAvg, comm, nullptr));
+    PACE_REQUIRE(averages[0] == -3);
+    PACE_REQUIRE(averages[1] == 3);
+    int odd = rank == 0 ? -5 : 0;
+    PACE_EXPECT(paceAllReduce(&odd, &odd, 1, paceInt32, paceAvg, comm, nullptr));
+    PACE_REQUIRE(odd == -1);
+    return "";
+  });
+}
+
+TEST_CASE("premulsum multiplies by each rank's own factor and leaves the input alone") {
+  const Ranks communicator(3);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    for (const DataType type : {DataType::float16, DataType::int32, DataType::float64, DataType::int8}) {
+      std::array<std::byte, 8> factor{};
+      store_element(type, rank + 2, factor.data());
+      paceRedOp_t op{};
+      PACE_EXPECT(paceRedOpCreatePreMulSum(&op, factor.data(), static_cast<paceDataType_t>(type), comm));
+      std::array<std::byte, 40> send{};
+      std::array<std::byte, 40> recv{};
+      for (std::size_t i = 0; i < 5; ++i) store_element(type, 1 + static_cast<double>(i), &send[i * size_of(type)]);
+      const auto before = send;
+      PACE_EXPECT(paceAllReduce(send.data(), recv.data(), 5, static_cast<paceDataType_t>(type), op, comm, nullptr));
+      PACE_REQUIRE(send == before);
+      for (std::size_t i = 0; i < 5; ++i)
+        PACE_REQUIRE(load_element(type, &recv[i * size_of(type)]) == 9 * (1 + static_cast<double>(i)));
+      PACE_EXPECT(paceRedOpDestroy(op, comm));
+      PACE_EXPECT(paceRedOpDestroy(op, comm), paceInvalidArgument);
+      PACE_EXPECT(paceAllReduce(send.data(), recv.data(), 5, static_cast<paceDataType_t>(type), op, comm, nullptr),
+                  paceInvalidArgument);
+    }
+    return "";
+  });
+}
+
+TEST_CASE("floating sums have the same bits on every rank, and again") {
+  constexpr std::size_t count = 4099;
+  const Ranks communicator(5);
+  for (const char* algorithm : {"ring", "two_shot", "rabenseifner", "double_tree", "recursive_doubling"}) {
+    std::vector<std::vector<float>> results(10, std::vector<float>(count));
+    communicator.run([&](int rank, paceComm_t comm) -> std::string {
+      PACE_EXPECT(paceCommSetAlgorithm(comm, algorithm));
+      std::vector<float> send(count);
+      for (std::size_t i = 0; i < count; ++i)
+        send[i] = 1.0F / static_cast<float>(3 * i + 7 * static_cast<std::size_t>(rank) + 1);
+      for (int again = 0; again < 2; ++again)
+        PACE_EXPECT(paceAllReduce(send.data(), results[static_cast<std::size_t>(5 * again + rank)].data(), count,
+                                  paceFloat32, paceSum, comm, nullptr));
+      return "";
+    });
+    for (const auto& result : results) CHECK(result == results[0]);
+  }
+}
+
+TEST_CASE("all-to-all in place") {
+  const Ranks communicator(4);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    for (std::size_t count : {1U, 5000U}) {
+      std::vector<int> data(4 * count);
+      for (std::size_t i = 0; i < data.size(); ++i) data[i] = 100 * rank + static_cast<int>(i / count);
+      PACE_EXPECT(paceAllToAll(data.data(), data.data(), count, paceInt32, comm, nullptr));
+      for (std::size_t i = 0; i < data.size(); ++i) PACE_REQUIRE(data[i] == 100 * static_cast<int>(i / count) + rank);
+    }
+    return "";
+  });
+}
+
+TEST_CASE("an abort from another thread ends calls under way on every rank") {
+  const Ranks communicator(3);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    if (rank == 2) {  // never comes
+      PACE_EXPECT(paceCommAbort(comm));
+      PACE_EXPECT(paceBarrier(comm, nullptr), paceAborted);
+      return "";
+    }
+    PACE_EXPECT(paceBarrier(comm, nullptr), paceAborted);
+    PACE_REQUIRE(std::string(paceGetLastError(comm)).find("rank 2 aborted") != std::string::npos);
+    paceResult_t state{};
+    PACE_EXPECT(paceCommGetAsyncError(comm, &state));
+    PACE_REQUIRE(state == paceAborted);
+    return "";
+  });
+}
+
+TEST_CASE("two ranks that call different things are both told") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    std::array<int, 8> data{};
+    PACE_EXPECT(paceAllReduce(data.data(), data.data(), rank == 0 ? 8 : 4, paceInt32, paceSum, comm, nullptr),
+                paceMismatch);
+    return "";
+  });
+}
+
+TEST_CASE("a rank that left is named") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    PACE_EXPECT(paceBarrier(comm, nullptr));
+    if (rank == 1) return expect(paceCommDestroy(comm));
+    int value = 1;
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, nullptr), paceRemoteError);
+    PACE_REQUIRE(std::string(paceGetLastError(comm)).find("rank 1 left") != std::string::npos);
+    return "";
+  });
+}
+
+// More than 2^31 bytes: half a minute and 9 GB.
+TEST_CASE("counts above 2^31 bytes" * doctest::skip(std::getenv("PACELINE_TEST_LONG") == nullptr)) {
+  constexpr std::size_t count = (std::size_t{1} << 31) + 3;
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    std::vector<std::int8_t> data(count, static_cast<std::int8_t>(rank + 1));
+    PACE_EXPECT(paceAllReduce(data.data(), data.data(), count, paceInt8, paceSum, comm, nullptr));
+    PACE_REQUIRE(std::count(data.begin(), data.end(), 3) == static_cast<std::ptrdiff_t>(count));
+    std::fill(data.begin(), data.end(), static_cast<std::int8_t>(5 + rank));
+    PACE_EXPECT(paceBroadcast(data.data(), data.data(), count, paceInt8, 1, comm, nullptr));
+    PACE_REQUIRE(std::count(data.begin(), data.end(), 6) == static_cast<std::ptrdiff_t>(count));
+    return "";
+  });
+}
+
+}  // namespace
+}  // namespace paceline::testing

@@ -1,0 +1,147 @@
+// send and recv, alone and in groups.
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+#include "comm/threads.h"
+
+namespace paceline::testing {
+namespace {
+
+std::vector<int> numbers(std::size_t count, int first) {
+  std::vector<int> values(count);
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+TEST_CASE("a message goes round a ring of ranks") {
+  const Ranks communicator(4);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    for (std::size_t count : {0U, 1U, 300U, 200000U}) {
+      std::vector<int> data(count);
+      if (rank == 0) {
+        data = numbers(count, 5);
+        PACE_EXPECT(paceSend(data.data(), count, paceInt32, 1, comm, nullptr));
+        std::fill(data.begin(), data.end(), 0);
+      }
+      PACE_EXPECT(paceRecv(data.data(), count, paceInt32, (rank + 3) % 4, comm, nullptr));
+      if (rank != 0) PACE_EXPECT(paceSend(data.data(), count, paceInt32, (rank + 1) % 4, comm, nullptr));
+      PACE_REQUIRE(data == numbers(count, 5));
+    }
+    return "";
+  });
+}
+
+TEST_CASE("in a group two ranks send to each other, and each to itself, whatever the order") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    constexpr std::size_t count = 100000;
+    const auto mine = numbers(count, rank);
+    std::vector<int> theirs(count);
+    std::vector<int> own(count);
+    for (bool receives_first : {false, true}) {
+      PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(paceSend(mine.data(), count, paceInt32, rank, comm, nullptr));
+      if (receives_first == (rank == 0))
+        PACE_EXPECT(paceRecv(theirs.data(), count, paceInt32, 1 - rank, comm, nullptr));
+      PACE_EXPECT(paceSend(mine.data(), count, paceInt32, 1 - rank, comm, nullptr));
+      if (receives_first != (rank == 0))
+        PACE_EXPECT(paceRecv(theirs.data(), count, paceInt32, 1 - rank, comm, nullptr));
+      PACE_EXPECT(paceRecv(own.data(), count, paceInt32, rank, comm, nullptr));
+      PACE_EXPECT(paceGroupEnd());
+      PACE_REQUIRE(theirs == numbers(count, 1 - rank));
+      PACE_REQUIRE(own == mine);
+    }
+    return "";
+  });
+}
+
+TEST_CASE("several messages between two ranks in one group keep their order") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    const std::size_t counts[] = {70000, 3, 0, 40000, 1};
+    std::vector<std::vector<int>> data;
+    PACE_EXPECT(paceGroupStart());
+    for (std::size_t i = 0; i < std::size(counts); ++i) {
+      data.push_back(rank == 0 ? numbers(counts[i], static_cast<int>(i)) : std::vector<int>(counts[i]));
+      PACE_EXPECT(rank == 0 ? paceSend(data[i].data(), counts[i], paceInt32, 1, comm, nullptr)
+                            : paceRecv(data[i].data(), counts[i], paceInt32, 0, comm, nullptr));
+    }
+    PACE_EXPECT(paceGroupEnd());
+    for (std::size_t i = 0; i < std::size(counts); ++i)
+      PACE_REQUIRE(data[i] == numbers(counts[i], static_cast<int>(i)));
+    return "";
+  });
+}
+
+TEST_CASE("collectives of a group run after its messages, in order") {
+  const Ranks communicator(3);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    int value = rank + 1;
+    int message = 0;
+    PACE_EXPECT(paceGroupStart());
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, nullptr));   // 6
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceProd, comm, nullptr));  // 216
+    if (rank == 0) PACE_EXPECT(paceSend(&rank, 1, paceInt32, 1, comm, nullptr));
+    if (rank == 1) PACE_EXPECT(paceRecv(&message, 1, paceInt32, 0, comm, nullptr));
+    PACE_EXPECT(paceGroupEnd());
+    PACE_REQUIRE(value == 216);
+    return "";
+  });
+}
+
+TEST_CASE("one thread drives all ranks of several communicators in one group") {
+  const Ranks first(3);
+  const Ranks second(2);
+  std::vector<int> sums = {1, 2, 4, 10, 20};
+  REQUIRE(paceGroupStart() == paceSuccess);
+  REQUIRE(paceGroupStart() == paceSuccess);
+  for (int rank = 2; rank >= 0; --rank)
+    REQUIRE(paceAllReduce(&sums[static_cast<std::size_t>(rank)], &sums[static_cast<std::size_t>(rank)], 1, paceInt32,
+                          paceSum, first[rank], nullptr) == paceSuccess);
+  REQUIRE(paceGroupEnd() == paceSuccess);
+  CHECK(sums[0] == 1);  // nothing begins before the outermost end
+  for (int rank = 0; rank < 2; ++rank)
+    REQUIRE(paceAllReduce(&sums[static_cast<std::size_t>(3 + rank)], &sums[static_cast<std::size_t>(3 + rank)], 1,
+                          paceInt32, paceSum, second[rank], nullptr) == paceSuccess);
+  REQUIRE(paceGroupEnd() == paceSuccess);
+  CHECK(sums == std::vector<int>{7, 7, 7, 30, 30});
+}
+
+TEST_CASE("a group with one bad call starts nothing") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    int value = rank;
+    PACE_EXPECT(paceGroupStart());
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, nullptr));
+    PACE_EXPECT(paceBroadcast(&value, &value, 1, paceInt32, 7, comm, nullptr), paceInvalidArgument);
+    PACE_EXPECT(paceGroupEnd(), paceInvalidArgument);
+    PACE_REQUIRE(value == rank);
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, nullptr));  // and the next one is whole
+    PACE_REQUIRE(value == 1);
+    return "";
+  });
+}
+
+TEST_CASE("a group whose messages to itself do not match starts nothing") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    int sent = rank + 5;
+    int got = -1;
+    PACE_EXPECT(paceSend(&sent, 1, paceInt32, rank, comm, nullptr), paceMismatch);
+    if (rank == 0) {
+      PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(paceSend(&sent, 1, paceInt32, 1, comm, nullptr));
+      PACE_EXPECT(paceRecv(&got, 1, paceInt32, 0, comm, nullptr));
+      PACE_EXPECT(paceGroupEnd(), paceMismatch);
+      PACE_EXPECT(paceSend(&sent, 1, paceInt32, 1, comm, nullptr));
+      return "";
+    }
+    PACE_EXPECT(paceRecv(&got, 1, paceInt32, 0, comm, nullptr));
+    PACE_REQUIRE(got == 5);
+    return "";
+  });
+}
+
+}  // namespace
+}  // namespace paceline::testing

@@ -1,0 +1,83 @@
+#include <doctest/doctest.h>
+
+#include "comm/threads.h"
+
+namespace paceline::testing {
+namespace {
+
+TEST_CASE("ranks of one color form a communicator, ordered by key and then by old rank") {
+  const Ranks communicator(5);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    // color 0: ranks 0, 2, 4 with keys 1, 1, 0; color 3: ranks 1 and 3 with keys 9 and 8
+    const int color = rank % 2 == 0 ? 0 : 3;
+    const int keys[] = {1, 9, 1, 8, 0};
+    const int rank_there[] = {1, 1, 2, 0, 0};
+    paceComm_t part = nullptr;
+    PACE_EXPECT(paceCommSplit(comm, color, keys[rank], &part, nullptr));
+    int number = -1;
+    int count = -1;
+    PACE_EXPECT(paceCommUserRank(part, &number));
+    PACE_EXPECT(paceCommCount(part, &count));
+    PACE_REQUIRE(number == rank_there[rank]);
+    PACE_REQUIRE(count == (color == 0 ? 3 : 2));
+    int sum = rank;
+    PACE_EXPECT(paceAllReduce(&sum, &sum, 1, paceInt32, paceSum, part, nullptr));
+    PACE_REQUIRE(sum == (color == 0 ? 6 : 4));
+
+    // A split of the split, and the first communicator beside it.
+    paceComm_t alone = nullptr;
+    PACE_EXPECT(paceCommSplit(part, number, 0, &alone, nullptr));
+    PACE_EXPECT(paceCommCount(alone, &count));
+    PACE_REQUIRE(count == 1);
+    PACE_EXPECT(paceAllReduce(&sum, &sum, 1, paceInt32, paceSum, alone, nullptr));
+    PACE_EXPECT(paceAllReduce(&sum, &sum, 1, paceInt32, paceMax, comm, nullptr));
+    PACE_REQUIRE(sum == 6);
+    PACE_EXPECT(paceCommDestroy(alone));
+    PACE_EXPECT(paceCommDestroy(part));
+    return "";
+  });
+}
+
+TEST_CASE("a negative color takes part without joining") {
+  const Ranks communicator(3);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    paceComm_t part = comm;
+    PACE_EXPECT(paceCommSplit(comm, rank == 1 ? PACE_SPLIT_NOCOLOR : 0, 0, &part, nullptr));
+    PACE_REQUIRE((part == nullptr) == (rank == 1));
+    if (part == nullptr) return "";
+    int sum = rank;
+    PACE_EXPECT(paceAllReduce(&sum, &sum, 1, paceInt32, paceSum, part, nullptr));
+    PACE_REQUIRE(sum == 2);
+    return expect(paceCommDestroy(part));
+  });
+}
+
+TEST_CASE("the end of a part is not the end of the whole") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    paceComm_t part = nullptr;
+    PACE_EXPECT(paceCommSplit(comm, 0, rank, &part, nullptr));
+    if (rank == 0) PACE_EXPECT(paceCommAbort(part));
+    PACE_EXPECT(paceBarrier(part, nullptr), paceAborted);
+    PACE_EXPECT(paceBarrier(comm, nullptr));
+    return expect(paceCommDestroy(part));
+  });
+}
+
+TEST_CASE("many splits leave nothing behind that hinders the next") {
+  const Ranks communicator(4);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    for (int i = 0; i < 20; ++i) {
+      paceComm_t part = nullptr;
+      PACE_EXPECT(paceCommSplit(comm, (rank + i) % 2, 0, &part, nullptr));
+      int one = 1;
+      PACE_EXPECT(paceAllReduce(&one, &one, 1, paceInt32, paceSum, part, nullptr));
+      PACE_REQUIRE(one == 2);
+      PACE_EXPECT(paceCommDestroy(part));
+    }
+    return "";
+  });
+}
+
+}  // namespace
+}  // namespace paceline::testing
