@@ -1,6 +1,5 @@
-// A piece of POSIX shared memory that several processes of one node map: created 0600 under a name of
-// its creator and a random number, unlinked by
-// its creator as soon as everyone has mapped it.
+// A piece of POSIX shared memory that several processes of one node map: created 0600 under a name of its creator's
+// number and a random one, unlinked by its creator as soon as everyone has mapped it.
 #pragma once
 
 #include <sys/types.h>
