@@ -14,6 +14,10 @@ if(NOT CMAKE_CUDA_COMPILER)
   set(ENV{NVCC_APPEND_FLAGS} "-L${cuda_root}/lib")  # CMake's compiler check links before it knows this folder
 endif()
 
+if(NOT CMAKE_CUDA_HOST_COMPILER)
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})  # nvcc's default is a `gcc` that a machine need not have
+endif()
+
 # Machine code for the GPUs of data centres, PTX for all later ones.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
