@@ -1,0 +1,190 @@
+// Arguments that the C API must refuse, and what it then says.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "comm/threads.h"
+
+namespace paceline::testing {
+namespace {
+
+constexpr int bad_number = 99;
+// As C programs can give them.
+paceDataType_t type_of(int number) {
+  paceDataType_t type;
+  std::memcpy(&type, &number, sizeof type);
+  return type;
+}
+paceRedOp_t op_of(int number) { return static_cast<paceRedOp_t>(number); }
+
+bool last_error_says(const char* words) { return std::strstr(paceGetLastError(nullptr), words) != nullptr; }
+
+TEST_CASE("a collective checks its arguments") {
+  const Ranks communicator(1);
+  paceComm_t comm = communicator[0];
+  int in = 1;
+  int out = 0;
+  CHECK(paceAllReduce(&in, &out, 1, paceInt32, paceSum, nullptr, nullptr) == paceInvalidArgument);
+  CHECK(last_error_says("NULL"));
+  CHECK(paceAllReduce(nullptr, &out, 1, paceInt32, paceSum, comm, nullptr) == paceInvalidArgument);
+  CHECK(last_error_says("send buffer is NULL"));
+  CHECK(paceAllReduce(&in, nullptr, 1, paceInt32, paceSum, comm, nullptr) == paceInvalidArgument);
+  CHECK(paceAllReduce(&in, &out, 1, type_of(paceNumTypes), paceSum, comm, nullptr) == paceInvalidArgument);
+  CHECK(last_error_says("data type 12"));
+  CHECK(paceAllReduce(&in, &out, 1, paceInt32, op_of(bad_number), comm, nullptr) == paceInvalidArgument);
+  CHECK(last_error_says("operation 99"));
+  CHECK(paceBroadcast(&in, &out, 1, paceInt32, 1, comm, nullptr) == paceInvalidArgument);
+  CHECK(last_error_says("root 1"));
+  CHECK(paceBroadcast(&in, &out, 1, paceInt32, -1, comm, nullptr) == paceInvalidArgument);
+  CHECK(paceSend(&in, 1, paceInt32, 1, comm, nullptr) == paceInvalidArgument);
+  CHECK(last_error_says("peer 1"));
+  CHECK(std::strcmp(paceGetLastError(comm), paceGetLastError(nullptr)) == 0);
+  for (const std::size_t count : {SIZE_MAX, SIZE_MAX / 4, SIZE_MAX / 8, std::size_t{1} << 61, std::size_t{1} << 46}) {
+    CHECK(paceAllReduce(&in, &out, count, paceInt32, paceSum, comm, nullptr) == paceInvalidArgument);
+    CHECK(last_error_says("more than memory can hold"));
+    CHECK(paceSend(&in, count, paceInt32, 0, comm, nullptr) == paceInvalidArgument);
+    pacePlanInfo_t info;
+    CHECK(paceExplain(comm, "all_to_all", count, paceInt32, paceSum, 0, &info) == paceInvalidArgument);
+  }
+  CHECK(out == 0);
+  CHECK(paceAllReduce(nullptr, nullptr, 0, paceInt32, paceSum, comm, nullptr) == paceSuccess);
+  CHECK(paceAllReduce(&in, &out, 1, paceInt32, paceSum, comm, nullptr) == paceSuccess);
+  CHECK(out == 1);
+}
+
+TEST_CASE("a destroyed communicator is refused by name") {
+  paceComm_t comm = nullptr;
+  paceUniqueId id;
+  REQUIRE(paceGetUniqueId(&id) == paceSuccess);
+  REQUIRE(paceCommInitRank(&comm, 1, id, 0) == paceSuccess);
+  REQUIRE(paceCommDestroy(comm) == paceSuccess);
+  int value = 1;
+  CHECK(paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, nullptr) == paceInvalidUsage);
+  CHECK(last_error_says("destroyed"));
+  CHECK(paceCommDestroy(comm) == paceInvalidUsage);
+  CHECK(paceCommAbort(comm) == paceInvalidUsage);
+  CHECK(paceCommCount(comm, &value) == paceInvalidUsage);
+  CHECK(paceTraceStart(comm) == paceInvalidUsage);
+  paceResult_t state;
+  CHECK(paceCommGetAsyncError(comm, &state) == paceInvalidUsage);
+  CHECK(paceGroupStart() == paceSuccess);
+  CHECK(paceBarrier(comm, nullptr) == paceInvalidUsage);
+  CHECK(paceGroupEnd() == paceInvalidUsage);
+}
+
+TEST_CASE("a communicator destroyed inside a group is refused at its end") {
+  paceComm_t comm = nullptr;
+  paceUniqueId id;
+  REQUIRE(paceGetUniqueId(&id) == paceSuccess);
+  REQUIRE(paceCommInitRank(&comm, 1, id, 0) == paceSuccess);
+  CHECK(paceGroupStart() == paceSuccess);
+  CHECK(paceBarrier(comm, nullptr) == paceSuccess);
+  CHECK(paceCommDestroy(comm) == paceSuccess);
+  CHECK(paceGroupEnd() == paceInvalidUsage);
+}
+
+TEST_CASE("what makes communicators checks its arguments") {
+  paceComm_t comm = nullptr;
+  paceUniqueId id;
+  CHECK(paceGetUniqueId(nullptr) == paceInvalidArgument);
+  REQUIRE(paceGetUniqueId(&id) == paceSuccess);
+  CHECK(paceCommInitRank(nullptr, 1, id, 0) == paceInvalidArgument);
+  CHECK(paceCommInitRank(&comm, 0, id, 0) == paceInvalidArgument);
+  CHECK(paceCommInitRank(&comm, 2, id, 2) == paceInvalidArgument);
+  CHECK(paceCommInitRank(&comm, 2, id, -1) == paceInvalidArgument);
+  CHECK(paceCommInitRank(&comm, std::numeric_limits<int>::max(), id, 0) == paceInvalidArgument);
+  paceConfig_t config = PACE_CONFIG_INITIALIZER;
+  config.size = 0;
+  CHECK(paceCommInitRankConfig(&comm, 1, id, 0, &config) == paceInvalidArgument);
+  CHECK(last_error_says("PACE_CONFIG_INITIALIZER"));
+  for (const double seconds : {-1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    config = PACE_CONFIG_INITIALIZER;
+    config.timeoutSeconds = seconds;
+    CHECK(paceCommInitRankConfig(&comm, 1, id, 0, &config) == paceInvalidArgument);
+  }
+  config = PACE_CONFIG_INITIALIZER;
+  config.algorithm = "none";
+  CHECK(paceCommInitRankConfig(&comm, 1, id, 0, &config) == paceInvalidArgument);
+  CHECK(last_error_says("'none'"));
+  paceUniqueId junk;
+  std::memset(&junk, 0x5a, sizeof junk);
+  CHECK(paceCommInitRank(&comm, 2, junk, 1) != paceSuccess);
+  CHECK(comm == nullptr);
+}
+
+TEST_CASE("questions check their result pointers") {
+  const Ranks communicator(1);
+  paceComm_t comm = communicator[0];
+  CHECK(paceGetVersion(nullptr) == paceInvalidArgument);
+  CHECK(paceCommCount(comm, nullptr) == paceInvalidArgument);
+  CHECK(paceCommUserRank(comm, nullptr) == paceInvalidArgument);
+  CHECK(paceCommNodeCount(nullptr, nullptr) == paceInvalidArgument);
+  CHECK(paceCommGetAsyncError(comm, nullptr) == paceInvalidArgument);
+  CHECK(paceCommSplit(comm, 0, 0, nullptr, nullptr) == paceInvalidArgument);
+  paceRedOp_t op;
+  int scalar = 1;
+  CHECK(paceRedOpCreatePreMulSum(nullptr, &scalar, paceInt32, comm) == paceInvalidArgument);
+  CHECK(paceRedOpCreatePreMulSum(&op, nullptr, paceInt32, comm) == paceInvalidArgument);
+  CHECK(paceRedOpCreatePreMulSum(&op, &scalar, type_of(14), comm) == paceInvalidArgument);
+  CHECK(paceRedOpDestroy(paceSum, comm) == paceInvalidArgument);
+  CHECK(paceRedOpDestroy(op_of(bad_number), comm) == paceInvalidArgument);
+}
+
+TEST_CASE("an operator is for the type that it was made for") {
+  const Ranks communicator(1);
+  const float factor = 2;
+  paceRedOp_t op;
+  REQUIRE(paceRedOpCreatePreMulSum(&op, &factor, paceFloat32, communicator[0]) == paceSuccess);
+  int value = 1;
+  CHECK(paceAllReduce(&value, &value, 1, paceInt32, op, communicator[0], nullptr) == paceInvalidArgument);
+  CHECK(last_error_says("float32"));
+}
+
+TEST_CASE("what is no host stream is refused") {
+  const Ranks communicator(1);
+  alignas(64) char not_a_stream[256] = {};
+  int value = 1;
+  CHECK(paceAllReduce(&value, &value, 1, paceInt32, paceSum, communicator[0], not_a_stream) == paceInvalidArgument);
+  CHECK(last_error_says("paceHostStream_t"));
+  auto* stream = reinterpret_cast<paceHostStream_t>(not_a_stream);
+  CHECK(paceHostStreamSynchronize(stream) == paceInvalidArgument);
+  CHECK(paceHostStreamQuery(stream) == paceInvalidArgument);
+  CHECK(paceHostStreamDestroy(stream) == paceInvalidArgument);
+  CHECK(paceHostStreamCreate(nullptr) == paceInvalidArgument);
+  CHECK(paceHostStreamSynchronize(nullptr) == paceInvalidArgument);
+  CHECK(paceHostStreamMark(stream, nullptr) == paceInvalidArgument);
+  CHECK(paceHostStreamWait(nullptr, 0, 0) == paceInvalidArgument);
+  CHECK(paceHostStreamDestroy(nullptr) == paceInvalidArgument);
+}
+
+TEST_CASE("a group's end needs its start") {
+  CHECK(paceGroupEnd() == paceInvalidUsage);
+  CHECK(last_error_says("paceGroupStart"));
+  CHECK(paceGroupStart() == paceSuccess);
+  CHECK(paceGroupEnd() == paceSuccess);
+}
+
+TEST_CASE("memory is given and taken back once") {
+  void* memory = nullptr;
+  CHECK(paceMemAlloc(nullptr, 1) == paceInvalidArgument);
+  CHECK(paceMemAlloc(&memory, 0) == paceInvalidArgument);
+  CHECK(paceMemAlloc(&memory, SIZE_MAX) == paceSystemError);
+  CHECK(paceMemAlloc(&memory, std::size_t{1} << 60) == paceSystemError);
+  REQUIRE(paceMemAlloc(&memory, 5000) == paceSuccess);
+  CHECK(reinterpret_cast<std::uintptr_t>(memory) % 4096 == 0);
+  CHECK(static_cast<char*>(memory)[4999] == 0);
+  CHECK(paceMemFree(static_cast<char*>(memory) + 1) == paceInvalidArgument);
+  CHECK(paceMemFree(memory) == paceSuccess);
+  CHECK(paceMemFree(memory) == paceInvalidArgument);
+  CHECK(paceMemFree(nullptr) == paceSuccess);
+}
+
+TEST_CASE("every result has a name") {
+  for (int code = 0; code <= paceUnsupported; ++code)
+    CHECK(std::strcmp(paceGetErrorString(static_cast<paceResult_t>(code)), "unknown") != 0);
+}
+
+}  // namespace
+}  // namespace paceline::testing

@@ -1,0 +1,120 @@
+// Explain, describe and traces, through the C API.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "algorithms/table.h"
+#include "base/configuration.h"
+#include "comm/threads.h"
+
+namespace paceline::testing {
+namespace {
+
+TEST_CASE("explain says the same on every rank, and what is forced") {
+  const Ranks communicator(4);
+  pacePlanInfo_t infos[4];
+  communicator.run([&](int rank, paceComm_t comm) {
+    return expect(paceExplain(comm, "all_reduce", 1000000, paceFloat32, paceSum, 0, &infos[rank]));
+  });
+  for (const pacePlanInfo_t& info : infos) {
+    CHECK(algorithm_named(info.algorithm) != nullptr);
+    CHECK(std::string_view(info.algorithm) == infos[0].algorithm);
+    CHECK(info.chunkBytes == infos[0].chunkBytes);
+    CHECK(info.predictedMicroseconds == infos[0].predictedMicroseconds);
+    CHECK(std::string_view(info.transport) == "shm");
+    CHECK(info.channels >= 1);
+  }
+  REQUIRE(paceCommSetAlgorithm(communicator[0], "ring") == paceSuccess);
+  REQUIRE(paceExplain(communicator[0], "all_reduce", 10, paceFloat32, paceSum, 0, &infos[0]) == paceSuccess);
+  CHECK(std::string_view(infos[0].algorithm) == "ring");
+  // A ring does no broadcast: one is chosen.
+  REQUIRE(paceExplain(communicator[0], "broadcast", 10, paceFloat32, paceSum, 3, &infos[0]) == paceSuccess);
+  CHECK(std::string_view(infos[0].algorithm) != "ring");
+}
+
+TEST_CASE("explain checks its arguments") {
+  const Ranks communicator(1);
+  pacePlanInfo_t info;
+  CHECK(paceExplain(nullptr, "all_reduce", 1, paceInt8, paceSum, 0, &info) == paceInvalidArgument);
+  CHECK(paceExplain(communicator[0], nullptr, 1, paceInt8, paceSum, 0, &info) == paceInvalidArgument);
+  CHECK(paceExplain(communicator[0], "all_reduce", 1, paceInt8, paceSum, 0, nullptr) == paceInvalidArgument);
+  CHECK(paceExplain(communicator[0], "send", 1, paceInt8, paceSum, 0, &info) == paceInvalidArgument);
+  CHECK(paceExplain(communicator[0], "broadcast", 1, paceInt8, paceSum, 1, &info) == paceInvalidArgument);
+  CHECK(paceCommSetAlgorithm(communicator[0], "none") == paceInvalidArgument);
+  CHECK(paceCommSetAlgorithm(communicator[0], nullptr) == paceSuccess);
+  REQUIRE(paceExplain(communicator[0], "barrier", 0, paceInt8, paceSum, 0, &info) == paceSuccess);
+  CHECK(std::string_view(info.transport) == "local");
+}
+
+TEST_CASE("descriptions are JSON and whole") {
+  CHECK(nlohmann::json::parse(paceDescribe("algorithms")).size() == algorithms().size());
+  CHECK(nlohmann::json::parse(paceDescribe("configuration")).size() == configuration_rows().size());
+  CHECK(nlohmann::json::parse(paceDescribe("build")).is_object());
+  CHECK(paceDescribe("weather") == nullptr);
+  CHECK(paceDescribe(nullptr) == nullptr);
+}
+
+class TemporaryFile {
+ public:
+  TemporaryFile() {
+    descriptor_ = ::mkstemp(path_.data());
+    REQUIRE(descriptor_ >= 0);
+  }
+  ~TemporaryFile() {
+    ::close(descriptor_);
+    ::unlink(path_.c_str());
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/paceline-trace-XXXXXX";
+  int descriptor_ = -1;
+};
+
+TEST_CASE("a trace is JSON that tells every message's call, and ends") {
+  const Ranks communicator(3);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    const TemporaryFile file;
+    PACE_EXPECT(paceTraceStop(comm, file.path().c_str()), paceInvalidUsage);
+    PACE_EXPECT(paceTraceStart(comm));
+    PACE_EXPECT(paceTraceStart(comm));  // begins anew
+    std::vector<int> values(100000, 1);
+    PACE_EXPECT(paceAllReduce(values.data(), values.data(), values.size(), paceInt32, paceSum, comm, nullptr));
+    PACE_EXPECT(paceTraceStop(comm, file.path().c_str()));
+    PACE_EXPECT(paceAllReduce(values.data(), values.data(), values.size(), paceInt32, paceSum, comm, nullptr));
+    PACE_REQUIRE(values == std::vector<int>(100000, 9));
+    std::ifstream stream(file.path());
+    const auto events = nlohmann::json::parse(stream, nullptr, false);
+    PACE_REQUIRE(events.is_array());
+    std::size_t sends = 0;
+    for (const auto& event : events) {
+      PACE_REQUIRE(event["pid"] == rank);
+      PACE_REQUIRE(event["dur"].get<double>() >= 0);
+      PACE_REQUIRE(event["args"]["call"] == "all-reduce #1 of 100000 int32, sum");
+      sends += event["name"] == "send" ? 1 : 0;
+    }
+    PACE_REQUIRE(sends > 0);
+    return "";
+  });
+}
+
+TEST_CASE("a trace of nothing is an empty array; one that cannot be written is an error") {
+  const Ranks communicator(1);
+  const TemporaryFile file;
+  REQUIRE(paceTraceStart(communicator[0]) == paceSuccess);
+  CHECK(paceTraceStop(communicator[0], file.path().c_str()) == paceSuccess);
+  std::ifstream stream(file.path());
+  CHECK(nlohmann::json::parse(stream) == nlohmann::json::array());
+  REQUIRE(paceTraceStart(communicator[0]) == paceSuccess);
+  CHECK(paceTraceStop(communicator[0], nullptr) == paceInvalidArgument);
+  CHECK(paceTraceStop(communicator[0], "/nowhere/at/all") == paceSystemError);
+  REQUIRE(paceTraceStart(communicator[0]) == paceSuccess);
+  CHECK(paceTraceStop(communicator[0], "/dev/full") == paceSystemError);
+}
+
+}  // namespace
+}  // namespace paceline::testing

@@ -1,0 +1,89 @@
+// Calls on host streams, through the C API.
+#include <doctest/doctest.h>
+
+#include "comm/threads.h"
+
+namespace paceline::testing {
+namespace {
+
+TEST_CASE("calls of a stream run in order, and a blocking call comes after them") {
+  const Ranks communicator(3);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    paceHostStream_t stream = nullptr;
+    PACE_EXPECT(paceHostStreamCreate(&stream));
+    std::vector<int> values(50000, rank == 0 ? 1 : 0);
+    for (int i = 0; i < 5; ++i)  // 1, 3, 9, 27, 81: times three from the second on
+      PACE_EXPECT(paceAllReduce(values.data(), values.data(), values.size(), paceInt32, paceSum, comm, stream));
+    PACE_EXPECT(paceAllReduce(values.data(), values.data(), 1, paceInt32, paceMax, comm, nullptr));
+    PACE_REQUIRE(values.front() == 81);
+    PACE_REQUIRE(values.back() == 81);
+    PACE_EXPECT(paceHostStreamSynchronize(stream));
+    PACE_EXPECT(paceHostStreamQuery(stream));
+    return expect(paceHostStreamDestroy(stream));
+  });
+}
+
+TEST_CASE("a group on a stream starts together") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    paceHostStream_t stream = nullptr;
+    PACE_EXPECT(paceHostStreamCreate(&stream));
+    std::vector<int> mine(30000, rank);
+    std::vector<int> theirs(30000, -1);
+    PACE_EXPECT(paceGroupStart());
+    PACE_EXPECT(paceSend(mine.data(), mine.size(), paceInt32, 1 - rank, comm, stream));
+    PACE_EXPECT(paceRecv(theirs.data(), theirs.size(), paceInt32, 1 - rank, comm, stream));
+    PACE_EXPECT(paceGroupEnd());
+    std::uint64_t mark = 0;
+    PACE_EXPECT(paceHostStreamMark(stream, &mark));
+    PACE_REQUIRE(mark == 1);
+    PACE_EXPECT(paceHostStreamWait(stream, mark, -1));
+    PACE_REQUIRE(theirs == std::vector<int>(30000, 1 - rank));
+    return expect(paceHostStreamDestroy(stream));
+  });
+}
+
+TEST_CASE("an error on a stream comes at synchronize, once") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    paceHostStream_t stream = nullptr;
+    PACE_EXPECT(paceHostStreamCreate(&stream));
+    int value = 1;
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, rank == 0 ? paceSum : paceMax, comm, stream));
+    PACE_EXPECT(paceHostStreamSynchronize(stream), paceMismatch);
+    PACE_REQUIRE(std::string(paceGetLastError(comm)).find("rank") != std::string::npos);
+    PACE_EXPECT(paceHostStreamSynchronize(stream));
+    return expect(paceHostStreamDestroy(stream));
+  });
+}
+
+TEST_CASE("destroying a communicator waits for its calls on streams") {
+  for (int again = 0; again < 20; ++again) {
+    const Ranks communicator(2);
+    communicator.run([](int, paceComm_t comm) -> std::string {
+      paceHostStream_t stream = nullptr;
+      PACE_EXPECT(paceHostStreamCreate(&stream));
+      std::vector<int> values(20000, 1);
+      PACE_EXPECT(paceAllReduce(values.data(), values.data(), values.size(), paceInt32, paceSum, comm, stream));
+      PACE_EXPECT(paceCommDestroy(comm));
+      PACE_REQUIRE(values == std::vector<int>(20000, 2));
+      PACE_EXPECT(paceHostStreamSynchronize(stream));
+      return expect(paceHostStreamDestroy(stream));
+    });
+  }
+}
+
+TEST_CASE("a call on two streams of one communicator keeps to one thread at a time or says so") {
+  const Ranks communicator(1);
+  paceHostStream_t streams[2] = {};
+  for (auto& stream : streams) REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  int value = 1;
+  int other = 1;
+  CHECK(paceAllReduce(&value, &value, 1, paceInt32, paceSum, communicator[0], streams[0]) == paceSuccess);
+  CHECK(paceHostStreamSynchronize(streams[0]) == paceSuccess);
+  CHECK(paceAllReduce(&other, &other, 1, paceInt32, paceSum, communicator[0], streams[1]) == paceSuccess);
+  for (auto& stream : streams) CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+}
+
+}  // namespace
+}  // namespace paceline::testing
