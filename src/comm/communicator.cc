@@ -141,6 +141,7 @@ Plan Communicator::make_message_plan(const Request& request) const {
     step.action = request.which == Collective::send ? Action::send : Action::recv;
     step.transport = connections_.routes.transport[static_cast<std::size_t>(request.root)];
     step.peer_count = 1;
+    step.stays = true;
     step.source = begin;
     step.target = begin;
     step.bytes = std::min(plan.chunk_bytes, total - begin);

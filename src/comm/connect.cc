@@ -243,7 +243,7 @@ class Connecting {
     made.routes.rank = rank_;
     made.routes.transport.assign(members_.size(), 1);
     for (int rank : node_) made.routes.transport[static_cast<std::size_t>(rank)] = 0;
-    made.routes.keeps_data[1] = made.tcp != nullptr;
+    made.routes.keeps_data[1] = made.routes.needs_place[1] = made.tcp != nullptr;
     if (node_.size() == 1) return;
 
     std::vector<NodePeer> peers;
@@ -257,7 +257,7 @@ class Connecting {
     constexpr std::size_t in_place_from = 16 << 10;
     const ReadInPlace in_place{heaps ? in_place_from : 0, single_copy ? in_place_from : 0};
     made.single_copy = single_copy;
-    made.routes.keeps_data[0] = single_copy || heaps;
+    made.routes.needs_place[0] = single_copy;
     made.shared_memory = std::make_unique<SharedMemoryTransport>(segment_, *layout_, std::move(peers), made.node_rank,
                                                                  static_cast<int>(members_.size()), in_place);
     log(LogLevel::info, rank_, "{} ranks on this node, {} CPUs, single copy {}, memory of paceMemAlloc {}",

@@ -41,10 +41,11 @@ class TracingTransport final : public Transport {
   [[nodiscard]] std::string_view name() const override { return traced_.name(); }
   [[nodiscard]] std::size_t largest_message() const override { return traced_.largest_message(); }
 
-  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) override {
+  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
+               bool stays) override {
     double& since = sending_[static_cast<std::size_t>(channel)];
     const double begin = now_us();
-    const Attempt attempt = traced_.send(channel, to, call, data);
+    const Attempt attempt = traced_.send(channel, to, call, data, stays);
     if (attempt == Attempt::later && since == 0) since = begin;
     if (attempt != Attempt::done) return attempt;
     if (since != 0) events_.push_back({"wait for room", channel, to.front(), 0, call, since, begin});

@@ -87,7 +87,7 @@ inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
       const std::byte* source = lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source;
       const std::span<const int> peers(&lane.plan->peers[step.first_peer], step.peer_count);
       const Attempt attempt =
-          wiring_.transports[step.transport]->send(step.channel, peers, lane.call, {source, step.bytes});
+          wiring_.transports[step.transport]->send(step.channel, peers, lane.call, {source, step.bytes}, step.stays);
       if (attempt == Attempt::done) ++wiring_.posted[step.transport][step.channel];
       return attempt;
     }
@@ -104,7 +104,7 @@ inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
 
 bool Execution::everything_left() const {
   for (std::size_t t = 0; t < max_transports; ++t) {
-    if (wiring_.transports[t] == nullptr || !wiring_.routes.keeps_data[t]) continue;
+    if (wiring_.transports[t] == nullptr) continue;
     for (int channel = 0; channel < max_channels; ++channel)
       if (wiring_.transports[t]->sent(channel) < wiring_.posted[t][static_cast<std::size_t>(channel)]) return false;
   }

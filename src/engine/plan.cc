@@ -1,6 +1,7 @@
 #include "engine/plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 namespace paceline {
@@ -25,7 +26,8 @@ Extent extent_of(const Problem& problem, int rank, const Region& region) {
   return {0, shifted, shifted + count};
 }
 
-// The sends of one lane so far whose data may still be read, by place: answers which of them a write must wait for.
+// Numbered accesses of one lane, by place: answers which of them overlap another. Above all, the sends so far whose
+// data may still be read, for which a write must wait.
 class OpenSends {
  public:
   using Counts = std::array<std::uint32_t, max_transports>;
@@ -58,6 +60,19 @@ class OpenSends {
   std::ptrdiff_t longest_ = 0;
 };
 
+// For every send, whether a later step of its lane writes what it reads. Written from the back, so that what is known
+// is what comes later.
+void find_what_stays(const Problem& problem, int rank, std::span<const Step> steps, std::vector<bool>& stays) {
+  std::vector<OpenSends> written(max_channels);
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    OpenSends& later = written[steps[i].channel];
+    if (steps[i].action == Action::send)
+      stays[i] = later.before_writing(extent_of(problem, rank, steps[i].source)) == OpenSends::Counts{};
+    else
+      later.add(extent_of(problem, rank, steps[i].target), 0, 0);
+  }
+}
+
 }  // namespace
 
 Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op) {
@@ -71,9 +86,13 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
   plan.lanes.resize(static_cast<std::size_t>(schedule.channels()));
   std::vector<OpenSends> open(plan.lanes.size());
   std::vector<OpenSends::Counts> sends(plan.lanes.size());
-  const bool any_keeps = std::ranges::any_of(routes.keeps_data, [](bool keeps) { return keeps; });
+  const bool any_keeps = std::ranges::any_of(routes.keeps_data, std::identity());
+  const bool any_places = std::ranges::any_of(routes.needs_place, std::identity());
 
-  for (const Step& step : steps) {
+  std::vector<bool> stays(steps.size());
+  find_what_stays(problem, routes.rank, steps, stays);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
     auto& lane = plan.lanes[step.channel];
     PlanStep bound;
     bound.action = step.action;
@@ -91,11 +110,12 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
       bound.peer_count = step.peer_count;
       plan.peers.insert(plan.peers.end(), peers.begin(), peers.end());
       if (any_keeps) bound.after = open[step.channel].before_writing(extent_of(problem, routes.rank, step.target));
-      if (any_keeps && step.action == Action::recv_reduce)
+      if (any_places && step.action == Action::recv_reduce)
         plan.place_bytes = std::max(plan.place_bytes, round_up(bound.bytes, 64) * step.peer_count);
       lane.push_back(bound);
       continue;
     }
+    bound.stays = stays[i];
     // One step for each transport that the receivers are reached by.
     for (int t = 0; t < max_transports; ++t) {
       bound.transport = static_cast<std::uint8_t>(t);

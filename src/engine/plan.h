@@ -19,14 +19,18 @@ inline constexpr int max_transports = 2;
 // How a communicator reaches its ranks, as far as plans need to know.
 struct Routes {
   int rank = 0;
-  std::vector<std::uint8_t> transport;            // number of the transport to each rank
-  std::array<bool, max_transports> keeps_data{};  // it may read a sent message's data after accepting it
+  std::vector<std::uint8_t> transport;  // number of the transport to each rank
+  // By transport: it may read a sent message's data, even of one that does not stay, after accepting it; it may have to
+  // put a message that is folded somewhere.
+  std::array<bool, max_transports> keeps_data{};
+  std::array<bool, max_transports> needs_place{};
 };
 
 struct PlanStep {
   Action action = Action::send;
   std::uint8_t channel = 0;
   std::uint8_t transport = 0;  // of a send
+  bool stays = false;          // of a send: no later step writes what it reads
   Buffer source_buffer = Buffer::input;
   Buffer target_buffer = Buffer::output;
   std::int16_t own = -1;

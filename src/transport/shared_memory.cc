@@ -85,8 +85,8 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
   for (Lane& lane : lanes_) {
     lane.slots.resize(layout_.slots());
     lane.receivers.resize(layout_.slots() * peers_.size());
-    lane.references.resize(layout_.cells());
-    lane.reference_receivers.resize(layout_.cells() * peers_.size());
+    lane.references.resize(layout_.slots());
+    lane.reference_receivers.resize(layout_.slots() * peers_.size());
   }
 }
 
@@ -135,8 +135,18 @@ inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payl
   __builtin_prefetch(cell(mailbox), 1);
 }
 
+// A group's messages are taken in no common order: one receiver's must not fill the ring while another waits. The first
+// positions are reserved, one for each receiver; the others are anyone's.
+std::uint32_t SharedMemoryTransport::position_for(int receiver, const std::vector<Held>& ring,
+                                                  const std::vector<Receiver>& receivers) const {
+  const std::size_t reserved = peers_.size();
+  for (std::size_t position = reserved; position < ring.size(); ++position)
+    if (taken_by_all(ring[position], &receivers[position * peers_.size()])) return static_cast<std::uint32_t>(position);
+  return static_cast<std::uint32_t>(by_rank_[static_cast<std::size_t>(receiver)]);
+}
+
 Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const Call& call,
-                                    std::span<const std::byte> data) {
+                                    std::span<const std::byte> data, bool stays) {
   Mailbox* boxes = &outgoing_[index(channel, 0)];
   for (int rank : to)
     if (!has_room(boxes[rank])) return Attempt::later;
@@ -153,19 +163,24 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
 
   Payload payload = Payload::in_slot;
   std::optional<HeapPlace> heap;
-  if (in_place_.heap_from != 0 && data.size() >= in_place_.heap_from) heap = own_heap_.find(data.data(), data.size());
+  if (stays && in_place_.heap_from != 0 && data.size() >= in_place_.heap_from)
+    heap = own_heap_.find(data.data(), data.size());
   if (heap)
     payload = Payload::in_heap;
-  else if (single_copy_from_ != 0 && data.size() >= single_copy_from_)
+  else if (stays && single_copy_from_ != 0 && data.size() >= single_copy_from_)
     payload = Payload::in_sender;
   const bool by_reference = payload != Payload::in_slot;
 
   auto& ring = by_reference ? lane.references : lane.slots;
+  auto& all_receivers = by_reference ? lane.reference_receivers : lane.receivers;
   auto& next = by_reference ? lane.next_reference : lane.next_slot;
-  const std::uint32_t position = next % static_cast<std::uint32_t>(ring.size());
+  const bool in_turn = collective_of(call) != Collective::send;
+  const std::uint32_t position =
+      in_turn ? next % static_cast<std::uint32_t>(ring.size()) : position_for(to.front(), ring, all_receivers);
   Held& held = ring[position];
-  Receiver* receivers = &(by_reference ? lane.reference_receivers : lane.receivers)[position * peers_.size()];
+  Receiver* receivers = &all_receivers[position * peers_.size()];
   if (!taken_by_all(held, receivers)) return Attempt::later;
+  if (in_turn) ++next;
 
   std::uint64_t where = reinterpret_cast<std::uint64_t>(data.data());
   if (!by_reference) {
@@ -181,19 +196,19 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
     else
       post(boxes[rank], call, payload, data.size(), &where, sizeof where);
   }
-  ++next;
+  lane.any_reference |= by_reference;
   return Attempt::done;
 }
 
 std::uint64_t SharedMemoryTransport::sent(int channel) {
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
-  while (lane.first_reference != lane.next_reference) {
-    const std::uint32_t position = lane.first_reference % static_cast<std::uint32_t>(lane.references.size());
-    if (!taken_by_all(lane.references[position], &lane.reference_receivers[position * peers_.size()]))
-      return lane.references[position].message;
-    ++lane.first_reference;
-  }
-  return lane.accepted;
+  if (!lane.any_reference) return lane.accepted;
+  std::uint64_t first_open = lane.accepted;
+  for (std::size_t i = 0; i < lane.references.size(); ++i)
+    if (!taken_by_all(lane.references[i], &lane.reference_receivers[i * peers_.size()]))
+      first_open = std::min(first_open, lane.references[i].message);
+  lane.any_reference = first_open != lane.accepted;
+  return first_open;
 }
 
 Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,

@@ -40,7 +40,8 @@ class SharedMemoryTransport final : public Transport {
 
   [[nodiscard]] std::string_view name() const override { return "shm"; }
   [[nodiscard]] std::size_t largest_message() const override { return layout_.slot_bytes(); }
-  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) override;
+  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
+               bool stays = false) override;
   [[nodiscard]] std::uint64_t sent(int channel) override;
   Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
                   const std::byte** data) override;
@@ -76,8 +77,8 @@ class SharedMemoryTransport final : public Transport {
     std::uint32_t next_slot = 0;
     std::vector<Held> slots;          // what each slot holds
     std::vector<Receiver> receivers;  // of each slot, `ranks` apart
-    // Messages read from this process's memory and not yet taken: a ring like the slots'.
-    std::uint32_t first_reference = 0;
+    // Messages read from this process's memory: a ring like the slots'.
+    bool any_reference = false;  // one may not have been taken yet
     std::uint32_t next_reference = 0;
     std::vector<Held> references;
     std::vector<Receiver> reference_receivers;
@@ -91,6 +92,8 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] bool has_message(int from) const;
   bool has_room(Mailbox& mailbox) const;
   static bool taken_by_all(const Held& held, const Receiver* receivers);
+  [[nodiscard]] std::uint32_t position_for(int receiver, const std::vector<Held>& ring,
+                                           const std::vector<Receiver>& receivers) const;
   void post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes, const void* content,
             std::size_t content_bytes);
   Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);

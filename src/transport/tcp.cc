@@ -70,7 +70,8 @@ TcpTransport::Line& TcpTransport::line(int channel, int rank) {
 
 // ---- Sending ----
 
-Attempt TcpTransport::send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) {
+Attempt TcpTransport::send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
+                           bool) {
   if (!failure_.ok()) return Attempt::failed;
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
   if (lane.accepted - sent(channel) == lane.unsent.size()) return Attempt::later;

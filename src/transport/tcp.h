@@ -27,7 +27,8 @@ class TcpTransport final : public Transport {
 
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
   [[nodiscard]] std::size_t largest_message() const override { return largest_message_bytes; }
-  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) override;
+  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
+               bool stays = false) override;
   [[nodiscard]] std::uint64_t sent(int channel) override;
   // The data always comes to `place`.
   Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,

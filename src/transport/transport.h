@@ -30,7 +30,9 @@ class Transport {
   // Hand over one message for every rank of `to`. `later` when as many messages are under way on this channel as
   // there is room for (at least schedule.h's capacity). When done, the data may still be read until sent() has counted
   // the message.
-  virtual Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data) = 0;
+  // `stays`: the data will not change before the call ends, so its receivers may read it where it is.
+  virtual Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
+                       bool stays) = 0;
   // How many of the messages accepted on this channel since the beginning, the first ones, have left their data.
   [[nodiscard]] virtual std::uint64_t sent(int channel) = 0;
 
