@@ -98,6 +98,7 @@ def killed_while_joining(seed: int) -> None:
     assert_nothing_left(before)
 
 
+@pytest.mark.long
 def test_a_death_while_joining() -> None:
     with ThreadPoolExecutor(4) as pool:
         for run in [pool.submit(killed_while_joining, seed) for seed in range(16)]:
