@@ -74,6 +74,29 @@ TEST_CASE("several messages between two ranks in one group keep their order") {
   });
 }
 
+TEST_CASE("a message of a group does not wait for another one's receiver") {
+  const Ranks communicator(3);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    constexpr std::size_t count = 1 << 20;
+    std::vector<int> large = rank == 0 ? numbers(count, 7) : std::vector<int>(count);
+    int token = rank;
+    if (rank == 0) {
+      PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(paceSend(large.data(), count, paceInt32, 2, comm, nullptr));
+      PACE_EXPECT(paceSend(large.data(), count, paceInt32, 1, comm, nullptr));
+      PACE_EXPECT(paceGroupEnd());
+      return "";
+    }
+    // Rank 2 takes its message only after rank 1 has got the other.
+    if (rank == 2) PACE_EXPECT(paceRecv(&token, 1, paceInt32, 1, comm, nullptr));
+    PACE_EXPECT(paceRecv(large.data(), count, paceInt32, 0, comm, nullptr));
+    if (rank == 1) PACE_EXPECT(paceSend(&token, 1, paceInt32, 2, comm, nullptr));
+    PACE_REQUIRE(large == numbers(count, 7));
+    PACE_REQUIRE(token == 1);
+    return "";
+  });
+}
+
 TEST_CASE("collectives of a group run after its messages, in order") {
   const Ranks communicator(3);
   communicator.run([](int rank, paceComm_t comm) -> std::string {

@@ -37,12 +37,12 @@ def run(command, directory):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("script", blocks("sh"))
+@pytest.mark.parametrize("script", list(blocks("sh")))
 def test_shell_blocks_run(script, directory):
     run(["bash", "-eu", "-c", script], directory)
 
 
-@pytest.mark.parametrize("script", blocks("python"))
+@pytest.mark.parametrize("script", list(blocks("python")))
 def test_python_blocks_run(script, directory):
     run([sys.executable, "-c", script], directory)
 
