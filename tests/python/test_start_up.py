@@ -53,9 +53,9 @@ def test_different_settings() -> None:
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("on", [0, 2])
 def test_too_few_descriptors(transport: str, on: int) -> None:
-    """However many are left, joining succeeds or fails on every rank, in time."""
+    """However few are left, joining succeeds or fails on every rank, in time."""
     ended = set()
-    for left in (0, 1, 2, 3, 4, 5, 6, 8, 11, 64):
+    for left in (0, 4, 64):
         with ForkedRanks(
             3,
             "join",
