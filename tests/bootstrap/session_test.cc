@@ -214,6 +214,10 @@ TEST_CASE("the rank that has not entered the call is named, although it answers"
   const auto sessions = join_all(3);
   const auto memberships = enter_all(sessions);
   memberships[2]->activity.sequence = 811;
+  for (const int rank : {0, 1}) {  // both are inside before either loses patience
+    memberships[static_cast<std::size_t>(rank)]->activity.sequence = 812;
+    memberships[static_cast<std::size_t>(rank)]->activity.inside = true;
+  }
   const auto results = in_threads(
       2, [&](int rank) { return wait_in_vain(*memberships[static_cast<std::size_t>(rank)], rank == 0 ? 2 : 0); });
   for (const Status& status : results) {
