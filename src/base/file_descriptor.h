@@ -3,7 +3,10 @@
 
 #include <unistd.h>
 
+#include <string>
 #include <utility>
+
+#include "base/status.h"
 
 namespace paceline {
 
@@ -32,5 +35,8 @@ class FileDescriptor {
  private:
   int fd_ = -1;
 };
+
+// An error of a call that makes a descriptor; where there were too few of them, with the remedy.
+Status descriptor_error(const std::string& what, int error);
 
 }  // namespace paceline

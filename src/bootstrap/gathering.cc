@@ -103,7 +103,7 @@ class Gathering {
       if (!fd.ok()) {
         // Perhaps it is only the strangers that use up the descriptors.
         out_of_descriptors_ = !newcomers_.empty();
-        if (!out_of_descriptors_) fail(fd.status().detail(), Clock::now());
+        if (!out_of_descriptors_) fail(own_error(0, fd.status()).detail(), Clock::now());
         return;
       }
       if (!fd->valid()) return;

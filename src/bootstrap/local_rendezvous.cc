@@ -15,6 +15,7 @@
 
 #include "base/file_descriptor.h"
 #include "bootstrap/handshake.h"
+#include "bootstrap/member.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/secret.h"
 #include "bootstrap/socket.h"
@@ -109,8 +110,10 @@ class Notice {
 };
 
 // False: there is none, or none that can be meant.
-bool read_notice(const Directory& directory, const std::string& name, Rendezvous& where) {
+Result<bool> read_notice(const Directory& directory, const std::string& name, Rendezvous& where) {
   const FileDescriptor file(::openat(directory.fd.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid() && (errno == EMFILE || errno == ENFILE))
+    return descriptor_error(fmt::format("cannot read {}/{}", directory.path, name), errno);
   struct stat about {};
   if (!file.valid() || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) || !is_private(about)) return false;
   std::array<char, 512> text;
@@ -140,7 +143,9 @@ Status find(const Directory& directory, const std::string& name, Rendezvous& whe
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout));
   Status last;
   for (; Clock::now() < deadline; std::this_thread::sleep_for(pause)) {
-    if (!read_notice(directory, name, where)) continue;
+    const Result<bool> found = read_notice(directory, name, where);
+    PACE_TRY(found.status());
+    if (!*found) continue;
     last = reach(where, probe_connection, std::min(deadline, Clock::now() + probe_time)).status();
     if (last.ok()) return {};
     // Anything may listen where a job that crashed did: only an error of our own ends this.
@@ -165,9 +170,9 @@ Result<Rendezvous> meet_on_this_node(const std::string& job, int rank, int size,
   where.address = address;
   where.timeout = timeout;
   Result<Directory> directory = meeting_place();
-  PACE_TRY(directory.status());
+  PACE_TRY(own_error(rank, directory.status()));
   const std::string name = file_name(job);
-  PACE_TRY(rank == 0 ? publish(std::move(*directory), name, where) : find(*directory, name, where));
+  PACE_TRY(own_error(rank, rank == 0 ? publish(std::move(*directory), name, where) : find(*directory, name, where)));
   return where;
 }
 

@@ -52,6 +52,16 @@ std::string listed(const std::vector<int>& ranks) {
   return text;
 }
 
+Status own_error(int rank, const Status& status) {
+  if (status.ok() || status.detail().rank >= 0) return status;
+  Status::Detail detail = status.detail();
+  const Member self = this_member();
+  detail.rank = rank;
+  detail.host = self.host;
+  detail.message = named(rank, self) + ": " + detail.message;
+  return Status(std::move(detail));
+}
+
 Status::Detail absence(const std::vector<int>& missing, const std::string& what, double seconds) {
   Status::Detail detail;
   detail.code = Code::timeout;

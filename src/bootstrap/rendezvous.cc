@@ -36,15 +36,15 @@ class Waiting {
     assembly_.connections.emplace_back(std::move(fd));
   }
 
-  Result<Assembly> until(Clock::time_point deadline) {
-    connection().queue(make_frame(Join{static_cast<std::uint32_t>(where_.size), this_member()}));
+  Result<Assembly> until(Clock::time_point deadline, Member self) {
+    connection().queue(make_frame(Join{static_cast<std::uint32_t>(where_.size), std::move(self)}));
     while (missing() > 0) {
       connection().flush();
       if (!wait_for(connection().fd(), connection().events(), deadline).ok()) return give_up();
       std::vector<ControlMessage> messages;
       const Status status = connection().receive(messages);
       for (ControlMessage& message : messages) PACE_TRY(take(message));
-      if (!status.ok() && missing() > 0) return Status(Code::remote, "rank 0 left the rendezvous: " + status.message());
+      if (!status.ok() && missing() > 0) return rank_0_left(status);
     }
     assembly_.members[0].address = rank_0_;  // as seen from here, which is where it is used
     return std::move(assembly_);
@@ -64,6 +64,13 @@ class Waiting {
       assembly_.early.emplace_back(0, std::move(message));
     }
     return {};
+  }
+
+  static Status rank_0_left(const Status& status) {
+    Status::Detail detail = status.detail();
+    detail.rank = 0;
+    detail.message = "rank 0 left the rendezvous: " + detail.message;
+    return Status(std::move(detail));
   }
 
   // Without this rank nobody can start: rank 0 tells all why.
@@ -109,9 +116,10 @@ Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock:
 Result<Assembly> report_in(const Rendezvous& where) {
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout));
+  Member self = this_member();  // reads files: before the connection, which may take the last descriptor
   Result<FileDescriptor> fd = reach(where, control_connection, deadline);
   PACE_TRY(fd.status());
-  return Waiting(where, std::move(*fd)).until(deadline);
+  return Waiting(where, std::move(*fd)).until(deadline, std::move(self));
 }
 
 }  // namespace paceline

@@ -378,9 +378,9 @@ Result<std::shared_ptr<Session>> join(Rendezvous where) {
     return alone();
   }
   Result<Assembly> assembly = where.rank == 0 ? gather(where) : report_in(where);
-  PACE_TRY(assembly.status());
+  PACE_TRY(own_error(where.rank, assembly.status()));
   auto session = std::make_shared<StarSession>(where.rank, assembly->members, where.secret);
-  PACE_TRY(session->connect(std::move(*assembly)));
+  PACE_TRY(own_error(where.rank, session->connect(std::move(*assembly))));
   return std::shared_ptr<Session>(std::move(session));
 }
 

@@ -49,7 +49,4 @@ Status send_all(int fd, std::span<const std::byte> bytes, Clock::time_point dead
 // Up to `bytes.size()` bytes, at least one. Code::remote if the other side has closed the connection.
 Result<std::size_t> receive_some(int fd, std::span<std::byte> bytes, Clock::time_point deadline);
 
-// An error of a call that makes a descriptor; where there were too few of them, with the remedy.
-Status descriptor_error(const std::string& what, int error);
-
 }  // namespace paceline

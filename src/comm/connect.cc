@@ -12,6 +12,7 @@
 #include "base/configuration.h"
 #include "base/cpus.h"
 #include "base/log.h"
+#include "comm/trouble.h"
 #include "transport/shared_memory.h"
 #include "transport/single_copy.h"
 #include "transport/tcp.h"
@@ -31,13 +32,13 @@ struct Card {
   HeapPlace heap;  // descriptor -1: none
   std::array<char, 64> segment{};
   std::array<char, 192> settings{};  // what plans depend on beside the problem
-  std::array<char, 256> error{};
+  Trouble trouble;
 };
 
 struct Outcome {
   std::uint32_t single_copy = 0;  // this rank can read the others' memory
   std::uint32_t heaps = 0;        // and map their allocations
-  std::array<char, 256> error{};
+  Trouble trouble;
 };
 
 template <std::size_t size>
@@ -50,29 +51,23 @@ void put(std::array<char, size>& into, std::string_view text) {
 template <class Shown>
 Result<std::vector<Shown>> show(const Shown& mine, const Exchange& exchange) {
   auto bytes = exchange(std::as_bytes(std::span(&mine, 1)));
-  if (!bytes.ok()) return bytes.status();
+  // Even where nobody can be told any more, this rank's trouble says more than who was missing.
+  if (!bytes.ok()) return mine.trouble.code == Code::ok ? bytes.status() : mine.trouble.status();
   std::vector<Shown> shown(bytes->size());
   for (std::size_t i = 0; i < shown.size(); ++i) {
     if ((*bytes)[i].size() != sizeof(Shown))
       return Status(Code::internal, fmt::format("rank {} showed a card of another size", i));
     std::memcpy(&shown[i], (*bytes)[i].data(), sizeof(Shown));
-    shown[i].error.back() = '\0';
   }
   return shown;
 }
 
-// The first rank's error, if any has one.
 template <class Shown>
-Status first_error(const std::vector<Shown>& shown) {
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    if (shown[i].error[0] == '\0') continue;
-    Status::Detail detail;
-    detail.code = Code::system;
-    detail.rank = static_cast<int>(i);
-    detail.message = fmt::format("rank {}: {}", i, shown[i].error.data());
-    return Status(std::move(detail));
-  }
-  return {};
+Status root_cause(const std::vector<Shown>& shown) {
+  std::vector<Trouble> troubles;
+  troubles.reserve(shown.size());
+  for (const Shown& one : shown) troubles.push_back(one.trouble);
+  return paceline::root_cause(troubles);
 }
 
 std::string settings() {
@@ -83,10 +78,15 @@ std::string settings() {
 
 Status same_settings(const std::vector<Card>& cards) {
   for (std::size_t i = 1; i < cards.size(); ++i)
-    if (cards[i].settings != cards[0].settings)
-      return Status(Code::invalid_usage,
-                    fmt::format("rank {} runs with {}, but rank 0 with {}: set the same on every rank", i,
-                                cards[i].settings.data(), cards[0].settings.data()));
+    if (cards[i].settings != cards[0].settings) {
+      Status::Detail detail;
+      detail.code = Code::invalid_usage;
+      detail.message = fmt::format("rank {} runs with {}, but rank 0 with {}: set the same on every rank", i,
+                                   cards[i].settings.data(), cards[0].settings.data());
+      detail.rank = static_cast<int>(i);
+      detail.peer = 0;
+      return Status(std::move(detail));
+    }
   return {};
 }
 
@@ -127,12 +127,12 @@ class Connecting {
     if (!cards.ok()) return cards.status();
     Connections made;
     // Whatever went wrong, both exchanges take place: other communicators may be made in the same ones.
-    const Status trouble = first_error(*cards);
+    const Status trouble = root_cause(*cards);
     auto outcomes = show(trouble.ok() ? reach(*cards, made) : Outcome(), exchange);
     PACE_TRY(trouble);
     if (!outcomes.ok()) return outcomes.status();
     PACE_TRY(same_settings(*cards));
-    PACE_TRY(first_error(*outcomes));
+    PACE_TRY(root_cause(*outcomes));
     if (segment_) segment_->unlink();
     finish(*cards, *outcomes, made);
     return made;
@@ -140,6 +140,8 @@ class Connecting {
 
   [[nodiscard]] bool leads() const { return node_.front() == rank_; }
   [[nodiscard]] const Member& me() const { return members_[static_cast<std::size_t>(rank_)]; }
+
+  [[nodiscard]] Trouble trouble(const Status& status) const { return Trouble::of(status, rank_, me().host); }
 
   Card prepare() {
     Card card;
@@ -151,7 +153,7 @@ class Connecting {
     if (node_.size() > 1 && leads()) {
       auto created = Segment::create(layout_->total());
       if (!created.ok()) {
-        put(card.error, created.status().message());
+        card.trouble = trouble(created.status());
         return card;
       }
       segment_ = *created;
@@ -160,7 +162,7 @@ class Connecting {
     if (nodes_.size() > 1) {
       auto listener = TcpListener::open(me().address);
       if (!listener.ok()) {
-        put(card.error, listener.status().message());
+        card.trouble = trouble(listener.status());
         return card;
       }
       card.port = listener->port();
@@ -171,8 +173,9 @@ class Connecting {
 
   Outcome reach(const std::vector<Card>& cards, Connections& made) {
     Outcome outcome;
-    if (const Status status = reach_node(cards, outcome); !status.ok()) put(outcome.error, status.message());
-    if (const Status status = reach_others(cards, made); !status.ok()) put(outcome.error, status.message());
+    const Status node = reach_node(cards, outcome);
+    const Status others = reach_others(cards, made);
+    outcome.trouble = trouble(node.ok() ? others : node);
     return outcome;
   }
 
@@ -216,7 +219,9 @@ class Connecting {
       group.peers.push_back(
           {static_cast<int>(i), members_[i].host, members_[i].address, static_cast<std::uint16_t>(cards[i].port)});
     }
-    auto connected = TcpTransport::connect(std::move(*listener_), group, deadline_);
+    // Before the deadline, so that there is time left to tell each other what went wrong.
+    const auto deadline = deadline_ - (deadline_ - Clock::now()) / 8;
+    auto connected = TcpTransport::connect(std::move(*listener_), group, deadline);
     if (!connected.ok()) return connected.status();
     made.tcp = std::move(*connected);
     return {};

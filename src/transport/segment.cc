@@ -13,6 +13,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/file_descriptor.h"
+
 namespace paceline {
 namespace {
 
@@ -25,17 +27,18 @@ std::map<std::string, std::weak_ptr<Segment>>& mapped() {
 
 std::string prefix_of(pid_t creator) { return fmt::format("paceline-{}-", creator); }
 
-Status no_room(std::size_t bytes, int error) {
-  if (error != ENOSPC && error != ENOMEM) return Status::system("allocating shared memory", error);
+Status creation_error(const std::string& name, std::size_t bytes, int error) {
+  if (error != ENOSPC && error != ENOMEM) return descriptor_error("creating shared memory " + name, error);
   struct statvfs space {};
   const bool known = statvfs("/dev/shm", &space) == 0;
   Status::Detail detail;
   detail.code = Code::system;
   detail.system_errno = error;
   detail.message = fmt::format(
-      "/dev/shm is too small: {} MiB are needed, {} MiB are free; enlarge it (docker run --shm-size, or mount -o "
-      "remount,size=...), lower PACELINE_STAGING, or use PACELINE_TRANSPORT=tcp",
-      (bytes >> 20) + 1, known ? (space.f_bavail * space.f_frsize) >> 20 : 0);
+      "/dev/shm is too small: {} MiB are needed, {} of its {} MiB are free; enlarge it (docker run --shm-size, or "
+      "mount -o remount,size=...), lower PACELINE_STAGING, or use PACELINE_TRANSPORT=tcp",
+      (bytes >> 20) + 1, known ? (space.f_bavail * space.f_frsize) >> 20 : 0,
+      known ? (space.f_blocks * space.f_frsize) >> 20 : 0);
   return Status(std::move(detail));
 }
 
@@ -46,13 +49,13 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
   if (getrandom(&number, sizeof number, 0) != sizeof number) return Status::system("getrandom", errno);
   const std::string name = fmt::format("/{}{:016x}", prefix_of(getpid()), number);
   const int descriptor = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-  if (descriptor < 0) return Status::system("creating shared memory " + name, errno);
+  if (descriptor < 0) return creation_error(name, bytes, errno);
   int error = ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   if (error == 0) error = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
   if (error != 0) {
     close(descriptor);
     shm_unlink(name.c_str());
-    return no_room(bytes, error);
+    return creation_error(name, bytes, error);
   }
   return map(name, descriptor, bytes, true);
 }
@@ -64,7 +67,7 @@ Result<std::shared_ptr<Segment>> Segment::open(const std::string& name, std::siz
       if (auto segment = found->second.lock()) return segment;
   }
   const int descriptor = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
-  if (descriptor < 0) return Status::system("opening shared memory " + name, errno);
+  if (descriptor < 0) return descriptor_error("opening shared memory " + name, errno);
   struct stat facts {};
   if (fstat(descriptor, &facts) != 0 || static_cast<std::size_t>(facts.st_size) != bytes || facts.st_uid != geteuid()) {
     close(descriptor);

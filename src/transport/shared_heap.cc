@@ -11,6 +11,8 @@
 #include <mutex>
 #include <string>
 
+#include "base/file_descriptor.h"
+
 namespace paceline {
 namespace {
 
@@ -36,7 +38,7 @@ Result<void*> allocate_shared(std::size_t bytes) {
   const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
   if (rounded < bytes) return Status::system("allocating shared memory", ENOMEM);
   const int descriptor = memfd_create("paceline", MFD_CLOEXEC);
-  if (descriptor < 0) return Status::system("creating shared memory", errno);
+  if (descriptor < 0) return descriptor_error("creating shared memory", errno);
   if (ftruncate(descriptor, static_cast<off_t>(rounded)) != 0) {
     const int error = errno;
     close(descriptor);

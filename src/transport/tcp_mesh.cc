@@ -23,12 +23,6 @@ Status with_need(const Status& status, std::size_t connections) {
   return Status(std::move(detail));
 }
 
-Status prefixed(const std::string& prefix, const Status& status) {
-  Status::Detail detail = status.detail();
-  detail.message = prefix + detail.message;
-  return Status(std::move(detail));
-}
-
 // A connection whose other side has yet to say who it is.
 struct Stranger {
   FileDescriptor socket;
@@ -58,7 +52,8 @@ class Mesh {
     Status accepted = accept_lower();
     stop_ = true;
     connecting.join();
-    // What went wrong with a peer that can be named says more than who is missing.
+    // What this rank lacks may be the reason for all else; what went wrong with a peer says more than who is missing.
+    if (accepted.code() == Code::system) return accepted;
     PACE_TRY(connected_);
     PACE_TRY(accepted);
     return std::move(sockets_);
@@ -80,15 +75,25 @@ class Mesh {
   }
 
   Status connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
-    const std::string where = fmt::format("no data connection to rank {} ({}): ", peer.rank, peer.host);
     auto socket = connect_to(peer.address, peer.port, deadline_);
-    if (!socket.ok()) return prefixed(where, with_need(socket.status(), sockets_.size()));
+    if (!socket.ok()) return no_connection(peer, with_need(socket.status(), sockets_.size()));
     const Hello hello{data_connection, static_cast<std::uint32_t>(group_.rank), static_cast<std::uint32_t>(channel),
                       group_.id};
     if (Status status = introduce(socket->get(), group_.secret, hello, deadline_); !status.ok())
-      return prefixed(where, status);
+      return no_connection(peer, status);
     *result = std::move(*socket);
     return {};
+  }
+
+  // About the peer, unless this system would not even try.
+  Status no_connection(const TcpPeer& peer, const Status& status) const {
+    Status::Detail detail = status.detail();
+    const bool own = detail.code == Code::system && !may_pass(status);
+    detail.rank = own ? group_.rank : peer.rank;
+    detail.peer = own ? peer.rank : group_.rank;
+    detail.host = own ? group_.host : peer.host;
+    detail.message = fmt::format("no data connection to rank {} ({}): {}", peer.rank, peer.host, detail.message);
+    return Status(std::move(detail));
   }
 
   // ---- Accepting ----

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -123,6 +124,23 @@ TEST_CASE("a file that others could have written is not believed, nor a link fol
   struct stat about {};
   CHECK(::lstat(path.c_str(), &about) == 0);
   CHECK(S_ISREG(about.st_mode));
+}
+
+TEST_CASE("a rank that has no descriptor left to look for rank 0 says so at once") {
+  const MeetingPlace place;
+  Child rank_1([](const Child::Say& say) {
+    FileDescriptor next(::dup(0));
+    const rlim_t most = static_cast<rlim_t>(next.get()) + 1;  // room for the directory alone
+    next.reset();
+    const rlimit limit{most, most};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    const Status status = meet(1, 20).status();
+    say(fmt::format("{} {}", status.detail().rank, status.message()));
+  });
+  const std::string line = rank_1.line();
+  CHECK(line.starts_with("1 rank 1 ("));
+  CHECK(line.find("cannot read") != line.npos);
+  CHECK(line.ends_with("raise its limit with `ulimit -n`"));
 }
 
 TEST_CASE("without rank 0 the others say so, at the end of their time") {

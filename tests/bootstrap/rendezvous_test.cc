@@ -228,6 +228,7 @@ TEST_CASE("too few descriptors is an error that names the limit") {
   Child rank_0([&](const Child::Say& say) { with_limit(say, 0, port); });
   const FileDescriptor knock = stranger(port);
   const std::string of_rank_0 = rank_0.line();
+  CHECK(of_rank_0.starts_with("rank 0 ("));
   CHECK(contains(of_rank_0, "cannot accept a connection: Too many open files"));
   CHECK(contains(of_rank_0, "raise its limit with `ulimit -n`"));
 
@@ -236,7 +237,9 @@ TEST_CASE("too few descriptors is an error that names the limit") {
     ::setrlimit(RLIMIT_NOFILE, &none);
     say(join(rendezvous(1, 2, port, 5)).status().message());
   });
-  CHECK(contains(rank_1.line(), "raise its limit with `ulimit -n`"));
+  const std::string of_rank_1 = rank_1.line();
+  CHECK(of_rank_1.starts_with("rank 1 ("));
+  CHECK(contains(of_rank_1, "raise its limit with `ulimit -n`"));
 }
 
 TEST_CASE("ranks that cannot be are refused, and the listener is closed") {

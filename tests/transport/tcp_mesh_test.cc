@@ -97,6 +97,7 @@ TEST_CASE("tcp mesh: a rank whose listener is gone is named at once") {
   REQUIRE(!transport.ok());
   CHECK(transport.status().code() == Code::system);
   CHECK(transport.status().detail().system_errno == ECONNREFUSED);
+  CHECK(transport.status().detail().rank == 1);
   CHECK(transport.status().message().starts_with("no data connection to rank 1 (node-b): "));
 }
 
@@ -121,6 +122,7 @@ TEST_CASE("tcp mesh: too few file descriptors is an error that says how many are
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
   REQUIRE(!transport.ok());
   CHECK(transport.status().detail().system_errno == EMFILE);
+  CHECK(transport.status().detail().rank == 0);  // the fault of the rank that asks, not of the one it wanted to reach
   CHECK(transport.status().message().find("needs 4 connections") != std::string::npos);
 }
 

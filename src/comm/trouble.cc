@@ -1,0 +1,59 @@
+#include "comm/trouble.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+namespace paceline {
+namespace {
+
+// Cut where it does not fit.
+template <std::size_t size>
+void put(std::array<char, size>& into, std::string_view text) {
+  std::ranges::copy(text.substr(0, size - 1), into.begin());
+}
+
+// Up to its end, which another rank may have forgotten.
+template <std::size_t size>
+std::string text(const std::array<char, size>& from) {
+  return {from.begin(), std::ranges::find(from, '\0')};
+}
+
+}  // namespace
+
+Trouble Trouble::of(const Status& status, int from, std::string_view host) {
+  Trouble trouble;
+  if (status.ok()) return trouble;
+  const Status::Detail& detail = status.detail();
+  trouble.code = detail.code;
+  trouble.from = from;
+  trouble.rank = detail.rank < 0 ? from : detail.rank;
+  trouble.peer = detail.peer;
+  trouble.system_errno = detail.system_errno;
+  put(trouble.host, detail.rank < 0 ? host : detail.host);
+  put(trouble.message, detail.message);
+  return trouble;
+}
+
+Status Trouble::status() const {
+  if (code == Code::ok) return {};
+  Status::Detail detail;
+  detail.code = code;
+  detail.message = fmt::format("rank {}: {}", from, text(message));
+  detail.rank = rank;
+  detail.host = text(host);
+  detail.peer = peer;
+  detail.system_errno = system_errno;
+  return Status(std::move(detail));
+}
+
+Status root_cause(const std::vector<Trouble>& troubles) {
+  const auto is_error = [](const Trouble& trouble) { return trouble.code != Code::ok; };
+  const auto is_own = [&](const Trouble& trouble) { return is_error(trouble) && trouble.rank == trouble.from; };
+  auto found = std::ranges::find_if(troubles, is_own);
+  if (found == troubles.end()) found = std::ranges::find_if(troubles, is_error);
+  return found == troubles.end() ? Status() : found->status();
+}
+
+}  // namespace paceline
