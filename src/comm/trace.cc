@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <vector>
 
 #include "schedule/schedule.h"
@@ -112,22 +113,29 @@ Trace::Trace(Wiring& wiring) : wiring_(wiring), traced_(wiring.transports) {
 Trace::~Trace() { wiring_.transports = traced_; }
 
 Status Trace::write(const std::string& path) const {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) return Status::system("writing the trace to " + path, errno);
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"), std::fclose);
+  const auto failed = [&] { return Status::system("writing the trace to " + path, errno); };
+  if (file == nullptr) return failed();
+  // fmt::print to the file would throw where the disk is full.
+  fmt::memory_buffer text;
+  const auto written = [&] { return std::fwrite(text.data(), 1, text.size(), file.get()) == text.size(); };
   const char* separator = "[";
   for (const auto& tracer : tracers_) {
     if (tracer == nullptr) continue;
     for (const Event& event : tracer->events()) {
-      fmt::print(file,
-                 "{}\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},"
-                 "\"args\":{{\"peer\":{},\"bytes\":{},\"call\":\"{}\"}}}}",
-                 separator, event.name, tracer->name(), wiring_.rank, event.channel, event.begin,
-                 event.end - event.begin, event.peer, event.bytes, describe(event.call));
+      text.clear();
+      fmt::format_to(std::back_inserter(text),
+                     "{}\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
+                     "\"dur\":{:.3f},\"args\":{{\"peer\":{},\"bytes\":{},\"call\":\"{}\"}}}}",
+                     separator, event.name, tracer->name(), wiring_.rank, event.channel, event.begin,
+                     event.end - event.begin, event.peer, event.bytes, describe(event.call));
+      if (!written()) return failed();
       separator = ",";
     }
   }
-  fmt::print(file, "{}\n]\n", *separator == '[' ? "[" : "");
-  if (std::fclose(file) != 0) return Status::system("writing the trace to " + path, errno);
+  text.clear();
+  fmt::format_to(std::back_inserter(text), "{}\n]\n", *separator == '[' ? "[" : "");
+  if (!written() || std::fclose(file.release()) != 0) return failed();
   return {};
 }
 

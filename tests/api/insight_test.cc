@@ -3,9 +3,13 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
+#include <system_error>
+#include <vector>
 
 #include "algorithms/table.h"
 #include "base/configuration.h"
@@ -114,6 +118,23 @@ TEST_CASE("a trace of nothing is an empty array; one that cannot be written is a
   CHECK(paceTraceStop(communicator[0], "/nowhere/at/all") == paceSystemError);
   REQUIRE(paceTraceStart(communicator[0]) == paceSuccess);
   CHECK(paceTraceStop(communicator[0], "/dev/full") == paceSystemError);
+}
+
+TEST_CASE("a long trace that finds the disk full is an error that names the file, which is closed") {
+  const Ranks communicator(2);
+  communicator.run([](int, paceComm_t comm) -> std::string {
+    PACE_EXPECT(paceTraceStart(comm));
+    std::vector<int> values(1000, 1);
+    for (int i = 0; i < 50; ++i)
+      PACE_EXPECT(paceAllReduce(values.data(), values.data(), values.size(), paceInt32, paceMax, comm, nullptr));
+    PACE_EXPECT(paceTraceStop(comm, "/dev/full"), paceSystemError);
+    PACE_REQUIRE(std::string(paceGetLastError(comm)) == "writing the trace to /dev/full: No space left on device");
+    return "";
+  });
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    CHECK(std::filesystem::read_symlink(entry.path(), gone) != "/dev/full");
+  }
 }
 
 }  // namespace
