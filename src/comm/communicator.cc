@@ -301,6 +301,7 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
 
 Status Communicator::end(Status status) {
   membership_->activity.inside.store(false, std::memory_order_relaxed);
+  plans_.trim();
   return status;
 }
 

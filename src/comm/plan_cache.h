@@ -1,8 +1,11 @@
 // Plans by the shape of the call. Finding one neither allocates nor locks.
 #pragma once
 
-#include <memory>
+#include <algorithm>
+#include <cstdint>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "comm/request.h"
 #include "engine/plan.h"
@@ -22,24 +25,42 @@ struct Shape {
 
 class PlanCache {
  public:
+  explicit PlanCache(std::size_t most_bytes = std::size_t{32} << 20) : most_bytes_(most_bytes) {}
+
+  // Stays where it is until trim() or clear().
   [[nodiscard]] const Plan* find(const Shape& shape) {
-    if (last_ != nullptr && last_->first == shape) return last_->second.get();
-    const auto found = plans_.find(shape);
-    if (found == plans_.end()) return nullptr;
-    last_ = &*found;
-    return last_->second.get();
+    if (last_ == nullptr || last_->first != shape) {
+      const auto found = plans_.find(shape);
+      if (found == plans_.end()) return nullptr;
+      last_ = &*found;
+    }
+    last_->second.used = ++uses_;
+    return &last_->second.plan;
   }
+  // For a shape that has none yet.
   const Plan& keep(const Shape& shape, Plan plan) {
-    auto& kept = plans_[shape];
-    kept = std::make_unique<Plan>(std::move(plan));
-    return *kept;
+    const std::size_t bytes = bytes_of(plan);
+    bytes_ += bytes;
+    return plans_.try_emplace(shape, Kept{std::move(plan), bytes, ++uses_}).first->second.plan;
+  }
+  // To be called when no plan is in use: a program whose counts never repeat must not fill the memory. Once there are
+  // too many, half of the room goes to those used last, so that this is rare.
+  void trim() {
+    if (bytes_ > most_bytes_) [[unlikely]]
+      drop_least_recently_used();
   }
   void clear() {
     last_ = nullptr;
     plans_.clear();
+    bytes_ = 0;
   }
 
  private:
+  struct Kept {
+    Plan plan;
+    std::size_t bytes = 0;
+    std::uint64_t used = 0;  // number of its last use
+  };
   struct Hash {
     std::size_t operator()(const Shape& shape) const {
       const auto small = static_cast<std::size_t>(shape.which) | static_cast<std::size_t>(shape.type) << 8 |
@@ -48,8 +69,29 @@ class PlanCache {
       return (shape.count * 0x9e3779b97f4a7c15U) ^ (small * 0xc2b2ae3d27d4eb4fU);
     }
   };
-  std::unordered_map<Shape, std::unique_ptr<Plan>, Hash> plans_;
-  std::pair<const Shape, std::unique_ptr<Plan>>* last_ = nullptr;
+
+  static std::size_t bytes_of(const Plan& plan) {
+    std::size_t bytes = sizeof(Shape) + sizeof(Kept) + plan.peers.size() * sizeof(int);
+    for (const auto& lane : plan.lanes) bytes += lane.size() * sizeof(PlanStep);
+    return bytes;
+  }
+  void drop_least_recently_used() {
+    std::vector<std::pair<std::uint64_t, Shape>> by_use;
+    for (const auto& [shape, kept] : plans_) by_use.emplace_back(kept.used, shape);
+    std::ranges::sort(by_use, {}, [](const auto& one) { return one.first; });
+    last_ = nullptr;
+    for (std::size_t i = 0; i + 1 < by_use.size() && bytes_ > most_bytes_ / 2; ++i) {
+      const auto oldest = plans_.find(by_use[i].second);
+      bytes_ -= oldest->second.bytes;
+      plans_.erase(oldest);
+    }
+  }
+
+  std::unordered_map<Shape, Kept, Hash> plans_;
+  std::pair<const Shape, Kept>* last_ = nullptr;
+  std::uint64_t uses_ = 0;
+  const std::size_t most_bytes_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace paceline
