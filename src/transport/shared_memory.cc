@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "schedule/schedule.h"
+#include "transport/mismatch.h"
 #include "transport/single_copy.h"
 
 namespace paceline {
@@ -39,19 +40,6 @@ constexpr std::size_t multicast_in_cells = 1024;
 std::uint64_t words_of(const Call& call) { return static_cast<std::uint64_t>(call.what) << 32 | call.sequence; }
 
 }  // namespace
-
-Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& theirs) {
-  Status::Detail detail;
-  detail.code = Code::mismatch;
-  detail.rank = other_rank;
-  detail.peer = my_rank;
-  detail.collective = title(collective_of(mine));
-  detail.sequence = mine.sequence;
-  detail.message =
-      fmt::format("rank {} called {}, but rank {} called {}: every rank must make the same calls in the same order",
-                  my_rank, describe(mine), other_rank, describe(theirs));
-  return Status(std::move(detail));
-}
 
 SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, const NodeLayout& layout,
                                              std::vector<NodePeer> peers, int my_node_rank, int ranks,

@@ -115,7 +115,4 @@ class SharedMemoryTransport final : public Transport {
   Status failure_;
 };
 
-// A mismatch between what this rank expects and what another's message or announcement says.
-Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& theirs);
-
 }  // namespace paceline

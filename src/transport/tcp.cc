@@ -11,7 +11,7 @@
 
 #include "bootstrap/socket.h"
 #include "schedule/schedule.h"
-#include "transport/shared_memory.h"
+#include "transport/mismatch.h"
 
 namespace paceline {
 namespace {

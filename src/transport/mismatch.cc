@@ -1,0 +1,20 @@
+#include "transport/mismatch.h"
+
+#include <fmt/format.h>
+
+namespace paceline {
+
+Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& theirs) {
+  Status::Detail detail;
+  detail.code = Code::mismatch;
+  detail.rank = other_rank;
+  detail.peer = my_rank;
+  detail.collective = title(collective_of(mine));
+  detail.sequence = mine.sequence;
+  detail.message =
+      fmt::format("rank {} called {}, but rank {} called {}: every rank must make the same calls in the same order",
+                  my_rank, describe(mine), other_rank, describe(theirs));
+  return Status(std::move(detail));
+}
+
+}  // namespace paceline

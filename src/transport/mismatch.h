@@ -1,0 +1,12 @@
+// The error of two ranks that called different things.
+#pragma once
+
+#include "base/call.h"
+#include "base/status.h"
+
+namespace paceline {
+
+// Between what this rank expects and what another's message or announcement says.
+Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& theirs);
+
+}  // namespace paceline
