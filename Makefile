@@ -22,14 +22,18 @@ PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 cpp_files = $(shell git ls-files '*.h' '*.c' '*.cc' '*.cu' '*.cuh')
 fuzz_seconds ?= 30
+compare_options ?=
 
-.PHONY: help bench test lint format wheel install long sanitize fuzz clean setup-% test-cpp test-python
+.PHONY: help bench compare test lint format wheel install long sanitize fuzz clean setup-% test-cpp test-python
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 bench: install  ## set up, build, install into .venv, then every collective on 4 ranks, 8 B to 64 MB, checked
 	.venv/bin/paceline bench all -n 4 --check
+
+compare: install  ## bench/compare_cpu.py: Paceline beside the MPIs of PyPI (it installs them), about 20 minutes
+	.venv/bin/python bench/compare_cpu.py $(compare_options)
 
 test: wheel test-cpp test-python  ## set up, build, then the C++, C99, Python and wheel tests
 
