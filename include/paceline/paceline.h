@@ -5,7 +5,9 @@
  * that says what happened, to which rank, and what to do. No function blocks for ever: after the communicator's
  * timeout a call returns an error that names the rank that held it up.
  *
- * Buffers are host memory. `stream` is NULL for a blocking call, or a paceHostStream_t for an asynchronous one.
+ * Buffers are host memory. `stream` is NULL for a blocking call, or a paceHostStream_t for an asynchronous one. Calls
+ * on a communicator keep their order: a blocking one, paceCommSplit and paceCommDestroy first wait until its calls that
+ * are queued on streams have ended.
  *
  * One communicator is used by one thread at a time; a second thread inside a call gets paceInvalidUsage
  * (paceCommAbort and paceCommGetAsyncError may be called from any thread at any time).
