@@ -2,12 +2,15 @@
 //
 //   n = 8:    0 -> 4 (parts 4..7);   0 -> 2 (2, 3), 4 -> 6 (6, 7);   0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7
 //
-// The parts lie at their places in the output, the root's in its input.
+// The parts lie at their places in the output, the root's in its input. Long messages are treated in slices of 2n
+// chunks: two on each link, so that one comes while the other goes.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
+#include "algorithms/chunks.h"
+#include "algorithms/order.h"
 #include "schedule/schedule.h"
 
 namespace paceline {
@@ -51,5 +54,37 @@ class ScatteredSlice {
   const std::vector<int>& p_;
   Part slice_;
 };
+
+// Writes the whole broadcast. gather(slice) moves a scattered slice's parts to where they lack.
+template <class Gather>
+void scatter_and_gather(Schedule& schedule, Gather gather) {
+  const Problem& problem = schedule.problem();
+  const auto p = order_from(schedule, problem.root);
+  const std::size_t chunk = std::min(schedule.parameters().chunk, problem.count);
+  for (const Part part : slices(problem.count, problem.ranks, 2 * chunk)) {
+    const ScatteredSlice slice(p, part);
+    slice.scatter(schedule);
+    slice.keep(schedule);
+    gather(slice);
+  }
+}
+
+// Its time, with `rounds` that wait for each other; the busiest rank after the root sends so many parts.
+inline double scatter_and_gather_time(const Problem& problem, const Parameters& parameters, const CostModel& model,
+                                      double rounds, double parts_sent) {
+  const int n = problem.ranks;
+  const Sizes m(problem, parameters, model, n);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
+  const Load root{.steps = 2 * m.others * m.chunks, .sent = 2 * m.others * m.part, .copied = m.kept};
+  const Load other{.steps = 2 * n * m.chunks, .sent = parts_sent * m.part, .taken = m.bytes};
+  const double waits = rounds * std::ceil(m.chunks / 2);
+  return model.time(Work{
+      .hops = waits,
+      .turns = waits,
+      .fill = {},
+      .busiest = model.busier(root, other),
+      .mean = 1.0 / n *
+              (Load{.copied = m.kept} + m.others * Load{.steps = other.steps, .sent = m.bytes, .taken = m.bytes})});
+}
 
 }  // namespace paceline

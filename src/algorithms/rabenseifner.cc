@@ -18,18 +18,10 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Surplus surplus(problem.ranks);
   const Sizes m(problem, parameters, model, surplus.actors);
   if (m.others == 0) return model.time(Load{.copied = m.kept});
-  const double steps = std::countr_zero(static_cast<unsigned>(surplus.actors));
+  const int rounds = std::countr_zero(static_cast<unsigned>(surplus.actors));
   const double moved = (surplus.actors - 1) * m.part;
-  const double chunks = surplus.actors * m.chunks;
   const Load acts{.steps = 4 * (surplus.actors - 1) * m.chunks, .sent = 2 * moved, .taken = moved, .folded = moved};
-  const Load folds{.steps = 2 * chunks, .sent = m.bytes, .folded = m.bytes};
-  const Load acted_for{.steps = 2 * chunks, .sent = m.bytes, .taken = m.bytes};
-  const double waits = (2 * steps + (surplus.pairs > 0 ? 2 : 0)) * std::ceil(m.chunks / 2);
-  return model.time(Work{.hops = waits,
-                         .turns = waits,
-                         .fill = {},
-                         .busiest = surplus.pairs > 0 ? acts + folds : acts,
-                         .mean = 1.0 / problem.ranks * (surplus.actors * acts + surplus.pairs * (folds + acted_for))});
+  return surplus.all_reduce_time(m, model, 2 * rounds, acts, surplus.actors * m.chunks);
 }
 
 void write(Schedule& schedule) {
@@ -45,12 +37,7 @@ void write(Schedule& schedule) {
     const auto input = [](int rank, std::size_t offset) { return Place{rank, Buffer::input, offset}; };
     const auto output = [](int rank, std::size_t offset) { return Place{rank, Buffer::output, offset}; };
 
-    for (int pair = 0; pair < surplus.pairs; ++pair) {
-      schedule.reduce(std::vector{input(2 * pair, slice.offset), input(2 * pair + 1, slice.offset)},
-                      output(2 * pair, slice.offset), slice.count);
-    }
-    schedule.round();
-
+    surplus.fold_pairs(schedule, slice);
     const auto share = [&](int low, int high, int keeper, int first, int end, bool first_time) {
       const auto held = [&](int actor) {
         const int rank = surplus.rank(actor);
@@ -69,9 +56,7 @@ void write(Schedule& schedule) {
       }
       schedule.round();
     }
-    for (int pair = 0; pair < surplus.pairs; ++pair)
-      schedule.move(output(2 * pair, slice.offset), output(2 * pair + 1, slice.offset), slice.count);
-    schedule.round();
+    surplus.serve_pairs(schedule, slice);
   }
 }
 

@@ -18,16 +18,9 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Sizes m(problem, parameters, model);
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Surplus surplus(problem.ranks);
-  const int steps = std::countr_zero(static_cast<unsigned>(surplus.actors));
-  const Load folds{.steps = 2 * m.chunks, .sent = m.bytes, .folded = m.bytes};
-  const Load acts = steps * folds;
-  const Load acted_for{.steps = 2 * m.chunks, .sent = m.bytes, .taken = m.bytes};
-  const double waits = (steps + (surplus.pairs > 0 ? 2 : 0)) * std::ceil(m.chunks / 2);
-  return model.time(Work{.hops = waits,
-                         .turns = waits,
-                         .fill = {},
-                         .busiest = surplus.pairs > 0 ? acts + folds : acts,
-                         .mean = 1.0 / problem.ranks * (surplus.actors * acts + surplus.pairs * (folds + acted_for))});
+  const int rounds = std::countr_zero(static_cast<unsigned>(surplus.actors));
+  const Load acts = rounds * Load{.steps = 2 * m.chunks, .sent = m.bytes, .folded = m.bytes};
+  return surplus.all_reduce_time(m, model, rounds, acts, m.chunks);
 }
 
 void write(Schedule& schedule) {
@@ -35,12 +28,10 @@ void write(Schedule& schedule) {
   const Surplus surplus(problem.ranks);
   if (problem.ranks == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
 
-  for (const auto [offset, count] : slices(problem.count, 2, schedule.parameters().chunk)) {
-    const auto input = [offset = offset](int rank) { return Place{rank, Buffer::input, offset}; };
-    const auto output = [offset = offset](int rank) { return Place{rank, Buffer::output, offset}; };
-    for (int pair = 0; pair < surplus.pairs; ++pair)
-      schedule.reduce(std::vector{input(2 * pair), input(2 * pair + 1)}, output(2 * pair), count);
-    schedule.round();
+  for (const Part slice : slices(problem.count, 2, schedule.parameters().chunk)) {
+    const auto input = [&](int rank) { return Place{rank, Buffer::input, slice.offset}; };
+    const auto output = [&](int rank) { return Place{rank, Buffer::output, slice.offset}; };
+    surplus.fold_pairs(schedule, slice);
 
     for (int distance = 1; distance < surplus.actors; distance *= 2) {
       // What an actor has before it has folded anything is its input.
@@ -52,13 +43,11 @@ void write(Schedule& schedule) {
         if (low & distance) continue;
         const int high = low + distance;
         schedule.reduce(std::vector{held(low), held(high)},
-                        std::vector{output(surplus.rank(low)), output(surplus.rank(high))}, count);
+                        std::vector{output(surplus.rank(low)), output(surplus.rank(high))}, slice.count);
       }
       schedule.round();
     }
-
-    for (int pair = 0; pair < surplus.pairs; ++pair) schedule.move(output(2 * pair), output(2 * pair + 1), count);
-    schedule.round();
+    surplus.serve_pairs(schedule, slice);
   }
 }
 

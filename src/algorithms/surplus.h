@@ -5,6 +5,10 @@
 #pragma once
 
 #include <bit>
+#include <vector>
+
+#include "algorithms/chunks.h"
+#include "schedule/schedule.h"
 
 namespace paceline {
 
@@ -14,6 +18,32 @@ struct Surplus {
 
   // The rank that is this actor; ranks [rank(a), rank(a + 1)) are those that it acts for.
   [[nodiscard]] int rank(int actor) const { return actor < pairs ? 2 * actor : actor + pairs; }
+
+  // The beginning of an all-reduce: each pair's inputs, folded, in its even rank's output.
+  void fold_pairs(Schedule& schedule, Part slice) const {
+    for (int even = 0; even < 2 * pairs; even += 2)
+      schedule.reduce(std::vector<Place>{{even, Buffer::input, slice.offset}, {even + 1, Buffer::input, slice.offset}},
+                      {even, Buffer::output, slice.offset}, slice.count);
+    schedule.round();
+  }
+  // Its end: the result in the odd rank's output, too.
+  void serve_pairs(Schedule& schedule, Part slice) const {
+    for (int even = 0; even < 2 * pairs; even += 2)
+      schedule.move({even, Buffer::output, slice.offset}, {even + 1, Buffer::output, slice.offset}, slice.count);
+    schedule.round();
+  }
+  // Its time: `rounds` of the actors, each of which has `acts` to do in them, and the pairs' part in so many chunks.
+  [[nodiscard]] double all_reduce_time(const Sizes& m, const CostModel& model, double rounds, const Load& acts,
+                                       double chunks) const {
+    const Load folds{.steps = 2 * chunks, .sent = m.bytes, .folded = m.bytes};
+    const Load acted_for{.steps = 2 * chunks, .sent = m.bytes, .taken = m.bytes};
+    const double waits = (rounds + (pairs > 0 ? 2 : 0)) * std::ceil(m.chunks / 2);
+    return model.time(Work{.hops = waits,
+                           .turns = waits,
+                           .fill = {},
+                           .busiest = pairs > 0 ? acts + folds : acts,
+                           .mean = 1.0 / (actors + pairs) * (actors * acts + pairs * (folds + acted_for))});
+  }
 
   // Recursive halving: actors at distance actors/2, ..., 2, 1 share what they have in common; each keeps half of it.
   // Calls share(low, high, keeper, first, end, first_time) for each half: actors low and high have the parts [first,
