@@ -2,7 +2,19 @@
 
 #include <cstring>
 
+#include "base/streaming.h"
+
 namespace paceline {
+namespace {
+
+void copy(const PlanStep& step, std::byte* target, const std::byte* source) {
+  if (step.streams)
+    stream_copy(target, source, step.bytes);
+  else
+    std::memcpy(target, source, step.bytes);
+}
+
+}  // namespace
 
 Execution::Execution(Wiring& wiring) : wiring_(wiring) {
   lanes_.reserve(max_channels);
@@ -50,7 +62,7 @@ Attempt Execution::receive(Lane& lane, const PlanStep& step) {
   const std::byte* data = nullptr;
   const Attempt attempt = transport.receive(step.channel, peer, lane.call, step.bytes, target, &data);
   if (attempt != Attempt::done) return attempt;
-  if (data != target) std::memcpy(target, data, step.bytes);
+  if (data != target) copy(step, target, data);
   transport.release(step.channel, peer);
   return Attempt::done;
 }
@@ -75,7 +87,11 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
     ++count;
   }
   std::byte* target = lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target;
-  lane.plan->fold(target, sources, count, step.bytes / lane.plan->element_bytes);
+  const std::size_t elements = step.bytes / lane.plan->element_bytes;
+  if (step.streams)
+    stream_fold(lane.plan->fold, target, sources, count, elements, lane.plan->element_bytes);
+  else
+    lane.plan->fold(target, sources, count, elements);
   for (std::uint32_t i = 0; i < step.peer_count; ++i) transport_to(peers[i]).release(step.channel, peers[i]);
   lane.arrived = 0;
   return Attempt::done;
@@ -95,8 +111,8 @@ inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
     case Action::recv_reduce: return receive_and_fold(lane, step);
     case Action::copy:
       if (!may_write(lane, step)) return Attempt::later;
-      std::memcpy(lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target,
-                  lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source, step.bytes);
+      copy(step, lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target,
+           lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source);
       return Attempt::done;
   }
   return Attempt::failed;

@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 
+#include "base/streaming.h"
+
 namespace paceline {
 namespace {
 
@@ -28,7 +30,7 @@ Extent extent_of(const Problem& problem, int rank, const Region& region) {
 
 // Numbered accesses of one lane, by place: answers which of them overlap another. Above all, the sends so far whose
 // data may still be read, for which a write must wait.
-class OpenSends {
+class Accesses {
  public:
   using Counts = std::array<std::uint32_t, max_transports>;
 
@@ -38,6 +40,8 @@ class OpenSends {
     entry.end = std::max(entry.end, extent.end);
     entry.after[static_cast<std::size_t>(transport)] = number + 1;
   }
+
+  [[nodiscard]] bool overlap(const Extent& extent) const { return before_writing(extent) != Counts{}; }
 
   [[nodiscard]] Counts before_writing(const Extent& extent) const {
     Counts after{};
@@ -60,17 +64,33 @@ class OpenSends {
   std::ptrdiff_t longest_ = 0;
 };
 
-// For every send, whether a later step of its lane writes what it reads. Written from the back, so that what is known
-// is what comes later.
-void find_what_stays(const Problem& problem, int rank, std::span<const Step> steps, std::vector<bool>& stays) {
-  std::vector<OpenSends> written(max_channels);
+// What comes after a step in its lane.
+struct Later {
+  bool writes_source = false;
+  bool reads_target = false;
+};
+
+// Walks from the back, so that what is known is what comes later.
+std::vector<Later> look_ahead(const Problem& problem, int rank, std::span<const Step> steps) {
+  std::vector<Later> later(steps.size());
+  std::vector<Accesses> written(max_channels);
+  std::vector<Accesses> read(max_channels);
   for (std::size_t i = steps.size(); i-- > 0;) {
-    OpenSends& later = written[steps[i].channel];
-    if (steps[i].action == Action::send)
-      stays[i] = later.before_writing(extent_of(problem, rank, steps[i].source)) == OpenSends::Counts{};
-    else
-      later.add(extent_of(problem, rank, steps[i].target), 0, 0);
+    const Step& step = steps[i];
+    const bool has_source = step.action == Action::send || step.action == Action::copy || step.own >= 0;
+    const Extent source = extent_of(problem, rank, step.source);
+    const Extent target = extent_of(problem, rank, step.target);
+    if (step.action == Action::send) {
+      later[i].writes_source = written[step.channel].overlap(source);
+    } else {
+      // What a fold reads where it writes is in the cache already.
+      later[i].reads_target = read[step.channel].overlap(target) ||
+                              (step.own >= 0 && source.begin == target.begin && source.space == target.space);
+      written[step.channel].add(target, 0, 0);
+    }
+    if (has_source) read[step.channel].add(source, 0, 0);
   }
+  return later;
 }
 
 }  // namespace
@@ -84,13 +104,13 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
   const std::span<const Step> steps = schedule.steps(routes.rank);
   plan.scratch_bytes = schedule.scratch_elements(routes.rank) * plan.element_bytes;
   plan.lanes.resize(static_cast<std::size_t>(schedule.channels()));
-  std::vector<OpenSends> open(plan.lanes.size());
-  std::vector<OpenSends::Counts> sends(plan.lanes.size());
+  std::vector<Accesses> open(plan.lanes.size());
+  std::vector<Accesses::Counts> sends(plan.lanes.size());
   const bool any_keeps = std::ranges::any_of(routes.keeps_data, std::identity());
   const bool any_places = std::ranges::any_of(routes.needs_place, std::identity());
 
-  std::vector<bool> stays(steps.size());
-  find_what_stays(problem, routes.rank, steps, stays);
+  const std::vector<Later> later = look_ahead(problem, routes.rank, steps);
+  const bool streams = output_elements(problem, routes.rank) * plan.element_bytes >= streaming_from();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     auto& lane = plan.lanes[step.channel];
@@ -106,6 +126,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
     const std::span<const int> peers = schedule.peers(routes.rank, step);
 
     if (step.action != Action::send) {
+      bound.streams = streams && step.target.buffer == Buffer::output && !later[i].reads_target;
       bound.first_peer = static_cast<std::uint32_t>(plan.peers.size());
       bound.peer_count = step.peer_count;
       plan.peers.insert(plan.peers.end(), peers.begin(), peers.end());
@@ -115,7 +136,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
       lane.push_back(bound);
       continue;
     }
-    bound.stays = stays[i];
+    bound.stays = !later[i].writes_source;
     // One step for each transport that the receivers are reached by.
     for (int t = 0; t < max_transports; ++t) {
       bound.transport = static_cast<std::uint8_t>(t);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "algorithms/table.h"
+#include "base/streaming.h"
 #include "comm/cases.h"
 #include "comm/threads.h"
 
@@ -54,6 +55,25 @@ TEST_CASE("messages in memory of paceMemAlloc are read where they are") {
       return complaint;
     });
   }
+}
+
+TEST_CASE("outputs that are written past the cache are exact") {
+  constexpr int ranks = 3;
+  const std::size_t count = streaming_from() / sizeof(int) + 1031;
+  const Ranks communicator(ranks);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    std::vector<std::byte> memory(2 * ranks * sizeof(int) * count + 4096);
+    for (const Collective which : {Collective::broadcast, Collective::all_reduce, Collective::reduce_scatter,
+                                   Collective::all_gather, Collective::all_to_all, Collective::gather}) {
+      Case one;
+      one.problem.collective = which;
+      one.problem.ranks = ranks;
+      one.problem.count = count;
+      const std::string wrong = run_case(one, rank, comm, memory.data());
+      if (!wrong.empty()) return wrong;
+    }
+    return "";
+  });
 }
 
 TEST_CASE("an average in float16 does not overflow where the sum would") {

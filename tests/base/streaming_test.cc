@@ -1,0 +1,57 @@
+#include "base/streaming.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace paceline {
+namespace {
+
+constexpr std::byte untouched{0xEE};
+
+TEST_CASE("stream_copy copies every length from and to every alignment, and nothing beside it") {
+  std::vector<std::byte> from(1024);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256);
+  for (const std::size_t source : {0U, 1U, 33U}) {
+    for (std::size_t target = 64; target < 128; target += 7) {
+      for (std::size_t bytes : {0U, 1U, 63U, 64U, 65U, 127U, 128U, 300U, 700U}) {
+        CAPTURE(source);
+        CAPTURE(target);
+        CAPTURE(bytes);
+        std::vector<std::byte> to(1024, untouched);
+        stream_copy(&to[target], &from[source], bytes);
+        bool right = true;
+        for (std::size_t i = 0; i < to.size(); ++i) {
+          const bool inside = i >= target && i < target + bytes;
+          right = right && to[i] == (inside ? from[source + i - target] : untouched);
+        }
+        CHECK(right);
+      }
+    }
+  }
+}
+
+TEST_CASE("stream_fold gives what the fold gives, also where the target is a source") {
+  const FoldFunction fold = fold_function(DataType::int32, Operation::sum);
+  for (const std::size_t elements : {0U, 1U, 1023U, 1024U, 1025U, 5000U}) {
+    for (const std::size_t count : {1U, 2U, 3U, 70U}) {
+      CAPTURE(elements);
+      CAPTURE(count);
+      std::vector<std::vector<int>> inputs(count, std::vector<int>(elements));
+      std::vector<int> wanted(elements);
+      std::vector<const std::byte*> sources;
+      for (std::size_t s = 0; s < count; ++s) {
+        for (std::size_t i = 0; i < elements; ++i) wanted[i] += inputs[s][i] = static_cast<int>(i * 31 + s * 1009);
+        sources.push_back(reinterpret_cast<const std::byte*>(inputs[s].data()));
+      }
+      std::vector<int> result(elements);
+      stream_fold(fold, reinterpret_cast<std::byte*>(result.data()), sources.data(), count, elements, sizeof(int));
+      CHECK(result == wanted);
+      stream_fold(fold, reinterpret_cast<std::byte*>(inputs[0].data()), sources.data(), count, elements, sizeof(int));
+      CHECK(inputs[0] == wanted);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paceline
