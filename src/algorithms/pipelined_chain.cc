@@ -72,7 +72,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Load middle = sends(m.bytes, m.chunks) + takes(m.bytes, m.chunks);
   return model.time(Work{.hops = static_cast<double>(m.others),
                          .turns = m.others + m.chunks / capacity(problem.ranks),
-                         .fill = inner * (sends(m.chunk, 1) + takes(m.chunk, 1)),
+                         .fill = takes(m.chunk, 1) + inner * (sends(m.chunk, 1) + takes(m.chunk, 1)),
                          .busiest = inner > 0 ? model.busier(middle, ends) : ends,
                          .mean = 1.0 / problem.ranks * (m.others * middle + kept)});
 }

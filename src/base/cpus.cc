@@ -12,15 +12,21 @@
 namespace paceline {
 namespace {
 
-int cpus_of_affinity() {
+// Empty where the kernel does not tell.
+using Mask = std::vector<cpu_set_t>;
+
+std::size_t bytes(const Mask& mask) { return mask.size() * sizeof(cpu_set_t); }
+
+Mask affinity() {
   // The kernel wants a mask as large as its own: grow until it fits.
-  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
-    std::vector<cpu_set_t> mask(static_cast<std::size_t>(cpus) / (8 * sizeof(cpu_set_t)));
-    const std::size_t bytes = mask.size() * sizeof(cpu_set_t);
-    if (sched_getaffinity(0, bytes, mask.data()) == 0) return std::max(1, CPU_COUNT_S(bytes, mask.data()));
+  for (std::size_t sets = 1; sets <= 1024; sets *= 2) {
+    Mask mask(sets);
+    if (sched_getaffinity(0, bytes(mask), mask.data()) == 0) return mask;
   }
-  return 1;
+  return {};
 }
+
+int count(const Mask& mask) { return CPU_COUNT_S(bytes(mask), mask.data()); }
 
 // The quota that one cgroup directory sets, in CPUs; infinity where it sets none.
 double quota_in(const std::string& directory) {
@@ -59,8 +65,21 @@ double cpus_of_cgroups() {
 
 int allowed_cpus() {
   const double quota = cpus_of_cgroups();
-  const int mask = cpus_of_affinity();
+  const int mask = std::max(1, count(affinity()));
   return std::isinf(quota) ? mask : std::clamp(static_cast<int>(quota), 1, mask);
+}
+
+void move_to_cpu(int index) {
+  const Mask all = affinity();
+  const int cpus = count(all);
+  if (cpus < 2) return;
+  int cpu = 0;
+  for (int seen = 0; !CPU_ISSET_S(cpu, bytes(all), all.data()) || seen++ < index % cpus;) ++cpu;
+  if (cpu == sched_getcpu()) return;
+  Mask one(all.size());
+  CPU_SET_S(cpu, bytes(one), one.data());
+  if (sched_setaffinity(0, bytes(one), one.data()) != 0) return;
+  (void)sched_setaffinity(0, bytes(all), all.data());
 }
 
 }  // namespace paceline

@@ -7,9 +7,11 @@
 #include <map>
 #include <numeric>
 
+#include "algorithms/chunks.h"
 #include "base/configuration.h"
 #include "base/log.h"
 #include "base/reduction.h"
+#include "base/streaming.h"
 #include "comm/trace.h"
 #include "engine/wait.h"
 
@@ -96,6 +98,10 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange) {
   wiring_.routes = connections_.routes;
   wiring_.membership = membership_.get();
   wiring_.oversubscribed = connections_.oversubscribed;
+  const auto& everyone = session_->members();
+  const auto here = everyone.begin() + session_->rank();
+  wiring_.own_cpu = static_cast<int>(
+      std::count_if(everyone.begin(), here, [&](const Member& member) { return member.node == here->node; }));
   execution_ = std::make_unique<Execution>(wiring_);
   return {};
 }
@@ -133,15 +139,16 @@ Plan Communicator::make_message_plan(const Request& request) const {
   plan.element_bytes = size_of(request.type);
   plan.peers = {request.root};
   plan.algorithm = "message";
-  plan.chunk_bytes = std::min(connections_.largest_message, request.count * plan.element_bytes);
-  plan.lanes.resize(1);
   const std::size_t total = request.count * plan.element_bytes;
+  plan.chunk_bytes = std::min(pipeline_chunk(request.count, 1, cost_model(request.type)) * plan.element_bytes, total);
+  plan.lanes.resize(1);
   for (std::size_t begin = 0; begin < total; begin += plan.chunk_bytes) {
     PlanStep step;
     step.action = request.which == Collective::send ? Action::send : Action::recv;
     step.transport = connections_.routes.transport[static_cast<std::size_t>(request.root)];
     step.peer_count = 1;
     step.stays = true;
+    step.streams = total >= streaming_from();
     step.source = begin;
     step.target = begin;
     step.bytes = std::min(plan.chunk_bytes, total - begin);
@@ -282,19 +289,19 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
   if (connections_.single_copy) connections_.shared_memory->use_single_copy(configuration().single_copy == "on");
   execution_->clear();
   PACE_TRY(deliver_to_self(messages));
-  std::map<std::pair<int, Collective>, int> last;  // lane of the last message to or from a peer
+  ++groups_;
   for (const Request* message : messages) {
     if (message->root == rank()) continue;
     auto plan = plan_for(*message, false);
     if (!plan.ok()) return plan.status();
-    auto& numbers = message->which == Collective::send ? messages_to_ : messages_from_;
-    const std::uint32_t number = ++numbers[static_cast<std::size_t>(message->root)];
-    const Call call = make_call(message->which, message->type, Operation::sum, 0, message->count, number);
-    const auto key = std::pair(message->root, message->which);
-    const auto before = last.find(key);
+    auto& side = message->which == Collective::send ? messages_to_ : messages_from_;
+    Messages& earlier = side[static_cast<std::size_t>(message->root)];
+    const Call call = make_call(message->which, message->type, Operation::sum, 0, message->count, ++earlier.count);
     const int lane = execution_->add(**plan, call, {message->send, message->recv, nullptr, nullptr},
-                                     before == last.end() ? -1 : before->second);
-    if (!(*plan)->lanes[0].empty()) last[key] = lane;
+                                     earlier.group == groups_ ? earlier.lane : -1);
+    if ((*plan)->lanes[0].empty()) continue;
+    earlier.group = groups_;
+    earlier.lane = lane;
   }
   return {};
 }
@@ -306,16 +313,14 @@ Status Communicator::end(Status status) {
 }
 
 Status Communicator::run(const Request& request) {
-  if (is_message(request.which)) {
-    Communicator* self = this;
-    return run_group(std::span(&self, 1), std::span(&request, 1));
-  }
   if (membership_->failed()) return membership_->failure();
-  PACE_TRY(begin(request));
+  const Request* const one = &request;
+  const bool message = is_message(request.which);
+  PACE_TRY(message ? begin_messages({&one, 1}) : begin(request));
   membership_->activity.inside.store(true, std::memory_order_relaxed);
   Execution* execution = execution_.get();
   Status status = paceline::run(std::span(&execution, 1));
-  if (status.ok()) finish(request);
+  if (status.ok() && !message) finish(request);
   return end(std::move(status));
 }
 

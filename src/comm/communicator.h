@@ -108,8 +108,15 @@ class Communicator {
   Arena operands_;  // inputs that are scaled or moved before the call
   std::uint32_t sequence_ = 0;
   std::uint32_t children_ = 0;
-  std::vector<std::uint32_t> messages_to_;  // send and recv, by peer
-  std::vector<std::uint32_t> messages_from_;
+  // The sends to a peer, or the receives from it: numbered, in a group one after another.
+  struct Messages {
+    std::uint32_t count = 0;
+    std::uint32_t group = 0;  // in which `lane` has the last of them
+    int lane = -1;
+  };
+  std::vector<Messages> messages_to_;
+  std::vector<Messages> messages_from_;
+  std::uint32_t groups_ = 0;
   std::unique_ptr<Trace> trace_;
   std::uint64_t id_ = 0;
   std::atomic<bool> busy_{false};

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/configuration.h"
+#include "base/cpus.h"
 
 namespace paceline {
 namespace {
@@ -23,6 +24,10 @@ double microseconds_since(Clock::time_point begin) {
 constexpr double yield_us = 1000;
 constexpr double crowded_yield_us = 100;
 constexpr double sleep_us = 1000;
+// A yield that takes so long has let another thread run, although there is a CPU for each rank.
+constexpr double shared_cpu_us = 4;
+// How soon after one move to a CPU of its own a rank may make the next.
+constexpr std::chrono::milliseconds between_moves{20};
 // What one transport's sleep cannot notice of another's arrivals is noticed this late.
 constexpr double shared_sleep_us = 200;
 // From when on, and how often, a wait looks for reasons why it might be in vain.
@@ -101,6 +106,7 @@ class Wait {
     if (!yielding_) return {};
     if (elapsed < (oversubscribed_ ? crowded_yield_us : yield_us)) {
       sched_yield();
+      if (!oversubscribed_ && microseconds_since(begin_) - elapsed > shared_cpu_us) part();
       return {};
     }
     if (elapsed > doubted_us_) {
@@ -118,6 +124,15 @@ class Wait {
     if (seconds < wiring.timeout) return {};
     const Execution::Wait wait = execution.waiting_for();
     return wiring.membership->timed_out(wait.rank, wait.call, seconds);
+  }
+
+  // Leave the CPU to the thread that runs there, too. Each rank goes to another one.
+  void part() {
+    thread_local Clock::time_point next_move;
+    const auto now = Clock::now();
+    if (now < next_move) return;
+    next_move = now + between_moves;
+    move_to_cpu(executions_.front()->wiring().own_cpu);
   }
 
   // Announce sleep, have the caller look once more, then sleep.
