@@ -47,6 +47,7 @@ void write(Schedule& schedule);
 }  // namespace ring
 
 namespace recursive_doubling {
+Parameters parameters(const Problem& problem, const CostModel& model);
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);
 }  // namespace recursive_doubling

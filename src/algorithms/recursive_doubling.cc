@@ -1,11 +1,15 @@
 // Recursive doubling all-reduce, for any n.
 //
 // With n a power of two, rank r exchanges everything it has with r ^ 1, r ^ 2, r ^ 4, ... and folds: after log2 n steps
-// everyone has everything. Else the first 2(n - p) ranks, p the power of two below n, go in pairs: the odd one hands
-// its input to the even one, which acts for both, and gets the result at the end.
+// everyone has everything. With radix k = 4 groups of four exchange instead of pairs: half as many steps, each with
+// three messages to fold, which is faster for short ones. With n no power of two the first 2(n - p) ranks, p the power
+// of two below n, go in pairs: the odd one hands its input to the even one, which acts for both, and gets the result at
+// the end.
 //
-// Each rank sends log2 n times M bytes.    Time: ceil(log2 n)(ts + M/B + M/R), and 2 ts + 2 M/B + M/R with a surplus.
-// Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
+// Each rank sends log_k n times M bytes (k-1 times as much without multicast).
+// Time: ceil(log_k n)(ts + M/B + (k-1) M/R), and 2 ts + 2 M/B + M/R with a surplus.
+// Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005); for k > 2 Ruefenacht, Bull and
+// Booth, "Generalisation of recursive doubling for AllReduce", Parallel Computing 69 (2017).
 #include <bit>
 
 #include "algorithms/algorithms.h"
@@ -13,37 +17,62 @@
 #include "algorithms/surplus.h"
 
 namespace paceline::recursive_doubling {
+namespace {
+
+// Groups nest only where their sizes are powers of two.
+int radix_of(const Parameters& parameters) {
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(parameters.radix)));
+}
+
+// Actors that exchange at a distance: `radix` of them, or what is left.
+int group_size(const Surplus& surplus, int distance, int radix) { return std::min(radix, surplus.actors / distance); }
+
+}  // namespace
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Surplus surplus(problem.ranks);
-  const int rounds = std::countr_zero(static_cast<unsigned>(surplus.actors));
-  const Load acts = rounds * Load{.steps = 2 * m.chunks, .sent = m.bytes, .folded = m.bytes};
+  const int radix = radix_of(parameters);
+  int rounds = 0;
+  Load acts;
+  for (int distance = 1; distance < surplus.actors; distance *= radix) {
+    const int partners = group_size(surplus, distance, radix) - 1;
+    acts = acts + Load{.steps = (partners + 1) * m.chunks,
+                       .sent = model.multicast(m.bytes, partners),
+                       .folded = partners * m.bytes};
+    ++rounds;
+  }
   return surplus.all_reduce_time(m, model, rounds, acts, m.chunks);
+}
+
+Parameters parameters(const Problem& problem, const CostModel& model) {
+  const Parameters pairs{.chunk = largest_chunk(model), .radix = 2};
+  const Parameters fours{.chunk = largest_chunk(model), .radix = 4};
+  return cost(problem, fours, model) < cost(problem, pairs, model) ? fours : pairs;
 }
 
 void write(Schedule& schedule) {
   const Problem& problem = schedule.problem();
   const Surplus surplus(problem.ranks);
+  const int radix = radix_of(schedule.parameters());
   if (problem.ranks == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
 
   for (const Part slice : slices(problem.count, 2, schedule.parameters().chunk)) {
-    const auto input = [&](int rank) { return Place{rank, Buffer::input, slice.offset}; };
-    const auto output = [&](int rank) { return Place{rank, Buffer::output, slice.offset}; };
     surplus.fold_pairs(schedule, slice);
-
-    for (int distance = 1; distance < surplus.actors; distance *= 2) {
-      // What an actor has before it has folded anything is its input.
-      const auto held = [&](int actor) {
-        const int rank = surplus.rank(actor);
-        return distance == 1 && actor >= surplus.pairs ? input(rank) : output(rank);
-      };
-      for (int low = 0; low < surplus.actors; ++low) {
-        if (low & distance) continue;
-        const int high = low + distance;
-        schedule.reduce(std::vector{held(low), held(high)},
-                        std::vector{output(surplus.rank(low)), output(surplus.rank(high))}, slice.count);
+    for (int distance = 1; distance < surplus.actors; distance *= radix) {
+      const int size = group_size(surplus, distance, radix);
+      for (int first = 0; first < surplus.actors; ++first) {
+        if (first / distance % size != 0) continue;
+        std::vector<Place> held, results;
+        for (int actor = first; actor < first + size * distance; actor += distance) {
+          const int rank = surplus.rank(actor);
+          results.push_back({rank, Buffer::output, slice.offset});
+          // What an actor has before it has folded anything is its input.
+          const bool fresh = distance == 1 && actor >= surplus.pairs;
+          held.push_back({rank, fresh ? Buffer::input : Buffer::output, slice.offset});
+        }
+        schedule.reduce(held, results, slice.count);
       }
       schedule.round();
     }

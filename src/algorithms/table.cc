@@ -47,7 +47,7 @@ constexpr Algorithm rows[] = {
     {"ring", "Blocks go once round a ring to be folded, and once to be gathered.", ringed, always, largest_chunks,
      ring::cost, ring::write},
     {"recursive_doubling", "Ranks at distance 1, 2, 4, ... exchange and fold all they have.", all_reduces, always,
-     largest_chunks, recursive_doubling::cost, recursive_doubling::write},
+     recursive_doubling::parameters, recursive_doubling::cost, recursive_doubling::write},
     {"rabenseifner", "Recursive halving to scatter and fold, recursive doubling to gather.", all_reduces, always,
      largest_chunks, rabenseifner::cost, rabenseifner::write},
     {"double_tree", "Two trees fold and broadcast one half each; who is a leaf in one is inner in the other.",
