@@ -24,8 +24,9 @@ NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
   // A payload of 4 KiB, 1 KiB or a little: many ranks have many mailboxes, and the whole should stay within 10 MiB or
   // so.
   cell_bytes_ = (ranks <= 8 ? 65 : ranks <= 16 ? 17 : 2) * cache_line;
-  // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for).
-  slots_ = ranks <= 4 ? cells_ : 2 * cells_;
+  // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for). And so many
+  // that a slot has left its sender's first-level cache when it is read, which is much faster.
+  slots_ = 2 * cells_;
   slot_bytes_ = std::clamp(round_up((staging == 0 ? default_staging : staging) / slots_, page), smallest_slot,
                            std::max(largest_slot, staging / slots_));
   mailboxes_at_ = round_up(ranks_ * sizeof(Presence), page);

@@ -124,12 +124,15 @@ inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payl
 }
 
 // A group's messages are taken in no common order: one receiver's must not fill the ring while another waits. The first
-// positions are reserved, one for each receiver; the others are anyone's.
-std::uint32_t SharedMemoryTransport::position_for(int receiver, const std::vector<Held>& ring,
+// positions are reserved, one for each receiver; the others are anyone's, in turn from `next` on.
+std::uint32_t SharedMemoryTransport::position_for(int receiver, std::uint32_t next, const std::vector<Held>& ring,
                                                   const std::vector<Receiver>& receivers) const {
   const std::size_t reserved = peers_.size();
-  for (std::size_t position = reserved; position < ring.size(); ++position)
+  const std::size_t shared = ring.size() - reserved;
+  for (std::size_t i = 0; i < shared; ++i) {
+    const std::size_t position = reserved + (next + i) % shared;
     if (taken_by_all(ring[position], &receivers[position * peers_.size()])) return static_cast<std::uint32_t>(position);
+  }
   return static_cast<std::uint32_t>(by_rank_[static_cast<std::size_t>(receiver)]);
 }
 
@@ -164,11 +167,11 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
   auto& next = by_reference ? lane.next_reference : lane.next_slot;
   const bool in_turn = collective_of(call) != Collective::send;
   const std::uint32_t position =
-      in_turn ? next % static_cast<std::uint32_t>(ring.size()) : position_for(to.front(), ring, all_receivers);
+      in_turn ? next % static_cast<std::uint32_t>(ring.size()) : position_for(to.front(), next, ring, all_receivers);
   Held& held = ring[position];
   Receiver* receivers = &all_receivers[position * peers_.size()];
   if (!taken_by_all(held, receivers)) return Attempt::later;
-  if (in_turn) ++next;
+  ++next;
 
   std::uint64_t where = reinterpret_cast<std::uint64_t>(data.data());
   if (!by_reference) {

@@ -92,7 +92,7 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] bool has_message(int from) const;
   bool has_room(Mailbox& mailbox) const;
   static bool taken_by_all(const Held& held, const Receiver* receivers);
-  [[nodiscard]] std::uint32_t position_for(int receiver, const std::vector<Held>& ring,
+  [[nodiscard]] std::uint32_t position_for(int receiver, std::uint32_t next, const std::vector<Held>& ring,
                                            const std::vector<Receiver>& receivers) const;
   void post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes, const void* content,
             std::size_t content_bytes);
