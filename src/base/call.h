@@ -24,6 +24,9 @@ inline constexpr int max_ranks = 1 << 20;  // what the root's 20 bits can tell a
 Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence);
 Collective collective_of(const Call& call);
 
+// Whether one sequence number comes before another: they wrap, so that of two the nearer way decides.
+constexpr bool comes_before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
+
 // "all-reduce #812 of 1024 float32, sum"; also for words that no call has (bytes from outside).
 std::string describe(const Call& call);
 

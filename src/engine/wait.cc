@@ -46,7 +46,7 @@ struct Gone {
 bool left_before(Execution& execution, const Transport& transport, const Execution::Wait& wait, Gone& gone) {
   std::uint32_t last = 0;
   if (!execution.wiring().membership->has_left(wait.rank, &last)) return false;
-  if (collective_of(wait.call) != Collective::send) return last < wait.call.sequence;
+  if (collective_of(wait.call) != Collective::send) return comes_before(last, wait.call.sequence);
   if (!transport.immediate()) return false;  // its connection ends behind its last message
   const bool looked_again = gone.execution == &execution && gone.rank == wait.rank;
   if (gone.execution == nullptr) gone = {&execution, wait.rank};

@@ -281,8 +281,7 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call) {
   const int me = peers_[static_cast<std::size_t>(me_)].rank;
   if (theirs.sequence == call.sequence) return fail(mismatch(me, call, from, theirs));
   // It has ended the call that we wait in, and what it did there is here: if that is nothing, it called another.
-  const bool ahead = static_cast<std::int32_t>(theirs.sequence - call.sequence) > 0;
-  if (!ahead || has_message(from)) return Attempt::done;
+  if (!comes_before(call.sequence, theirs.sequence) || has_message(from)) return Attempt::done;
   Status::Detail detail = mismatch(me, call, from, theirs).detail();
   detail.message = fmt::format(
       "rank {} called {}, but rank {} is past it, in {}, and sent nothing for it: every rank must make the same calls "

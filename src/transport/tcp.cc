@@ -168,7 +168,7 @@ Attempt TcpTransport::compare(int from, const Call& call) {
     if (flow == Flow::malformed) return malformed(line);
     // A message that waits here and is of this call or an earlier one should have been received.
     if (flow == Flow::done && is_collective(header.call) && header.call != call &&
-        header.call.sequence <= call.sequence)
+        !comes_before(call.sequence, header.call.sequence))
       return mismatched(line, call, header.call);
     const auto& theirs = line.connection.asked();
     if (theirs && is_collective(*theirs) && *theirs != call && theirs->sequence == call.sequence)

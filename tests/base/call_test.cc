@@ -18,3 +18,12 @@ TEST_CASE("a recv carries the same words as its send") {
 TEST_CASE("words that no call has are described, not trusted") {
   CHECK(describe(Call{1, 0xffffffff, 0}) == "an unknown call 0xffffffff");
 }
+
+TEST_CASE("sequence numbers wrap") {
+  CHECK(comes_before(1, 2));
+  CHECK_FALSE(comes_before(2, 2));
+  CHECK_FALSE(comes_before(3, 2));
+  CHECK(comes_before(0xffffffff, 0));
+  CHECK(comes_before(0xfffffff0, 5));
+  CHECK_FALSE(comes_before(5, 0xfffffff0));
+}

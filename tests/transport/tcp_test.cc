@@ -245,6 +245,26 @@ TEST_CASE("tcp: inquiries of ranks in the same or an earlier call disturb nothin
   });
 }
 
+TEST_CASE("tcp: which of two calls is the earlier is known also where their number has wrapped") {
+  for (const bool late : {false, true}) {
+    const std::uint32_t sent = late ? 0xfffffffe : 1;
+    const std::uint32_t waiting = late ? 1 : 0xfffffffe;
+    std::barrier<> step(2);
+    run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+      if (rank == 1) {
+        CHECK(give(transport, 0, {0}, sum_of(3, sent), pattern(12, 1)) == Attempt::done);
+        CHECK(leave(transport, 0, 1) == Attempt::done);
+        step.arrive_and_wait();
+      } else {
+        step.arrive_and_wait();
+        // A message of a later call has only come early; one of an earlier call nobody takes any more.
+        CHECK(transport.compare(1, sum_of(3, waiting)) == (late ? Attempt::failed : Attempt::done));
+      }
+      step.arrive_and_wait();
+    });
+  }
+}
+
 TEST_CASE("tcp: sends and receives of pairs are not compared with collectives") {
   std::barrier<> step(2);
   run_ranks(2, 1, [&](int rank, TcpTransport& transport) {

@@ -1,0 +1,299 @@
+#include "engine/wait.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "algorithms/table.h"
+#include "engine/fakes.h"
+#include "transport/shared_memory.h"
+
+namespace paceline {
+namespace {
+
+using Floats = std::vector<float>;
+
+Call message(std::uint32_t number) {
+  return make_call(Collective::send, DataType::float32, Operation::sum, 0, 1, number);
+}
+
+// A rank that waits in `call` for a message of rank 1.
+struct Waiting : FakeRank {
+  explicit Waiting(const Call& call = all_reduce(1)) : execution(wiring) {
+    writer.recv(1, 0, 1);
+    execution.add(writer.plan, call, memory_of(input, output));
+  }
+
+  Status run() {
+    Execution* one = &execution;
+    return paceline::run(std::span(&one, 1));
+  }
+
+  PlanWriter writer;
+  Floats input;
+  Floats output{9};
+  Execution execution;
+};
+
+}  // namespace
+
+TEST_CASE("wait: what has nothing to wait for ends at once") {
+  CHECK(run({}).ok());
+  Waiting rank;
+  rank.transport.deliver(0, 1, bytes_of({5}));
+  CHECK(rank.run().ok());
+  CHECK(rank.output == Floats{5});
+  CHECK(rank.transport.log.empty());
+}
+
+TEST_CASE("wait: executions run to their ends side by side") {
+  Waiting one;
+  Waiting other;
+  other.transport.deliver(0, 1, bytes_of({6}));
+  one.transport.on = [&](const std::string&) {
+    if (one.transport.log.size() == 100) {
+      CHECK(other.output == Floats{6});
+      one.transport.deliver(0, 1, bytes_of({5}));
+    }
+  };
+  Execution* both[] = {&one.execution, &other.execution};
+  CHECK(run(both).ok());
+  CHECK(one.output == Floats{5});
+}
+
+TEST_CASE("wait: a transport's failure is reported, and the reason that stands is returned") {
+  Waiting rank;
+  rank.transport.broken = true;
+  const Status status = rank.run();
+  CHECK(status.code() == Code::remote);
+  CHECK(status.message() == "reported: the line is dead");
+  REQUIRE(rank.membership.reports.size() == 1);
+  CHECK(rank.membership.reports[0].message() == "the line is dead");
+}
+
+TEST_CASE("wait: the end of the communicator ends it") {
+  Waiting rank;
+  rank.transport.on = [&](const std::string&) {
+    if (rank.transport.log.size() == 100) rank.membership.end(Status(Code::aborted, "rank 2 aborted"));
+  };
+  CHECK(rank.run().message() == "rank 2 aborted");
+  CHECK(rank.membership.reports.empty());
+}
+
+TEST_CASE("wait: so does the end of any of the communicators in a group") {
+  Waiting one;
+  Waiting other;
+  other.membership.end(Status(Code::remote, "rank 2 died"));
+  Execution* both[] = {&one.execution, &other.execution};
+  CHECK(run(both).message() == "rank 2 died");
+}
+
+TEST_CASE("wait: at the timeout the rank and the call waited for are looked into") {
+  for (bool oversubscribed : {false, true}) {
+    Waiting rank(all_reduce(812));
+    rank.wiring.timeout = 0.02;
+    rank.wiring.oversubscribed = oversubscribed;
+    CHECK(rank.run().message() == "too late");
+    REQUIRE(rank.membership.timeouts.size() == 1);
+    CHECK(rank.membership.timeouts[0].rank == 1);
+    CHECK(rank.membership.timeouts[0].call == all_reduce(812));
+    CHECK(rank.membership.timeouts[0].seconds >= 0.02);
+  }
+}
+
+TEST_CASE("wait: the timeout counts from the last step taken") {
+  Waiting rank;
+  rank.writer.recv(1, 0, 1);
+  rank.execution.clear();
+  rank.execution.add(rank.writer.plan, all_reduce(1), memory_of(rank.input, rank.output));
+  rank.wiring.timeout = 0.1;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto late = [&](double seconds) {
+    return std::chrono::steady_clock::now() - begin > std::chrono::duration<double>(seconds);
+  };
+  bool first = false;
+  rank.transport.on = [&](const std::string&) {
+    if (first || !late(0.06)) return;
+    first = true;
+    rank.transport.deliver(0, 1, bytes_of({5}));
+  };
+  CHECK(rank.run().message() == "too late");
+  CHECK(first);
+  CHECK(late(0.16));
+  CHECK(rank.membership.timeouts[0].seconds >= 0.1);
+}
+
+TEST_CASE("wait: a rank found in another call ends it") {
+  Waiting rank(all_reduce(5));
+  rank.transport.other_call = true;
+  CHECK(rank.run().message() == "reported: they are elsewhere");
+  REQUIRE(rank.transport.compared.size() == 1);
+  CHECK(rank.transport.compared[0] == std::pair(1, all_reduce(5)));
+}
+
+TEST_CASE("wait: a rank that left before the call does not come") {
+  Waiting rank(all_reduce(5));
+  rank.membership.left[1] = 4;
+  const Status status = rank.run();
+  CHECK(status.code() == Code::remote);
+  REQUIRE(rank.membership.reports.size() == 1);
+  const Status reported = rank.membership.reports[0];
+  CHECK(reported.message() == "rank 1 left before all-reduce #5 of 4 float32, sum: it destroyed its communicator");
+  CHECK(reported.detail().rank == 1);
+  CHECK(reported.detail().collective == "all-reduce");
+  CHECK(reported.detail().sequence == 5);
+}
+
+TEST_CASE("wait: a rank that left after the call may have sent what is waited for") {
+  Waiting rank(all_reduce(5));
+  rank.membership.left[1] = 5;
+  rank.wiring.timeout = 0.02;
+  CHECK(rank.run().code() == Code::timeout);
+  CHECK(rank.membership.reports.empty());
+}
+
+TEST_CASE("wait: another rank's leaving does not matter") {
+  Waiting rank(all_reduce(5));
+  rank.membership.left[2] = 1;
+  rank.wiring.timeout = 0.02;
+  CHECK(rank.run().code() == Code::timeout);
+}
+
+TEST_CASE("wait: whether a rank left before the call is known also where its number has wrapped") {
+  Waiting before(all_reduce(2));
+  before.membership.left[1] = 0xfffffffe;
+  before.wiring.timeout = 1;
+  CHECK(before.run().code() == Code::remote);
+
+  Waiting after(all_reduce(0xfffffffe));
+  after.membership.left[1] = 2;
+  after.wiring.timeout = 0.02;
+  CHECK(after.run().code() == Code::timeout);
+}
+
+TEST_CASE("wait: a message of a rank that left is looked for once more") {
+  Waiting rank(message(7));
+  rank.membership.left[1] = 3;
+  CHECK(rank.run().code() == Code::remote);
+  CHECK(rank.membership.reports[0].message().rfind("rank 1 left before send #7", 0) == 0);
+  CHECK(rank.transport.compared.size() == 2);
+
+  // It had come before its sender left.
+  Waiting lucky(message(7));
+  lucky.membership.left[1] = 3;
+  lucky.transport.on = [&](const std::string&) {
+    if (lucky.transport.compared.size() == 1 && lucky.transport.taken(0, 1))
+      lucky.transport.deliver(0, 1, bytes_of({5}));
+  };
+  CHECK(lucky.run().ok());
+}
+
+TEST_CASE("wait: where a connection ends behind its last message, leaving says nothing of messages") {
+  Waiting rank(message(7));
+  rank.transport.leaves_at_once = false;
+  rank.membership.left[1] = 3;
+  rank.wiring.timeout = 0.03;
+  CHECK(rank.run().code() == Code::timeout);
+}
+
+TEST_CASE("wait: it announces sleep, looks once more, and only then sleeps") {
+  for (bool oversubscribed : {false, true}) {
+    Waiting rank;
+    rank.wiring.oversubscribed = oversubscribed;
+    std::size_t sleeps = 0;
+    rank.transport.on = [&](const std::string& what) {
+      if (what != "sleep") return;
+      // In between it has looked for what it waits for, and moved what can be moved.
+      const auto& log = rank.transport.log;
+      REQUIRE(log.size() >= 3);
+      CHECK(log[log.size() - 2] == "progress");
+      CHECK(log[log.size() - 3] == "announce");
+      if (++sleeps == 3) rank.transport.deliver(0, 1, bytes_of({5}));
+    };
+    CHECK(rank.run().ok());
+    CHECK(sleeps == 3);
+    CHECK(rank.transport.slept_us == 1000);
+  }
+}
+
+TEST_CASE("wait: what comes after the announcement is not slept through") {
+  Waiting rank;
+  rank.transport.on = [&](const std::string& what) {
+    CHECK(what != "sleep");
+    if (what == "announce") rank.transport.deliver(0, 1, bytes_of({5}));
+  };
+  CHECK(rank.run().ok());
+}
+
+TEST_CASE("wait: on two transports it sleeps in turn, and shorter") {
+  Waiting rank;
+  FakeTransport second;
+  rank.wiring.transports[1] = &second;
+  second.on = [&](const std::string& what) {
+    if (what == "sleep") rank.transport.deliver(0, 1, bytes_of({5}));
+  };
+  CHECK(rank.run().ok());
+  CHECK(rank.transport.slept_us == 200);
+  CHECK(second.slept_us == 200);
+}
+
+// ---- With a real transport ----
+
+TEST_CASE("wait: every algorithm's all-reduce is exact over the smallest staging") {
+  constexpr int ranks = 3;
+  constexpr std::size_t count = 60'000;
+  const NodeLayout layout(ranks, max_channels, 4096);
+  const std::size_t chunk = layout.slot_bytes() / 4;
+  for (const Algorithm& algorithm : algorithms()) {
+    Problem problem;
+    problem.collective = Collective::all_reduce;
+    problem.ranks = ranks;
+    problem.count = count;
+    if (!serves(algorithm, problem)) continue;
+    INFO(algorithm.name);
+    auto segment = Segment::create(layout.total());
+    REQUIRE(segment.ok());
+    std::vector<Floats> results(ranks, Floats(count));
+    std::vector<Status> statuses(ranks);
+    std::vector<std::thread> threads;
+    for (int me = 0; me < ranks; ++me) {
+      threads.emplace_back([&, me] {
+        std::vector<NodePeer> peers;
+        for (int rank = 0; rank < ranks; ++rank) peers.push_back({rank, getpid()});
+        SharedMemoryTransport transport(*segment, layout, peers, me, ranks, {});
+        FakeRank rank(me, ranks);
+        rank.wiring.transports = {&transport, nullptr};
+        rank.wiring.oversubscribed = true;
+        Parameters parameters;
+        parameters.chunk = chunk;
+        Schedule schedule(problem, parameters, me);
+        algorithm.write(schedule);
+        const Plan plan = bind(schedule, rank.wiring.routes, DataType::float32, Operation::sum);
+        Floats input(count);
+        for (std::size_t i = 0; i < count; ++i)
+          input[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(me) * 13) % 1000);
+        Memory memory = memory_of(input, results[static_cast<std::size_t>(me)]);
+        std::vector<std::byte> scratch(plan.scratch_bytes);
+        memory.scratch = scratch.data();
+        Execution execution(rank.wiring);
+        execution.add(plan, all_reduce(1), memory);
+        Execution* one = &execution;
+        statuses[static_cast<std::size_t>(me)] = run(std::span(&one, 1));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    bool exact = true;
+    for (std::size_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (std::size_t rank = 0; rank < ranks; ++rank) sum += static_cast<float>((i * 7 + rank * 13) % 1000);
+      for (const Floats& result : results) exact = exact && result[i] == sum;
+    }
+    CHECK(exact);
+    for (const Status& status : statuses) CHECK_MESSAGE(status.ok(), status.message());
+  }
+}
+
+}  // namespace paceline
