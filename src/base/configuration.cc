@@ -51,6 +51,12 @@ bool read_text(std::string_view text, Configuration& into) {
   return true;
 }
 
+// Seconds or microseconds: not for ever, nor so many that a clock cannot count them.
+template <double Configuration::*field>
+bool read_duration(std::string_view text, Configuration& into) {
+  return read_number(text, into.*field) && into.*field <= 1e9;
+}
+
 template <auto field>
 bool read_field(std::string_view text, Configuration& into) {
   return read_number(text, into.*field);
@@ -72,8 +78,8 @@ constexpr Row rows[] = {
     {{"PACELINE_INTERFACE", "name, address or CIDR", "", "network interface to listen on, where several could serve"},
      read_text<&C::interface>},
     {{"PACELINE_JOIN_TIMEOUT", "seconds", "60", "longest wait for the other ranks at start-up"},
-     read_field<&C::join_timeout>},
-    {{"PACELINE_TIMEOUT", "seconds", "300", "longest wait of a call for another rank"}, read_field<&C::timeout>},
+     read_duration<&C::join_timeout>},
+    {{"PACELINE_TIMEOUT", "seconds", "300", "longest wait of a call for another rank"}, read_duration<&C::timeout>},
     {{"PACELINE_ALGORITHM", "name", "", "run this algorithm wherever it applies; default: the fastest by the model"},
      read_text<&C::algorithm>},
     {{"PACELINE_CHUNK", "bytes", "", "largest chunk that one step moves; default: chosen"},
@@ -89,9 +95,10 @@ constexpr Row rows[] = {
      }},
     {{"PACELINE_SPIN", "microseconds", "20",
       "time to spin before a waiting rank yields its CPU; with more ranks than CPUs none does"},
-     read_field<&C::spin>},
-    {{"PACELINE_STAGING", "bytes", "", "shared memory that a rank stages messages in, for each channel; default: 1M"},
-     [](std::string_view text, C& into) { return read_bytes(text, into.staging); }},
+     read_duration<&C::spin>},
+    {{"PACELINE_STAGING", "bytes, at most 1G", "",
+      "shared memory that a rank stages messages in, for each channel; default: 1M"},
+     [](std::string_view text, C& into) { return read_bytes(text, into.staging) && into.staging <= largest_staging; }},
     {{"PACELINE_LOG", "warn, info or debug", "warn", "what is written to standard error"},
      [](std::string_view text, C& into) {
        return read_choice(text, into.log, {"warn", "info", "debug"});

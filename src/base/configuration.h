@@ -11,6 +11,9 @@
 
 namespace paceline {
 
+// More than any CPU's cache by far.
+inline constexpr std::size_t largest_staging = std::size_t{1} << 30;
+
 struct Configuration {
   // Launching
   int rank = -1;  // -1: by the launcher's variables

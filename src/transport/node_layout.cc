@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/configuration.h"
 #include "schedule/schedule.h"
 
 namespace paceline {
@@ -12,7 +13,8 @@ constexpr std::size_t page = 4096;
 // A rank's slots should stay in its CPU's own cache (1-2 MiB today) while messages pass through.
 constexpr std::size_t default_staging = 1 << 20;
 constexpr std::size_t smallest_slot = 16 << 10;
-constexpr std::size_t largest_slot = 128 << 10;
+// Cell::bytes counts a slot.
+static_assert(largest_staging / static_cast<std::size_t>(capacity(1)) < std::size_t{1} << 30);
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -27,8 +29,7 @@ NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
   // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for). And so many
   // that a slot has left its sender's first-level cache when it is read, which is much faster.
   slots_ = 2 * cells_;
-  slot_bytes_ = std::clamp(round_up((staging == 0 ? default_staging : staging) / slots_, page), smallest_slot,
-                           std::max(largest_slot, staging / slots_));
+  slot_bytes_ = std::max(round_up((staging == 0 ? default_staging : staging) / slots_, page), smallest_slot);
   mailboxes_at_ = round_up(ranks_ * sizeof(Presence), page);
   const std::size_t mailbox_bytes = cells_ * cell_bytes_ + sizeof(Taken);
   slots_at_ = round_up(mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes, page);
