@@ -36,7 +36,7 @@ enum class Payload : std::uint32_t {
 };
 
 struct alignas(cache_line) Cell {
-  std::atomic<std::uint32_t> stamp;  // message number + 1, written last
+  std::atomic<std::uint32_t> stamp;  // message number + 1 (its lower half), written last
   std::uint32_t bytes : 30, payload : 2;
   Call call;
   union {
@@ -48,12 +48,12 @@ struct alignas(cache_line) Cell {
 static_assert(sizeof(Cell) == cache_line);
 
 struct alignas(cache_line) Taken {
-  std::atomic<std::uint32_t> count;
+  std::atomic<std::uint64_t> count;  // never wraps: a slot may be looked at again after any number of messages
 };
 
 class NodeLayout {
  public:
-  // `staging`: bytes of slots a rank and channel; 0: the default.
+  // `staging`: bytes of slots a rank and channel, at most largest_staging; 0: the default.
   NodeLayout(int ranks, int channels, std::size_t staging);
 
   [[nodiscard]] std::size_t total() const { return total_; }

@@ -55,8 +55,11 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
       lanes_(max_channels) {
   std::byte* base = segment_->data();
   const auto presence = [&](int node_rank) { return reinterpret_cast<Presence*>(base + layout_.presence(node_rank)); };
-  const auto taken = [&](int from, int to, int channel) {
-    return &reinterpret_cast<Taken*>(base + layout_.taken(from, to, channel))->count;
+  const auto mailbox = [&](int from, int to, int channel) {
+    auto* taken = &reinterpret_cast<Taken*>(base + layout_.taken(from, to, channel))->count;
+    // Numbers go on from what has been taken: 0 in new memory. Relaxed: nobody writes it before a message is sent.
+    const std::uint64_t first = taken->load(std::memory_order_relaxed);
+    return Mailbox{base + layout_.mailbox(from, to, channel), taken, presence(from == me_ ? to : from), first, first};
   };
   presence_ = presence(me_);
   fence_everyone();  // registers this process
@@ -64,10 +67,8 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
     const int rank = peers_[static_cast<std::size_t>(other)].rank;
     by_rank_[static_cast<std::size_t>(rank)] = other;
     for (int channel = 0; channel < max_channels; ++channel) {
-      outgoing_[index(channel, rank)] = {base + layout_.mailbox(me_, other, channel), taken(me_, other, channel),
-                                         presence(other)};
-      incoming_[index(channel, rank)] = {base + layout_.mailbox(other, me_, channel), taken(other, me_, channel),
-                                         presence(other)};
+      outgoing_[index(channel, rank)] = mailbox(me_, other, channel);
+      incoming_[index(channel, rank)] = mailbox(other, me_, channel);
     }
   }
   for (Lane& lane : lanes_) {
@@ -100,10 +101,10 @@ inline bool SharedMemoryTransport::has_room(Mailbox& mailbox) const {
 bool SharedMemoryTransport::taken_by_all(const Held& held, const Receiver* receivers) {
   for (std::uint32_t i = 0; i < held.receivers; ++i) {
     Mailbox& mailbox = *receivers[i].mailbox;
-    if (static_cast<std::int32_t>(mailbox.taken_seen - receivers[i].number) > 0) continue;
+    if (mailbox.taken_seen > receivers[i].number) continue;
     // Acquire: the receiver's reads of the payload come before its reuse.
     mailbox.taken_seen = mailbox.taken->load(std::memory_order_acquire);
-    if (static_cast<std::int32_t>(mailbox.taken_seen - receivers[i].number) <= 0) return false;
+    if (mailbox.taken_seen <= receivers[i].number) return false;
   }
   return true;
 }
@@ -117,7 +118,7 @@ inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payl
   std::memcpy(to->data, content, content_bytes);
   ++mailbox.next;
   // Release: everything of the message comes before its stamp.
-  to->stamp.store(mailbox.next, std::memory_order_release);
+  to->stamp.store(static_cast<std::uint32_t>(mailbox.next), std::memory_order_release);
   wake(*mailbox.presence);
   // The receiver has the next cell's line in its cache: fetch it for writing while there is nothing to wait for.
   __builtin_prefetch(cell(mailbox), 1);
@@ -207,7 +208,8 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
   Mailbox& mailbox = incoming_[index(channel, from)];
   const Cell* message = cell(mailbox);
   // Acquire: the stamp comes before the rest of the message.
-  if (message->stamp.load(std::memory_order_acquire) != mailbox.next + 1) return Attempt::later;
+  if (message->stamp.load(std::memory_order_acquire) != static_cast<std::uint32_t>(mailbox.next + 1))
+    return Attempt::later;
   if (!(message->call == call) || message->bytes != bytes) [[unlikely]] {
     if (!(message->call == call))
       return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, message->call));
@@ -293,7 +295,9 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call) {
 bool SharedMemoryTransport::has_message(int from) const {
   for (int channel = 0; channel < max_channels; ++channel) {
     const Mailbox& mailbox = incoming_[index(channel, from)];
-    if (cell(mailbox)->stamp.load(std::memory_order_relaxed) == mailbox.next + 1) return true;  // only seen, not read
+    // Relaxed: only seen, not read.
+    if (cell(mailbox)->stamp.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(mailbox.next + 1))
+      return true;
   }
   return false;
 }

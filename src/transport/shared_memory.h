@@ -58,10 +58,10 @@ class SharedMemoryTransport final : public Transport {
  private:
   struct Mailbox {
     std::byte* cells = nullptr;
-    std::atomic<std::uint32_t>* taken = nullptr;
+    std::atomic<std::uint64_t>* taken = nullptr;
     Presence* presence = nullptr;  // of the other side
-    std::uint32_t next = 0;        // message to send or receive
-    std::uint32_t taken_seen = 0;  // sender: the counter when last read
+    std::uint64_t next = 0;        // message to send or receive
+    std::uint64_t taken_seen = 0;  // sender: the counter when last read
   };
   // A message whose payload lies where it must not be changed: a slot, or the sender's own memory.
   struct Held {
@@ -70,7 +70,7 @@ class SharedMemoryTransport final : public Transport {
   };
   struct Receiver {
     Mailbox* mailbox = nullptr;
-    std::uint32_t number = 0;
+    std::uint64_t number = 0;
   };
   struct Lane {
     std::uint64_t accepted = 0;
