@@ -1,0 +1,143 @@
+#include "transport/segment.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <regex>
+#include <string>
+
+#include "transport/child.h"
+
+namespace paceline {
+namespace {
+
+std::shared_ptr<Segment> make(std::size_t bytes) {
+  auto segment = Segment::create(bytes);
+  REQUIRE_MESSAGE(segment.ok(), segment.status().message());
+  return *segment;
+}
+
+bool has_name(const std::string& name) { return std::filesystem::exists("/dev/shm" + name); }
+
+// Names of this process's segments.
+long names_of_this_process() {
+  const std::string prefix = "paceline-" + std::to_string(getpid()) + "-";
+  long count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    if (entry.path().filename().string().rfind(prefix, 0) == 0) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("segment: new memory is zero, and nobody else's to open") {
+  const auto segment = make(10'000);
+  CHECK(segment->size() == 10'000);
+  CHECK(std::all_of(segment->data(), segment->data() + 10'000, [](std::byte b) { return b == std::byte{0}; }));
+  const std::regex name("/paceline-" + std::to_string(getpid()) + "-[0-9a-f]{16}");
+  CHECK(std::regex_match(segment->name(), name));
+  struct stat facts {};
+  REQUIRE(stat(("/dev/shm" + segment->name()).c_str(), &facts) == 0);
+  CHECK((facts.st_mode & 07777) == 0600);
+  CHECK(facts.st_size == 10'000);
+  CHECK(facts.st_blocks * 512 >= 10'000);  // really there
+}
+
+TEST_CASE("segment: ranks of one process share one mapping") {
+  const auto segment = make(4096);
+  const auto opened = Segment::open(segment->name(), 4096);
+  REQUIRE(opened.ok());
+  CHECK((*opened)->data() == segment->data());
+}
+
+TEST_CASE("segment: the name goes, the memory stays until the last one leaves it") {
+  auto segment = make(4096);
+  const std::string name = segment->name();
+  auto opened = Segment::open(name, 4096);
+  REQUIRE(opened.ok());
+  CHECK(has_name(name));
+  segment->unlink();
+  CHECK_FALSE(has_name(name));
+  segment->unlink();  // again: nothing
+  segment.reset();
+  (*opened)->data()[4095] = std::byte{1};
+  CHECK((*opened)->data()[4095] == std::byte{1});
+}
+
+TEST_CASE("segment: its creator takes the name along") {
+  auto segment = make(4096);
+  const std::string name = segment->name();
+  segment.reset();
+  CHECK_FALSE(has_name(name));
+  const auto opened = Segment::open(name, 4096);
+  CHECK(opened.status().code() == Code::system);
+  CHECK(opened.status().detail().system_errno == ENOENT);
+}
+
+TEST_CASE("segment: two processes see each other's writing; what a dead one left is taken away") {
+  std::array<char, 64> name{};
+  Pipe announced;
+  Pipe answered;
+  Child child([&] {
+    auto segment = Segment::create(4096);
+    if (!segment.ok()) return false;
+    (*segment)->data()[1] = std::byte{11};
+    std::array<char, 64> mine{};
+    std::strncpy(mine.data(), (*segment)->name().c_str(), mine.size() - 1);
+    char answer = 0;
+    if (!announced.put(mine) || !answered.get(&answer)) return false;
+    _exit((*segment)->data()[2] == std::byte{22} ? 0 : 1);  // without taking the name away
+  });
+  const pid_t creator = child.pid();
+  REQUIRE(announced.get(&name));
+  {
+    const auto opened = Segment::open(name.data(), 4096);
+    REQUIRE_MESSAGE(opened.ok(), opened.status().message());
+    CHECK((*opened)->data()[1] == std::byte{11});
+    (*opened)->data()[2] = std::byte{22};
+    (*opened)->unlink();  // it is not ours
+  }
+  CHECK(has_name(name.data()));
+  Segment::unlink_left_by(creator);  // it lives
+  CHECK(has_name(name.data()));
+  answered.put('a');
+  CHECK(child.ended_well());
+  CHECK(has_name(name.data()));
+  Segment::unlink_left_by(creator);
+  CHECK_FALSE(has_name(name.data()));
+}
+
+TEST_CASE("segment: a name of another length is not the one announced") {
+  const std::string name = "/paceline-test-" + std::to_string(getpid());
+  const FileDescriptor file(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600));
+  REQUIRE(file.valid());
+  REQUIRE(ftruncate(file.get(), 4096) == 0);
+  const auto opened = Segment::open(name, 8192);
+  CHECK(opened.status().message() == "shared memory " + name + " is not the one that was announced");
+  CHECK(Segment::open(name, 4096).ok());
+  shm_unlink(name.c_str());
+}
+
+TEST_CASE("segment: more than /dev/shm holds is refused, with the remedy, and leaves nothing behind") {
+  struct statvfs space {};
+  REQUIRE(statvfs("/dev/shm", &space) == 0);
+  if (space.f_blocks == 0) return;  // without a limit
+  const long before = names_of_this_process();
+  const auto refused = Segment::create((space.f_blocks + 1) * space.f_frsize);
+  CHECK(refused.status().code() == Code::system);
+  const std::string& message = refused.status().message();
+  CHECK(message.rfind("/dev/shm is too small: ", 0) == 0);
+  CHECK(message.find("PACELINE_STAGING") != std::string::npos);
+  CHECK(names_of_this_process() == before);
+}
+
+}  // namespace paceline

@@ -1,0 +1,168 @@
+#include "transport/shared_heap.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+
+#include "transport/child.h"
+
+namespace paceline {
+namespace {
+
+std::byte* allocate(std::size_t bytes) {
+  auto memory = allocate_shared(bytes);
+  REQUIRE_MESSAGE(memory.ok(), memory.status().message());
+  return static_cast<std::byte*>(*memory);
+}
+
+void release(void* memory) {
+  const Status status = free_shared(memory);
+  CHECK_MESSAGE(status.ok(), status.message());
+}
+
+long open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+}  // namespace
+
+TEST_CASE("shared heap: memory of whole pages, zero, and writable to its end") {
+  std::byte* memory = allocate(5000);
+  CHECK(reinterpret_cast<std::uintptr_t>(memory) % 4096 == 0);
+  CHECK(std::all_of(memory, memory + 8192, [](std::byte b) { return b == std::byte{0}; }));
+  memory[8191] = std::byte{1};
+  release(memory);
+}
+
+TEST_CASE("shared heap: sizes that cannot be are errors") {
+  CHECK(allocate_shared(0).status().code() == Code::invalid_argument);
+  CHECK(allocate_shared(SIZE_MAX).status().code() == Code::system);
+  CHECK(allocate_shared(SIZE_MAX / 2).status().code() == Code::system);
+}
+
+TEST_CASE("shared heap: only what was given is taken back, once") {
+  std::byte* memory = allocate(4096);
+  CHECK(free_shared(memory + 1).code() == Code::invalid_argument);
+  release(memory);
+  CHECK(free_shared(memory).code() == Code::invalid_argument);
+  CHECK(free_shared(nullptr).code() == Code::invalid_argument);
+}
+
+TEST_CASE("shared heap: an allocation is found from any part of it that lies wholly inside") {
+  OwnHeap heap;
+  std::byte outside{};
+  CHECK_FALSE(heap.find(&outside, 1));
+  std::byte* memory = allocate(8192);
+
+  const auto whole = heap.find(memory, 8192);
+  REQUIRE(whole);
+  CHECK(whole->offset == 0);
+  CHECK(whole->size == 8192);
+  const auto tail = heap.find(memory + 8000, 192);
+  REQUIRE(tail);
+  CHECK(tail->offset == 8000);
+  CHECK(tail->number == whole->number);
+  CHECK(tail->descriptor == whole->descriptor);
+
+  CHECK_FALSE(heap.find(memory + 8000, 193));
+  CHECK_FALSE(heap.find(memory - 1, 2));
+  CHECK_FALSE(heap.find(&outside, 1));
+  release(memory);
+  CHECK_FALSE(heap.find(memory, 1));
+}
+
+TEST_CASE("shared heap: allocations have numbers of their own, also at the same place") {
+  OwnHeap heap;
+  std::byte* first = allocate(4096);
+  const auto before = heap.find(first, 1);
+  release(first);
+  std::byte* second = allocate(4096);
+  const auto after = heap.find(second, 1);
+  REQUIRE(before);
+  REQUIRE(after);
+  CHECK(before->number != after->number);
+  release(second);
+}
+
+TEST_CASE("shared heap: a mapping shows what its owner writes, and is made once") {
+  std::byte* memory = allocate(8192);
+  const auto place = OwnHeap().find(memory + 100, 50);
+  REQUIRE(place);
+  PeerHeaps peers;
+  const std::byte* seen = peers.map(getpid(), *place);
+  REQUIRE(seen != nullptr);
+  CHECK(seen != memory + 100);
+  std::memset(memory + 100, 42, 50);
+  CHECK(std::memcmp(seen, memory + 100, 50) == 0);
+
+  const long descriptors = open_descriptors();
+  HeapPlace elsewhere = *place;
+  elsewhere.offset = 5000;
+  CHECK(peers.map(getpid(), elsewhere) == seen + 4900);
+  CHECK(open_descriptors() == descriptors);
+  release(memory);
+}
+
+TEST_CASE("shared heap: another process maps it") {
+  std::byte* memory = allocate(4096);
+  memory[77] = std::byte{5};
+  const auto place = OwnHeap().find(memory + 77, 1);
+  REQUIRE(place);
+  const pid_t owner = getpid();
+  Child child([&] {
+    PeerHeaps peers;
+    const std::byte* seen = peers.map(owner, *place);
+    return seen != nullptr && *seen == std::byte{5};
+  });
+  CHECK(child.ended_well());
+  release(memory);
+}
+
+TEST_CASE("shared heap: what cannot be mapped is an error, and leaves no descriptor open") {
+  std::byte* memory = allocate(4096);
+  const auto place = OwnHeap().find(memory, 1);
+  REQUIRE(place);
+  PeerHeaps peers;
+  const long descriptors = open_descriptors();
+
+  HeapPlace longer = *place;
+  longer.size = 8192;
+  longer.number += 1000;
+  CHECK(peers.map(getpid(), longer) == nullptr);
+  CHECK(errno == ESTALE);
+
+  HeapPlace closed = *place;
+  closed.descriptor = 99'999;
+  CHECK(peers.map(getpid(), closed) == nullptr);
+  CHECK(errno == ENOENT);
+  CHECK(open_descriptors() == descriptors);
+  release(memory);
+}
+
+TEST_CASE("shared heap: memory that is given back is gone, with its descriptor") {
+  const long descriptors = open_descriptors();
+  std::byte* memory = allocate(4096);
+  CHECK(open_descriptors() == descriptors + 1);
+  release(memory);
+  CHECK(open_descriptors() == descriptors);
+}
+
+TEST_CASE("shared heap: a probe can be mapped as long as it lives") {
+  PeerHeaps peers;
+  HeapPlace place;
+  {
+    const HeapProbe probe;
+    REQUIRE(probe.place());
+    place = *probe.place();
+    CHECK(peers.map(getpid(), place) != nullptr);
+  }
+  CHECK(PeerHeaps().map(getpid(), place) == nullptr);
+}
+
+}  // namespace paceline
