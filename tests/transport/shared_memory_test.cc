@@ -252,32 +252,32 @@ TEST_CASE("shm: capacity messages to all others fit, however large") {
 }
 
 TEST_CASE("shm: slots are used in turn, also when the cells would have room") {
-  Node node(3);
+  Node node(4);
   const Data data = pattern(5000, 2);
   const std::uint32_t half = node.layout.slots() / 2;
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {1}, data) == Attempt::done);
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {2}, data) == Attempt::done);
-  CHECK(node.send(0, {1}, data) == Attempt::later);
-  CHECK(node.send(0, {1}, pattern(8, 1)) == Attempt::done);  // needs none
+  CHECK(node.send(0, {3}, data) == Attempt::later);
+  CHECK(node.send(0, {3}, pattern(8, 1)) == Attempt::done);  // needs none
   CHECK(node.take(2, 0, data));
-  CHECK(node.send(0, {2}, data) == Attempt::later);  // the oldest slot is rank 1's
+  CHECK(node.send(0, {3}, data) == Attempt::later);  // the oldest slot is rank 1's
   CHECK(node.take(1, 0, data));
-  CHECK(node.send(0, {2}, data) == Attempt::done);
+  CHECK(node.send(0, {3}, data) == Attempt::done);
 }
 
-TEST_CASE("shm: in a group, a receiver that takes nothing leaves the others a slot each") {
+TEST_CASE("shm: in a group, receivers that take nothing leave the others a slot each") {
   Node node(4);
   const Data data = pattern(5000, 2);
-  std::uint32_t to_one = 0;
-  CHECK(accepted([&] { return node.send(0, {1}, data, message(++to_one)); }) >= 1);
-  for (int rank : {2, 3}) {
-    for (std::uint32_t number = 1; number <= 5; ++number) {
-      CHECK(node.send(0, {rank}, data, message(number)) == Attempt::done);
-      CHECK(node.take(rank, 0, data, message(number)));
-    }
-    CHECK(node.send(0, {rank}, data, message(6)) == Attempt::done);
-    CHECK(node.send(0, {rank}, data, message(7)) == Attempt::later);
+  for (int idle : {1, 2}) {
+    std::uint32_t number = 0;
+    CHECK(accepted([&] { return node.send(0, {idle}, data, message(++number)); }) >= 1);
   }
+  for (std::uint32_t number = 1; number <= 5; ++number) {
+    CHECK(node.send(0, {3}, data, message(number)) == Attempt::done);
+    CHECK(node.take(3, 0, data, message(number)));
+  }
+  CHECK(node.send(0, {3}, data, message(6)) == Attempt::done);
+  CHECK(node.send(0, {3}, data, message(7)) == Attempt::later);
 }
 
 TEST_CASE("shm: group messages and collectives share the slots: what is taken makes room for either") {
@@ -316,9 +316,11 @@ TEST_CASE("shm: a slot is used again when the last of its receivers has released
   const Data shared = pattern(5000, 1);
   const Data single = pattern(5000, 2);
   CHECK(node.send(0, {1, 2}, shared) == Attempt::done);
-  for (std::uint32_t i = 1; i < node.layout.slots(); ++i) CHECK(node.send(0, {1}, single) == Attempt::done);
   CHECK(node.take(1, 0, shared));
-  for (std::uint32_t i = 1; i < node.layout.slots(); ++i) CHECK(node.take(1, 0, single));
+  for (std::uint32_t i = 1; i < node.layout.slots(); ++i) {
+    CHECK(node.send(0, {1}, single) == Attempt::done);
+    CHECK(node.take(1, 0, single));
+  }
   // Rank 1 has taken everything; rank 2 still reads the first.
   CHECK(node.send(0, {1}, single) == Attempt::later);
   CHECK(node.take(2, 0, shared));
@@ -450,16 +452,17 @@ TEST_CASE("shm: references have a ring like the slots'") {
   auto memory = allocate_shared(bytes);
   REQUIRE(memory.ok());
   const std::span<const std::byte> heap(static_cast<std::byte*>(*memory), bytes);
-  Node node(3, {.heap_from = bytes, .single_copy_from = 0});
+  Node node(4, {.heap_from = bytes, .single_copy_from = 0});
   const std::vector<int> one{1};
   const std::vector<int> two{2};
+  const std::vector<int> three{3};
   const std::uint32_t half = node.layout.slots() / 2;
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node[0].send(0, one, sum_of(1), heap, true) == Attempt::done);
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node[0].send(0, two, sum_of(1), heap, true) == Attempt::done);
-  CHECK(node[0].send(0, two, sum_of(1), heap, true) == Attempt::later);
-  CHECK(node.send(0, {2}, pattern(bytes, 1)) == Attempt::done);  // a slot is free
+  CHECK(node[0].send(0, three, sum_of(1), heap, true) == Attempt::later);
+  CHECK(node.send(0, {3}, pattern(bytes, 1)) == Attempt::done);  // a slot is free
   CHECK(node.take(1, 0, Data(bytes)));
-  CHECK(node[0].send(0, two, sum_of(1), heap, true) == Attempt::done);
+  CHECK(node[0].send(0, three, sum_of(1), heap, true) == Attempt::done);
   CHECK(free_shared(*memory).ok());
 }
 
