@@ -34,14 +34,13 @@ Shape shape_of(const Request& request, bool in_place) {
 }
 
 // Where one rank's staging would serve all others, each of them reads for itself; and two ranks that exchange long
-// blocks save a copy. Elsewhere staging is faster: both sides copy at the same time, and no pages are pinned (measured
+// blocks, with nothing else to do, save a copy. Elsewhere staging is faster: both sides copy at the same time, and no pages are pinned (measured
 // on 2 to 16 CPUs; docs/cpu.md).
 bool worth_single_copy(const Request& request, int ranks) {
   if (configuration().single_copy == "on") return true;
   const std::size_t block = request.count * size_of(request.type);
   switch (request.which) {
     case Collective::scatter: return ranks > 2 && block >= 32 << 10;
-    case Collective::all_gather:
     case Collective::all_to_all: return ranks == 2 && block >= 256 << 10;
     default: return false;
   }

@@ -109,9 +109,8 @@ void Segment::unlink_left_by(pid_t creator) {
 }
 
 void Segment::unlink() {
-  if (!linked_) return;
-  shm_unlink(name_.c_str());
-  linked_ = false;
+  // Relaxed: only who takes the name away is decided here.
+  if (linked_.exchange(false, std::memory_order_relaxed)) shm_unlink(name_.c_str());
 }
 
 }  // namespace paceline

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -39,7 +40,7 @@ class Segment {
   std::string name_;
   std::byte* data_;
   std::size_t bytes_;
-  bool linked_;
+  std::atomic<bool> linked_;  // ranks that are threads of one process share the segment
 };
 
 }  // namespace paceline
