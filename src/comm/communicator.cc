@@ -34,8 +34,8 @@ Shape shape_of(const Request& request, bool in_place) {
 }
 
 // Where one rank's staging would serve all others, each of them reads for itself; and two ranks that exchange long
-// blocks, with nothing else to do, save a copy. Elsewhere staging is faster: both sides copy at the same time, and no pages are pinned (measured
-// on 2 to 16 CPUs; docs/cpu.md).
+// blocks, with nothing else to do, save a copy. Elsewhere staging is faster: both sides copy at the same time, and no
+// pages are pinned (measured on 2 to 16 CPUs; docs/cpu.md).
 bool worth_single_copy(const Request& request, int ranks) {
   if (configuration().single_copy == "on") return true;
   const std::size_t block = request.count * size_of(request.type);
