@@ -27,7 +27,7 @@ constexpr double sleep_us = 1000;
 // A yield that takes so long has let another thread run, although there is a CPU for each rank.
 constexpr double shared_cpu_us = 4;
 // How soon after one move to a CPU of its own a rank may make the next.
-constexpr std::chrono::milliseconds between_moves{20};
+constexpr std::chrono::milliseconds between_moves{1};
 // What one transport's sleep cannot notice of another's arrivals is noticed this late.
 constexpr double shared_sleep_us = 200;
 // From when on, and how often, a wait looks for reasons why it might be in vain.
