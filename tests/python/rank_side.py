@@ -367,3 +367,25 @@ def die_or_wait(comm: Any, victim: int) -> list[str]:
     if comm.rank == victim:
         os.kill(os.getpid(), signal.SIGKILL)
     return error_of(comm.barrier)
+
+
+# ---- First calls ----
+
+
+def first_calls(comm: Any, name: str, count: int, shapes: int, later: int) -> tuple[list[float], list[float]]:
+    """Seconds of the first call of each of `shapes` shapes of about `count` elements, and of `later` calls of each."""
+    firsts, others = [], []
+    for shape in range(shapes):
+        each = count + 16 * shape
+        x = numpy.ones((comm.size, each) if name in PARTS else each, numpy.float32)
+        arguments: dict[str, Any] = {}
+        if name in ROWS:
+            arguments["out"] = numpy.ones((comm.size, each), numpy.float32)
+        elif name in PARTS:
+            arguments["out"] = numpy.ones_like(x if name == "all_to_all" else x[0])
+        for call in range(1 + later):
+            comm.barrier()
+            begin = time.perf_counter()
+            getattr(comm, name)(x, **arguments)
+            (firsts if call == 0 else others).append(time.perf_counter() - begin)
+    return firsts, others
