@@ -14,10 +14,11 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Sizes m(problem, parameters, model);
   const Load link{.steps = 2 * m.chunks, .sent = m.bytes, .taken = m.bytes};
   const Load root{.steps = m.chunks, .sent = m.bytes, .copied = m.kept};
-  // On each link the receiver takes while the sender sends, and nothing else goes on.
+  // On each link the receiver takes while the sender sends, where CPUs copy a chunk later, and nothing else goes on.
+  const Load last{.taken = (1 - model.duplex) * m.chunk};
   return model.time(Work{.hops = static_cast<double>(m.others),
                          .turns = static_cast<double>(m.others),
-                         .fill = std::max(0, m.others - 1) * Load{.steps = m.chunks, .sent = m.bytes},
+                         .fill = last + std::max(0, m.others - 1) * Load{.steps = m.chunks, .sent = m.bytes},
                          .busiest = root,
                          .mean = 1.0 / problem.ranks * (m.others * link + Load{.copied = m.kept})});
 }

@@ -33,8 +33,10 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                            .busiest = model.busier(root, 1.0 / m.others * others),
                            .mean = 1 / n * (root + others)});
   };
+  // Nobody waits before its messages fill the ring.
   const auto balanced = [&](const Load& load) {
-    return model.time(Work{.hops = 1, .turns = m.chunks, .fill = {}, .busiest = load, .mean = load});
+    const double turns = 1 + steps / capacity(problem.ranks);
+    return model.time(Work{.hops = 1, .turns = turns, .fill = {}, .busiest = load, .mean = load});
   };
   switch (problem.collective) {
     case Collective::broadcast:

@@ -12,7 +12,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const double all = m.others * m.bytes;
   const Load load{.steps = 2 * m.others * m.chunks, .sent = all, .taken = all, .copied = m.kept};
   const double rounds = m.others;
-  return model.time(Work{.hops = rounds, .turns = rounds, .fill = {}, .busiest = load, .mean = load});
+  const double turns = rounds * (1 + m.chunks / capacity(problem.ranks));
+  return model.time(Work{.hops = rounds, .turns = turns, .fill = {}, .busiest = load, .mean = load});
 }
 
 void write(Schedule& schedule) {

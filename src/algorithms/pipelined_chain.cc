@@ -69,10 +69,11 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Load kept{.copied = folds ? 0 : m.kept};
   const Load ends = model.busier(folds ? takes(m.bytes, m.chunks) : sends(m.bytes, m.chunks) + kept,
                                  folds ? sends(m.bytes, m.chunks) : takes(m.bytes, m.chunks));
+  const Load last = (1 - model.duplex) * takes(m.chunk, 1);  // where CPUs copy, after it has been sent
   const Load middle = sends(m.bytes, m.chunks) + takes(m.bytes, m.chunks);
   return model.time(Work{.hops = static_cast<double>(m.others),
                          .turns = m.others + m.chunks / capacity(problem.ranks),
-                         .fill = takes(m.chunk, 1) + inner * (sends(m.chunk, 1) + takes(m.chunk, 1)),
+                         .fill = last + inner * (sends(m.chunk, 1) + takes(m.chunk, 1)),
                          .busiest = inner > 0 ? model.busier(middle, ends) : ends,
                          .mean = 1.0 / problem.ranks * (m.others * middle + kept)});
 }
