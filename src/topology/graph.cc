@@ -1,0 +1,219 @@
+#include "topology/graph.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+namespace paceline {
+namespace {
+
+constexpr double least_bandwidth = 1e-6;
+constexpr double most_bandwidth = 1e6;
+
+Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
+
+std::string describe(const Topology& topology, const Link& link) {
+  return fmt::format("the link from {} to {}", topology.vertex(link.from).name, topology.vertex(link.to).name);
+}
+
+// What can be reached from `start`, over links that `usable` holds for. Backwards: what can reach it.
+std::vector<bool> reached(const Topology& topology, int start, bool backwards,
+                          const std::function<bool(const Link&)>& usable) {
+  std::vector<std::vector<int>> next(topology.vertices().size());
+  for (const Link& link : topology.links()) {
+    if (!usable(link)) continue;
+    const int from = backwards ? link.to : link.from;
+    const int to = backwards ? link.from : link.to;
+    next[static_cast<std::size_t>(from)].push_back(to);
+  }
+  std::vector<bool> seen(topology.vertices().size());
+  std::vector<int> open{start};
+  seen[static_cast<std::size_t>(start)] = true;
+  while (!open.empty()) {
+    const int at = open.back();
+    open.pop_back();
+    for (const int to : next[static_cast<std::size_t>(at)]) {
+      if (seen[static_cast<std::size_t>(to)]) continue;
+      seen[static_cast<std::size_t>(to)] = true;
+      open.push_back(to);
+    }
+  }
+  return seen;
+}
+
+// A pair of GPUs (vertices) of which the first has no way to the second, or {-1, -1}.
+std::pair<int, int> apart(const Topology& topology, const std::function<bool(const Link&)>& usable) {
+  const int first = topology.gpus().front();
+  const auto from_first = reached(topology, first, false, usable);
+  const auto to_first = reached(topology, first, true, usable);
+  for (const int gpu : topology.gpus()) {
+    if (!from_first[static_cast<std::size_t>(gpu)]) return {first, gpu};
+    if (!to_first[static_cast<std::size_t>(gpu)]) return {gpu, first};
+  }
+  return {-1, -1};
+}
+
+Status check_connected(const Topology& topology) {
+  const auto [from, to] = apart(topology, [](const Link&) { return true; });
+  if (from < 0) return {};
+  return wrong(fmt::format("there is no way from {} to {}", topology.vertex(from).name, topology.vertex(to).name));
+}
+
+// The vertices that `keep` holds for, in the order given, and the links among them that `usable` holds for.
+Topology restricted(const Topology& whole, const std::vector<int>& keep,
+                    const std::function<bool(const Link&)>& usable) {
+  Topology part;
+  std::vector<int> place(whole.vertices().size(), -1);
+  for (const int index : keep) {
+    const Vertex& vertex = whole.vertex(index);
+    place[static_cast<std::size_t>(index)] = part.add(vertex.kind, vertex.name, vertex.node);
+  }
+  for (const Link& link : whole.links()) {
+    const int from = place[static_cast<std::size_t>(link.from)];
+    const int to = place[static_cast<std::size_t>(link.to)];
+    if (from >= 0 && to >= 0 && usable(link)) part.link(from, to, link.kind, {link.bandwidth, link.latency});
+  }
+  return part;
+}
+
+// Without the vertices that no way between two GPUs passes.
+Topology without_dead_ends(const Topology& topology) {
+  const std::size_t n = topology.vertices().size();
+  std::vector<bool> dead(n);
+  for (bool changed = true; changed;) {
+    changed = false;
+    std::vector<std::set<int>> neighbours(n);
+    for (const Link& link : topology.links()) {
+      if (dead[static_cast<std::size_t>(link.from)] || dead[static_cast<std::size_t>(link.to)]) continue;
+      neighbours[static_cast<std::size_t>(link.from)].insert(link.to);
+      neighbours[static_cast<std::size_t>(link.to)].insert(link.from);
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      if (dead[i] || topology.vertices()[i].kind == VertexKind::gpu || neighbours[i].size() > 1) continue;
+      dead[i] = true;
+      changed = true;
+    }
+  }
+  std::vector<int> keep;
+  for (std::size_t i = 0; i < n; ++i)
+    if (!dead[i]) keep.push_back(static_cast<int>(i));
+  return restricted(topology, keep, [](const Link&) { return true; });
+}
+
+}  // namespace
+
+std::string_view name(VertexKind kind) {
+  switch (kind) {
+    case VertexKind::gpu: return "gpu";
+    case VertexKind::cpu: return "cpu";
+    case VertexKind::pcie_switch: return "pcie switch";
+    case VertexKind::nic: return "nic";
+    case VertexKind::nvswitch: return "nvswitch";
+    case VertexKind::network_switch: return "network switch";
+  }
+  return "unknown";
+}
+
+std::string_view name(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::nvlink: return "nvlink";
+    case LinkKind::pcie: return "pcie";
+    case LinkKind::socket: return "socket";
+    case LinkKind::network: return "network";
+  }
+  return "unknown";
+}
+
+int Topology::add(VertexKind kind, std::string name, int node) {
+  const int index = static_cast<int>(vertices_.size());
+  if (kind == VertexKind::gpu) gpus_.push_back(index);
+  vertices_.push_back({kind, std::move(name), node});
+  return index;
+}
+
+void Topology::link(int from, int to, LinkKind kind, Rating rating) {
+  links_.push_back({from, to, rating.bandwidth, rating.latency, kind});
+}
+
+void Topology::connect(int a, int b, LinkKind kind, Rating rating) {
+  link(a, b, kind, rating);
+  link(b, a, kind, rating);
+}
+
+int Topology::nodes() const {
+  int nodes = 0;
+  for (const Vertex& vertex : vertices_) nodes = std::max(nodes, vertex.node + 1);
+  return nodes;
+}
+
+std::vector<int> Topology::of_kind(VertexKind kind) const {
+  std::vector<int> found;
+  for (std::size_t i = 0; i < vertices_.size(); ++i)
+    if (vertices_[i].kind == kind) found.push_back(static_cast<int>(i));
+  return found;
+}
+
+std::vector<std::vector<int>> Topology::leaving() const {
+  std::vector<std::vector<int>> leaving(vertices_.size());
+  for (std::size_t i = 0; i < links_.size(); ++i)
+    leaving[static_cast<std::size_t>(links_[i].from)].push_back(static_cast<int>(i));
+  return leaving;
+}
+
+Status validate(const Topology& topology) {
+  if (topology.gpus().empty()) return wrong("the topology has no GPU");
+  std::set<std::string_view> names;
+  for (const Vertex& vertex : topology.vertices())
+    if (!names.insert(vertex.name).second) return wrong(fmt::format("two vertices are called {}", vertex.name));
+  const int n = static_cast<int>(topology.vertices().size());
+  for (const Link& link : topology.links()) {
+    if (link.from < 0 || link.from >= n || link.to < 0 || link.to >= n)
+      return wrong(fmt::format("a link from vertex {} to vertex {}, but there are {}", link.from, link.to, n));
+    if (link.from == link.to) return wrong(describe(topology, link) + " leads nowhere");
+    if (!(link.bandwidth >= least_bandwidth && link.bandwidth <= most_bandwidth))
+      return wrong(fmt::format("{} has a bandwidth of {} GB/s: it must be from {} to {}", describe(topology, link),
+                               link.bandwidth, least_bandwidth, most_bandwidth));
+    if (!(link.latency >= 0 && std::isfinite(link.latency)))
+      return wrong(
+          fmt::format("{} has a latency of {} us: it must be 0 or more", describe(topology, link), link.latency));
+  }
+  return check_connected(topology);
+}
+
+Result<Topology> select(const Topology& topology, std::span<const int> gpus) {
+  if (gpus.empty()) return wrong("no GPU is selected");
+  const int known = static_cast<int>(topology.gpus().size());
+  std::vector<int> keep;
+  std::set<int> nodes;
+  for (const int gpu : gpus) {
+    if (gpu < 0 || gpu >= known)
+      return wrong(fmt::format("there is no GPU {}: this topology has GPUs 0 to {}", gpu, known - 1));
+    const int vertex = topology.gpus()[static_cast<std::size_t>(gpu)];
+    if (std::find(keep.begin(), keep.end(), vertex) != keep.end())
+      return wrong(fmt::format("GPU {} is selected twice", gpu));
+    keep.push_back(vertex);
+    nodes.insert(topology.vertex(vertex).node);
+  }
+  const bool one_node = nodes.size() == 1;
+  for (std::size_t i = 0; i < topology.vertices().size(); ++i) {
+    const Vertex& vertex = topology.vertices()[i];
+    if (vertex.kind == VertexKind::gpu || (vertex.node >= 0 && !nodes.contains(vertex.node))) continue;
+    keep.push_back(static_cast<int>(i));
+  }
+  const auto nvlink = [](const Link& link) { return link.kind == LinkKind::nvlink; };
+  Topology part =
+      restricted(topology, keep, [&](const Link& link) { return !one_node || link.kind != LinkKind::network; });
+  if (one_node && apart(part, nvlink).first < 0) {
+    std::vector<int> all(part.vertices().size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+    part = restricted(part, all, nvlink);
+  }
+  part = without_dead_ends(part);
+  PACE_TRY(check_connected(part));
+  return part;
+}
+
+}  // namespace paceline

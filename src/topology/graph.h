@@ -1,0 +1,84 @@
+// The topology: GPUs, CPU sockets, switches and NICs, and the directed links between them.
+//
+// "Node" is a machine everywhere in Paceline, so what a graph's nodes are elsewhere is a vertex here. A full-duplex
+// cable is two links, one each way. GPUs are numbered 0, 1, ... in the order in which they were added; every search
+// speaks of GPUs by these numbers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace paceline {
+
+enum class VertexKind : std::uint8_t { gpu, cpu, pcie_switch, nic, nvswitch, network_switch };
+std::string_view name(VertexKind kind);  // "gpu", "cpu", "pcie switch", ...
+
+enum class LinkKind : std::uint8_t { nvlink, pcie, socket, network };  // socket: between the CPUs of one node
+std::string_view name(LinkKind kind);
+
+struct Vertex {
+  VertexKind kind = VertexKind::gpu;
+  std::string name;  // unique: "gpu0", "node3/nic1"
+  int node = 0;      // the machine; -1: none (network switches)
+};
+
+struct Link {
+  int from = 0;  // vertices
+  int to = 0;
+  double bandwidth = 0;  // GB/s, > 0
+  double latency = 0;    // us, >= 0
+  LinkKind kind = LinkKind::pcie;
+};
+
+// What a cable can do, each way.
+struct Rating {
+  double bandwidth = 0;  // GB/s
+  double latency = 0;    // us
+};
+
+class Topology {
+ public:
+  // Returns the new vertex.
+  int add(VertexKind kind, std::string name, int node = 0);
+  // One link, one way.
+  void link(int from, int to, LinkKind kind, Rating rating);
+  // A full-duplex cable: a link each way.
+  void connect(int a, int b, LinkKind kind, Rating rating);
+
+  [[nodiscard]] const std::vector<Vertex>& vertices() const { return vertices_; }
+  [[nodiscard]] const std::vector<Link>& links() const { return links_; }
+  // The vertices that are GPUs: element i is GPU i.
+  [[nodiscard]] const std::vector<int>& gpus() const { return gpus_; }
+  [[nodiscard]] int nodes() const;  // machines: the largest number of one, plus 1
+  [[nodiscard]] std::vector<int> of_kind(VertexKind kind) const;
+  // The links that leave each vertex.
+  [[nodiscard]] std::vector<std::vector<int>> leaving() const;
+
+  [[nodiscard]] const Vertex& vertex(int index) const { return vertices_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] const Link& link(int index) const { return links_[static_cast<std::size_t>(index)]; }
+
+ private:
+  std::vector<Vertex> vertices_;
+  std::vector<Link> links_;
+  std::vector<int> gpus_;
+};
+
+// Whether searches can work on it. Errors (invalid_argument) name the vertex or link: no GPU; two vertices of one name;
+// a link from a vertex to itself or to one that does not exist; a bandwidth that is not within 10^-6 .. 10^6 GB/s; a
+// negative or infinite latency; a GPU that cannot reach another one.
+Status validate(const Topology& topology);
+
+// The part of a valid topology that a collective on these GPUs may use; GPU i of the result is gpus[i].
+//   - The other GPUs are left out: they do not relay.
+//   - GPUs that NVLink connects use NVLink alone, as NCCL does and as published rates count. PCIe and the sockets stay
+//     where some of the GPUs have no way to the others over NVLink, and in clusters.
+//   - GPUs of one node do not use the network, and nodes without any of them are left out.
+// Errors (invalid_argument): none given, an unknown number, one twice, GPUs that then have no way to each other.
+Result<Topology> select(const Topology& topology, std::span<const int> gpus);
+
+}  // namespace paceline
