@@ -1,0 +1,59 @@
+// How fast a collective among all GPUs of a topology can be at most: no schedule is faster for long messages.
+//
+// Broadcast: everything that the root has must cross every cut between it and another GPU, so its rate is at most the
+// smallest maximum flow from the root to a GPU; arborescences reach it (Edmonds).
+//
+// All-gather: the shards of all GPUs on one side of a cut must cross it. With x the rate at which each of n GPUs gives
+// out its shard, x <= capacity(cut) / (GPUs on its side), for every cut that leaves out some GPU. The smallest ratio is
+// found by Newton's iteration: a flow from a source that feeds each GPU at x shows a cut that is too small for x, and x
+// falls to what that cut allows, until none is too small. busbw is (n-1) x. Arborescences reach it as well.
+// Reduce-scatter is all-gather backwards. All-reduce is a reduce-scatter and then an all-gather: a schedule that
+// reduces and broadcasts whole messages along one tree can do better where GPUs have unequal links.
+//
+// Source: Zhao et al., "ForestColl: Throughput-optimal collective communications on heterogeneous network fabrics"
+// (2024), sections 4 and 5.
+#pragma once
+
+#include <vector>
+
+#include "topology/graph.h"
+#include "topology/max_flow.h"
+
+namespace paceline {
+
+// Bandwidths as integers, in kB/s: 1 GB/s = 10^6.
+inline constexpr double units_per_gbs = 1e6;
+Flow units(double gbs);
+
+// A rate in kB/s, exactly. The denominator is 0 where nothing has to move (one GPU).
+struct Rate {
+  Flow numerator = 0;
+  Flow denominator = 1;
+
+  [[nodiscard]] double gbs() const {
+    return static_cast<double>(numerator) / static_cast<double>(denominator) / units_per_gbs;
+  }
+  bool operator==(const Rate&) const = default;
+};
+
+struct Bounds {
+  std::vector<Rate> broadcast_from;  // algbw, for each GPU as root
+  Rate broadcast;                    // over the worst root
+  int worst_root = 0;                // GPU
+  Rate all_gather;                   // busbw, as the next two
+  Rate reduce_scatter;
+  Rate all_reduce;
+  std::vector<int> all_gather_cut;  // vertices on the giving side of the cut that sets all_gather
+};
+
+// Of a valid topology, as select() gives it.
+Bounds throughput_bounds(const Topology& topology);
+
+// The largest rate at which every GPU can give out its shard at once.
+struct ShardRate {
+  Rate rate;
+  std::vector<int> cut;  // vertices on the giving side
+};
+ShardRate shard_rate(const Topology& topology);
+
+}  // namespace paceline
