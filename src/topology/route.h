@@ -1,0 +1,32 @@
+// The way that a message takes from one vertex to another.
+#pragma once
+
+#include <vector>
+
+#include "topology/graph.h"
+
+namespace paceline {
+
+// Ways between the GPUs and NICs of one topology. A way has the fewest links; of several such the one whose narrowest
+// link is widest; of those the one whose links were added first. GPUs do not relay.
+class Routes {
+ public:
+  explicit Routes(const Topology& topology);
+  // The links from one vertex to another, in order; empty if there is no way or they are the same.
+  [[nodiscard]] std::vector<int> between(int from, int to) const;
+  // GB/s of the narrowest of them; 0 if there is no way.
+  [[nodiscard]] double width(int from, int to) const;
+
+ private:
+  struct Reached {
+    int by = -1;  // the last link
+    int hops = -1;
+    double width = 0;
+  };
+  [[nodiscard]] const Reached& reached(int from, int to) const;
+
+  const Topology& topology_;
+  std::vector<std::vector<Reached>> from_;  // by vertex; empty for those that are neither GPU nor NIC
+};
+
+}  // namespace paceline

@@ -1,0 +1,151 @@
+#include "topology/chain_order.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "topology/presets.h"
+#include "topology/route.h"
+
+namespace paceline {
+namespace {
+
+Topology get(std::string_view name) {
+  auto topology = preset(name);
+  REQUIRE(topology.ok());
+  return *topology;
+}
+
+std::vector<int> all_gpus(const Topology& topology) {
+  std::vector<int> gpus(topology.gpus().size());
+  std::iota(gpus.begin(), gpus.end(), 0);
+  return gpus;
+}
+
+Chain best(const Topology& topology, const std::vector<int>& gpus) {
+  auto chain = least_loaded_chain(topology, gpus);
+  REQUIRE_MESSAGE(chain.ok(), chain.status().message());
+  return *chain;
+}
+
+int load_of(const Topology& topology, const Chain& chain) {
+  const auto loads = link_loads(topology, chain);
+  return *std::max_element(loads.begin(), loads.end());
+}
+
+}  // namespace
+
+TEST_CASE("a way has the fewest links, and of those the widest") {
+  const Topology dgx = get("dgx1-v100");
+  const Routes routes(dgx);
+  const auto gpu = [&](int number) { return dgx.gpus()[static_cast<std::size_t>(number)]; };
+  CHECK(routes.between(gpu(0), gpu(3)).size() == 1);
+  CHECK(routes.width(gpu(0), gpu(3)) == 50);
+  // GPUs do not relay: over two switches and both sockets.
+  CHECK(routes.between(gpu(1), gpu(4)).size() == 5);
+  CHECK(routes.width(gpu(1), gpu(4)) == 15.75);
+  CHECK(routes.between(gpu(2), gpu(2)).empty());
+  const Topology hgx = get("hgx-h200");
+  CHECK(Routes(hgx).width(hgx.gpus()[0], hgx.gpus()[1]) == 5 * 25);
+}
+
+TEST_CASE("on a CS-Storm the best order loads each link once, round-robin over the sockets 8 times") {
+  const Topology topology = get("cs-storm-k80");
+  const Chain chain = best(topology, all_gpus(topology));
+  CHECK(chain.max_link_load == 1);
+  CHECK(chain.least_possible == 1);
+  CHECK(load_of(topology, chain) == 1);
+  std::vector<int> sorted = chain.order;
+  std::sort(sorted.begin(), sorted.end());
+  CHECK(sorted == all_gpus(topology));
+
+  for (const int exit : topology.of_kind(VertexKind::nic)) {
+    Chain naive{.entry = topology.of_kind(VertexKind::nic)[0], .exit = exit};
+    for (int i = 0; i < 8; ++i) naive.order.insert(naive.order.end(), {i, 8 + i});
+    CHECK(load_of(topology, naive) == 8);
+  }
+}
+
+TEST_CASE("every preset has an order of load 1") {
+  for (const Preset& row : presets()) {
+    INFO(std::string(row.name));
+    const Topology topology = get(row.name);
+    const Chain chain = best(topology, all_gpus(topology));
+    CHECK(chain.max_link_load == 1);
+    CHECK(load_of(topology, chain) == 1);
+    CHECK((chain.entry >= 0) == (topology.nodes() == 1));
+  }
+}
+
+TEST_CASE("of orders with the same load the widest is taken") {
+  const Topology topology = get("dgx1-v100");
+  CHECK(best(topology, all_gpus(topology)).width == 50);
+  CHECK(best(topology, {0, 1}).width == 25);
+}
+
+TEST_CASE("the load is the least of all orders, entries and exits") {
+  // Random trees with extra links, in which PCIe switches and NICs hang anywhere.
+  std::mt19937 random(7);
+  int above_one = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    Topology topology;
+    const int gpus = 2 + static_cast<int>(random() % 4);
+    std::vector<int> inner{topology.add(VertexKind::cpu, "cpu")};
+    for (int i = 0; i < 3; ++i) {
+      const int above = inner[random() % inner.size()];
+      inner.push_back(topology.add(VertexKind::pcie_switch, "switch" + std::to_string(i)));
+      // One way only on some: then even a tree may need a link twice.
+      topology.link(above, inner.back(), LinkKind::pcie, {1, 0});
+      topology.link(inner.back(), random() % 2 == 0 ? above : inner[0], LinkKind::pcie, {1, 0});
+    }
+    for (int i = 0; i < gpus; ++i) {
+      const int gpu = topology.add(VertexKind::gpu, "gpu" + std::to_string(i));
+      topology.link(gpu, inner[random() % inner.size()], LinkKind::pcie, {1, 0});
+      topology.link(inner[random() % inner.size()], gpu, LinkKind::pcie, {1, 0});
+    }
+    const int nic = topology.add(VertexKind::nic, "nic");
+    topology.connect(nic, inner[random() % inner.size()], LinkKind::pcie, {1, 0});
+    REQUIRE(validate(topology).ok());
+
+    int least = 1000;
+    std::vector<int> order = all_gpus(topology);
+    do {
+      least = std::min(least, load_of(topology, {.order = order, .entry = nic, .exit = nic}));
+    } while (std::next_permutation(order.begin(), order.end()));
+    const Chain chain = best(topology, all_gpus(topology));
+    CHECK(chain.max_link_load == least);
+    CHECK(chain.least_possible == least);
+    CHECK(load_of(topology, chain) == least);
+    above_one += least > 1;
+  }
+  CHECK(above_one > 10);
+}
+
+TEST_CASE("without steps the order says what is not proved") {
+  const Topology topology = get("dgx1-v100");
+  const auto chain = least_loaded_chain(topology, std::vector{0, 1, 6, 7}, 8 * 4);
+  REQUIRE(chain.ok());
+  CHECK(chain->order.size() == 4);
+  CHECK(chain->least_possible <= chain->max_link_load);
+}
+
+TEST_CASE("GPUs that no chain can pass are an error") {
+  Topology star;  // the hub would have to relay
+  for (const char* name : {"hub", "a", "b", "c"}) star.add(VertexKind::gpu, name);
+  for (int i = 1; i < 4; ++i) star.connect(0, i, LinkKind::nvlink, {1, 0});
+  CHECK(least_loaded_chain(star, std::vector{0, 1, 2, 3}).status().message() ==
+        "no chain passes all of these GPUs, for GPUs do not relay");
+  CHECK(best(star, {1, 0, 2}).order.size() == 3);
+  CHECK(least_loaded_chain(star, std::vector{0, 9}).status().code() == Code::invalid_argument);
+}
+
+TEST_CASE("the chain of one GPU is the GPU") {
+  const Topology topology = get("rx2");
+  const Chain chain = best(topology, {3});
+  CHECK(chain.order == std::vector{3});
+  CHECK(chain.width == 0);
+}
+
+}  // namespace paceline
