@@ -1,0 +1,123 @@
+#include "topology/edge_splitting.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace paceline {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+EdgeSplitting::EdgeSplitting(CapacityGraph graph, std::vector<Flow> demand, std::vector<bool> kept)
+    : graph_(std::move(graph)),
+      demand_(std::move(demand)),
+      kept_(std::move(kept)),
+      total_(std::accumulate(demand_.begin(), demand_.end(), Flow{0})),
+      sources_(at(graph_.vertices()) * at(graph_.vertices())) {
+  for (int from = 0; from < graph_.vertices(); ++from)
+    for (int to = 0; to < graph_.vertices(); ++to)
+      if (const Flow weight = graph_.capacity(from, to); weight > 0) sources(from, to).push_back({-1, weight});
+}
+
+// The graph with a source, the last vertex, that feeds each vertex with its demand.
+FlowNetwork EdgeSplitting::network() const {
+  const int n = graph_.vertices();
+  FlowNetwork network(n + 1);
+  for (int from = 0; from < n; ++from) {
+    for (int to = 0; to < n; ++to)
+      if (const Flow capacity = graph_.capacity(from, to); capacity > 0) network.add_edge(from, to, capacity);
+    if (demand_[at(from)] > 0) network.add_edge(n, from, demand_[at(from)]);
+  }
+  return network;
+}
+
+Status EdgeSplitting::run() {
+  const int n = graph_.vertices();
+  for (int w = 0; w < n; ++w)
+    if (!kept_[at(w)]) remove(w);
+  FlowNetwork rest = network();
+  for (int v = 0; v < n; ++v) {
+    if (kept_[at(v)] && rest.max_flow(n, v, total_) < total_)
+      return Status(Code::unsupported, "trees need switches that get as much bandwidth as they give");
+  }
+  return {};
+}
+
+void EdgeSplitting::remove(int w) {
+  const int n = graph_.vertices();
+  // There and back again last: it gives nothing.
+  for (const bool back : {false, true}) {
+    for (int u = 0; u < n; ++u) {
+      for (int t = 0; t < n && graph_.capacity(u, w) > 0; ++t) {
+        if ((u == t) != back || graph_.capacity(w, t) == 0) continue;
+        const Flow weight = splittable(u, w, t);
+        if (weight == 0) continue;
+        graph_.capacity(u, w) -= weight;
+        graph_.capacity(w, t) -= weight;
+        if (u == t) continue;
+        graph_.capacity(u, t) += weight;
+        sources(u, t).push_back({w, weight});
+      }
+    }
+  }
+  for (int v = 0; v < n; ++v) graph_.capacity(v, w) = graph_.capacity(w, v) = 0;
+}
+
+// A cut that u -> w or w -> t crosses loses by the split, unless u -> t crosses it instead: cuts with u and t on the
+// source's side and w on the other, or the reverse.
+Flow EdgeSplitting::splittable(int u, int w, int t) const {
+  const int source = graph_.vertices();
+  Flow weight = std::min(graph_.capacity(u, w), graph_.capacity(w, t));
+  FlowNetwork w_beyond = network();
+  w_beyond.add_edge(source, u, unlimited);
+  w_beyond.add_edge(source, t, unlimited);
+  FlowNetwork w_before = network();
+  w_before.add_edge(source, w, unlimited);
+  for (int v = 0; v < source && weight > 0; ++v) {
+    if (!kept_[at(v)]) continue;
+    if (v != u && v != t) {
+      const int with = w_beyond.add_edge(w, v, unlimited);
+      weight = std::min(weight, w_beyond.max_flow(source, v, total_ + weight) - total_);
+      w_beyond.set_capacity(with, 0);
+    }
+    const int with_u = w_before.add_edge(u, v, v == u ? 0 : unlimited);
+    const int with_t = w_before.add_edge(t, v, v == t ? 0 : unlimited);
+    weight = std::min(weight, w_before.max_flow(source, v, total_ + weight) - total_);
+    w_before.set_capacity(with_u, 0);
+    w_before.set_capacity(with_t, 0);
+  }
+  return std::max(weight, Flow{0});
+}
+
+std::vector<Way> EdgeSplitting::take(int from, int to, Flow weight) {
+  std::vector<Way> ways;
+  auto& pool = sources(from, to);
+  while (weight > 0 && !pool.empty()) {
+    Source& source = pool.back();
+    const Flow now = std::min(weight, source.weight);
+    const int via = source.via;
+    source.weight -= now;
+    weight -= now;
+    if (source.weight == 0) pool.pop_back();
+    if (via < 0) {
+      ways.push_back({{from, to}, now});
+      continue;
+    }
+    // Both halves, cut at each other's borders.
+    auto first = take(from, via, now);
+    auto second = take(via, to, now);
+    for (std::size_t i = 0, j = 0; i < first.size() && j < second.size();) {
+      const Flow both = std::min(first[i].weight, second[j].weight);
+      Way way{first[i].vertices, both};
+      way.vertices.insert(way.vertices.end(), second[j].vertices.begin() + 1, second[j].vertices.end());
+      ways.push_back(std::move(way));
+      if ((first[i].weight -= both) == 0) ++i;
+      if ((second[j].weight -= both) == 0) ++j;
+    }
+  }
+  return ways;
+}
+
+}  // namespace paceline
