@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 
 namespace paceline {
@@ -214,6 +215,55 @@ Result<Topology> select(const Topology& topology, std::span<const int> gpus) {
   part = without_dead_ends(part);
   PACE_TRY(check_connected(part));
   return part;
+}
+
+Topology with_one_nvswitch(const Topology& topology) {
+  // By node: what each of its NVSwitches is linked with, and at which bandwidth.
+  std::map<int, std::map<int, std::set<std::pair<int, double>>>> fans;
+  for (const int nvswitch : topology.of_kind(VertexKind::nvswitch)) fans[topology.vertex(nvswitch).node][nvswitch];
+  for (const Link& link : topology.links()) {
+    for (const auto& [vertex, other] : {std::pair(link.from, link.to), std::pair(link.to, link.from)})
+      if (topology.vertex(vertex).kind == VertexKind::nvswitch)
+        fans[topology.vertex(vertex).node][vertex].emplace(other, link.bandwidth);
+  }
+  std::map<int, int> stands_for;  // NVSwitch: the first of its node
+  for (const auto& [node, fan] : fans) {
+    std::set<std::set<int>> linked;
+    bool even = true;
+    for (const auto& [nvswitch, rates] : fan) {
+      std::set<int> others;
+      for (const auto& [other, bandwidth] : rates) {
+        others.insert(other);
+        even = even && bandwidth == rates.begin()->second;
+      }
+      linked.insert(others);
+    }
+    if (!even || linked.size() > 1) continue;
+    for (const auto& [nvswitch, rates] : fan) stands_for[nvswitch] = fan.begin()->first;
+  }
+
+  Topology result;
+  std::vector<int> place(topology.vertices().size());
+  for (std::size_t i = 0; i < place.size(); ++i) {
+    const Vertex& vertex = topology.vertices()[i];
+    const auto found = stands_for.find(static_cast<int>(i));
+    place[i] = found != stands_for.end() && found->second != found->first
+                   ? place[static_cast<std::size_t>(found->second)]
+                   : result.add(vertex.kind, vertex.name, vertex.node);
+  }
+  std::map<std::pair<int, int>, Link> merged;  // links of NVSwitches
+  for (const Link& link : topology.links()) {
+    const int from = place[static_cast<std::size_t>(link.from)];
+    const int to = place[static_cast<std::size_t>(link.to)];
+    if (!stands_for.contains(link.from) && !stands_for.contains(link.to)) {
+      result.link(from, to, link.kind, {link.bandwidth, link.latency});
+      continue;
+    }
+    Link& sum = merged.try_emplace({from, to}, Link{from, to, 0, link.latency, link.kind}).first->second;
+    sum.bandwidth += link.bandwidth;
+  }
+  for (const auto& [ends, link] : merged) result.link(link.from, link.to, link.kind, {link.bandwidth, link.latency});
+  return result;
 }
 
 }  // namespace paceline

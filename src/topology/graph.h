@@ -81,4 +81,9 @@ Status validate(const Topology& topology);
 // Errors (invalid_argument): none given, an unknown number, one twice, GPUs that then have no way to each other.
 Result<Topology> select(const Topology& topology, std::span<const int> gpus);
 
+// The same topology where the NVSwitches of a node are one, if each of them has the same bandwidth to every GPU that it
+// is linked with and all have the same GPUs: hardware spreads each message over them. For searches that give a message
+// one way.
+Topology with_one_nvswitch(const Topology& topology);
+
 }  // namespace paceline

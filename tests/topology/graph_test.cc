@@ -103,4 +103,24 @@ TEST_CASE("PCIe is kept only for GPUs that NVLink does not connect") {
   CHECK(apart->of_kind(VertexKind::nic).empty());
 }
 
+TEST_CASE("the NVSwitches of a node are one where they are alike") {
+  const auto whole = preset("hgx-h200", 2);
+  REQUIRE(whole.ok());
+  const Topology merged = with_one_nvswitch(*whole);
+  CHECK(validate(merged).ok());
+  CHECK(merged.of_kind(VertexKind::nvswitch).size() == 2);
+  CHECK(merged.gpus().size() == 16);
+  for (const Link& link : merged.links())
+    if (link.kind == LinkKind::nvlink) CHECK(link.bandwidth == 450);
+
+  Topology uneven;
+  for (const char* name : {"a", "b"}) uneven.add(VertexKind::gpu, name);
+  for (const char* name : {"x", "y"}) uneven.add(VertexKind::nvswitch, name);
+  uneven.connect(0, 2, LinkKind::nvlink, {1, 0});
+  uneven.connect(1, 2, LinkKind::nvlink, {2, 0});
+  uneven.connect(0, 3, LinkKind::nvlink, {2, 0});
+  uneven.connect(1, 3, LinkKind::nvlink, {1, 0});
+  CHECK(with_one_nvswitch(uneven).vertices().size() == 4);
+}
+
 }  // namespace paceline

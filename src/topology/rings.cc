@@ -1,0 +1,211 @@
+#include "topology/rings.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "topology/route.h"
+
+namespace paceline {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// A ring that might be used: what it asks of the links.
+struct Candidate {
+  std::vector<int> order;                  // GPUs
+  std::vector<std::pair<int, Flow>> load;  // link, how often it passes
+};
+
+class Search {
+ public:
+  Search(const Topology& topology, std::int64_t steps);
+  RingPacking run();
+
+ private:
+  void list(std::vector<int>& order, std::vector<bool>& used, double width);
+  void add(const std::vector<int>& order);
+  [[nodiscard]] Flow most(const Candidate& ring) const;
+  [[nodiscard]] Flow bound() const;
+  void combine(std::size_t next, Flow lanes);
+  void use(const Candidate& ring, Flow lanes);
+
+  const Topology& topology_;
+  int count_;
+  std::int64_t steps_;
+  bool complete_ = true;
+  std::vector<std::vector<std::vector<int>>> ways_;  // links between two GPUs
+  std::vector<std::vector<double>> widths_;
+  std::vector<std::vector<int>> nearest_;  // to each GPU
+  Flow lane_ = 0;                          // kB/s
+  std::vector<Flow> left_;                 // lanes, by link
+  std::vector<std::vector<int>> leaving_;  // links of ways, by GPU
+  std::vector<std::vector<int>> coming_;
+  std::vector<Candidate> rings_;
+  std::set<std::vector<int>> listed_;
+  Flow ceiling_ = 0;  // lanes that no combination exceeds
+  Flow best_ = 0;
+  std::vector<Flow> chosen_;  // lanes of each ring
+  std::vector<Flow> best_chosen_;
+};
+
+Search::Search(const Topology& topology, std::int64_t steps)
+    : topology_(topology),
+      count_(static_cast<int>(topology.gpus().size())),
+      steps_(steps),
+      ways_(at(count_), std::vector<std::vector<int>>(at(count_))),
+      widths_(at(count_), std::vector<double>(at(count_))),
+      nearest_(at(count_)),
+      left_(topology.links().size()),
+      leaving_(at(count_)),
+      coming_(at(count_)) {
+  const Routes routes(topology);
+  std::vector<bool> used(topology.links().size());
+  std::vector<int> gpu_of(topology.vertices().size(), -1);
+  for (int a = 0; a < count_; ++a) {
+    gpu_of[at(topology.gpus()[at(a)])] = a;
+    for (int b = 0; b < count_; ++b) {
+      if (a == b) continue;
+      auto& way = ways_[at(a)][at(b)] = routes.between(topology.gpus()[at(a)], topology.gpus()[at(b)]);
+      widths_[at(a)][at(b)] = routes.width(topology.gpus()[at(a)], topology.gpus()[at(b)]);
+      if (!way.empty()) nearest_[at(a)].push_back(b);
+      for (const int link : way) used[at(link)] = true;
+    }
+    std::stable_sort(nearest_[at(a)].begin(), nearest_[at(a)].end(), [&](int b, int c) {
+      const std::size_t to_b = ways_[at(a)][at(b)].size();
+      const std::size_t to_c = ways_[at(a)][at(c)].size();
+      return to_b != to_c ? to_b < to_c : widths_[at(a)][at(b)] > widths_[at(a)][at(c)];
+    });
+  }
+  for (std::size_t l = 0; l < used.size(); ++l) {
+    if (!used[l]) continue;
+    const Link& link = topology.links()[l];
+    lane_ = std::gcd(lane_, units(link.bandwidth));
+    if (gpu_of[at(link.from)] >= 0) leaving_[at(gpu_of[at(link.from)])].push_back(static_cast<int>(l));
+    if (gpu_of[at(link.to)] >= 0) coming_[at(gpu_of[at(link.to)])].push_back(static_cast<int>(l));
+  }
+  for (std::size_t l = 0; l < used.size(); ++l)
+    if (used[l]) left_[l] = units(topology.links()[l].bandwidth) / lane_;
+}
+
+// All rings whose hops are at least so wide, from GPU 0 on.
+void Search::list(std::vector<int>& order, std::vector<bool>& used, double width) {
+  constexpr std::size_t most_rings = 20'000;
+  if (static_cast<int>(order.size()) == count_) {
+    if (widths_[at(order.back())][0] >= width) add(order);
+    return;
+  }
+  for (const int next : nearest_[at(order.back())]) {
+    if (used[at(next)] || widths_[at(order.back())][at(next)] < width) continue;
+    if (rings_.size() >= most_rings || --steps_ < 0) {
+      complete_ = false;
+      return;
+    }
+    used[at(next)] = true;
+    order.push_back(next);
+    list(order, used, width);
+    order.pop_back();
+    used[at(next)] = false;
+  }
+}
+
+void Search::add(const std::vector<int>& order) {
+  if (ways_[at(order.back())][at(order.front())].empty() || !listed_.insert(order).second) return;
+  std::map<int, Flow> load;
+  for (int i = 0; i < count_; ++i)
+    for (const int link : ways_[at(order[at(i)])][at(order[at((i + 1) % count_)])]) ++load[link];
+  Candidate ring{order, {load.begin(), load.end()}};
+  if (most(ring) > 0) rings_.push_back(std::move(ring));
+}
+
+// Lanes that the ring can have of what is left.
+Flow Search::most(const Candidate& ring) const {
+  Flow lanes = unlimited;
+  for (const auto& [link, load] : ring.load) lanes = std::min(lanes, left_[at(link)] / load);
+  return lanes;
+}
+
+// Each ring leaves every GPU once and comes to it once.
+Flow Search::bound() const {
+  Flow least = unlimited;
+  for (const auto* side : {&leaving_, &coming_}) {
+    for (const auto& links : *side) {
+      Flow sum = 0;
+      for (const int link : links) sum += left_[at(link)];
+      least = std::min(least, sum);
+    }
+  }
+  return least;
+}
+
+void Search::use(const Candidate& ring, Flow lanes) {
+  for (const auto& [link, load] : ring.load) left_[at(link)] -= lanes * load;
+}
+
+void Search::combine(std::size_t next, Flow lanes) {
+  if (lanes > best_) {
+    best_ = lanes;
+    best_chosen_ = chosen_;
+  }
+  const Flow room = bound();
+  for (std::size_t i = next; i < rings_.size() && best_ < ceiling_ && best_ < lanes + room; ++i) {
+    if (--steps_ < 0) {
+      complete_ = false;
+      return;
+    }
+    for (Flow m = most(rings_[i]); m > 0 && best_ < ceiling_ && complete_; --m) {
+      use(rings_[i], m);
+      chosen_[i] = m;
+      combine(i + 1, lanes + m);
+      chosen_[i] = 0;
+      use(rings_[i], -m);
+    }
+    if (!complete_) return;
+  }
+}
+
+RingPacking Search::run() {
+  RingPacking packing;
+  if (count_ < 2 || lane_ == 0) return packing;
+  const Rate all_gather = throughput_bounds(topology_).all_gather;
+  ceiling_ = std::min(bound(), all_gather.numerator / all_gather.denominator / lane_);
+
+  // Wide rings first, so that they are there if not all can be listed.
+  std::set<double, std::greater<>> widths;
+  for (const auto& row : widths_) widths.insert(row.begin(), row.end());
+  widths.erase(0);
+  const std::int64_t share = steps_ / 2 / static_cast<std::int64_t>(widths.size());
+  const std::int64_t for_combining = steps_ - share * static_cast<std::int64_t>(widths.size());
+  for (const double width : widths) {
+    steps_ = share;
+    complete_ = true;  // the last width lists all again
+    std::vector<int> order{0};
+    std::vector<bool> used(at(count_));
+    used[0] = true;
+    list(order, used, width);
+  }
+  std::stable_sort(rings_.begin(), rings_.end(),
+                   [&](const Candidate& a, const Candidate& b) { return most(a) > most(b); });
+  const bool all_listed = complete_;
+  complete_ = true;
+  steps_ = for_combining;
+  chosen_.assign(rings_.size(), 0);
+  combine(0, 0);
+  packing.exact = best_ == ceiling_ || (all_listed && complete_);
+  packing.rate = best_ * lane_;
+  for (std::size_t i = 0; i < best_chosen_.size(); ++i)
+    if (best_chosen_[i] > 0) packing.rings.push_back({rings_[i].order, best_chosen_[i] * lane_});
+  std::stable_sort(packing.rings.begin(), packing.rings.end(),
+                   [](const Ring& a, const Ring& b) { return a.rate > b.rate; });
+  return packing;
+}
+
+}  // namespace
+
+RingPacking pack_rings(const Topology& topology, std::int64_t steps) {
+  const Topology plain = with_one_nvswitch(topology);
+  return Search(plain, steps).run();
+}
+
+}  // namespace paceline

@@ -1,0 +1,35 @@
+// Edge-disjoint rings: the rates at which rings can run side by side.
+//
+// A ring visits every GPU once and comes back; it loads each link of its ways at its rate. Wanted are rings that share
+// no bandwidth and together are as fast as possible. Rates are counted in lanes: the largest bandwidth that divides the
+// bandwidth of all links between the GPUs' ways, such as one NVLink. Where each pair of GPUs has links of its own this
+// is a packing of Hamiltonian cycles into a multigraph.
+//
+// The search lists the rings, widest first, and combines them with backtracking; what is left at the poorest GPU bounds
+// what can still come. It ends when the bound is met or everything has been tried; beyond its budget of steps it keeps
+// the best combination that it has, and says so.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "topology/bounds.h"
+#include "topology/graph.h"
+
+namespace paceline {
+
+struct Ring {
+  std::vector<int> order;  // GPUs; the last sends to the first
+  Flow rate = 0;           // kB/s
+};
+
+struct RingPacking {
+  std::vector<Ring> rings;  // the widest first; empty where there is no ring
+  Flow rate = 0;            // kB/s of all together: the busbw of all-gather and all-reduce over them
+  bool exact = true;        // no other rings are faster together
+};
+
+// Of a valid topology, as select() gives it. One GPU has no rings.
+RingPacking pack_rings(const Topology& topology, std::int64_t steps = 2'000'000);
+
+}  // namespace paceline

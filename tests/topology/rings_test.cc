@@ -1,0 +1,117 @@
+#include "topology/rings.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "topology/presets.h"
+
+namespace paceline {
+namespace {
+
+Topology part(std::string_view name, std::vector<int> gpus = {}) {
+  const auto whole = preset(name);
+  REQUIRE(whole.ok());
+  if (gpus.empty()) {
+    gpus.resize(whole->gpus().size());
+    std::iota(gpus.begin(), gpus.end(), 0);
+  }
+  auto selected = select(*whole, gpus);
+  REQUIRE(selected.ok());
+  return *selected;
+}
+
+}  // namespace
+
+TEST_CASE("the rings of a DGX-1V: on double and on single links, both ways") {
+  const RingPacking packing = pack_rings(part("dgx1-v100"));
+  CHECK(packing.exact);
+  CHECK(packing.rate == units(150));
+  std::map<std::vector<int>, Flow> found;
+  for (const Ring& ring : packing.rings) found[ring.order] = ring.rate;
+  const std::map<std::vector<int>, Flow> expected{{{0, 4, 7, 6, 5, 1, 2, 3}, units(50)},
+                                                  {{0, 3, 2, 1, 5, 6, 7, 4}, units(50)},
+                                                  {{0, 1, 3, 7, 5, 4, 6, 2}, units(25)},
+                                                  {{0, 2, 6, 4, 5, 7, 3, 1}, units(25)}};
+  CHECK(found == expected);
+}
+
+TEST_CASE("rings on 2 and 4 GPUs of a DGX-1V") {
+  CHECK(pack_rings(part("dgx1-v100", {0, 1})).rate == units(25));
+  CHECK(pack_rings(part("dgx1-v100", {0, 3})).rate == units(50));
+  // Trees reach 100 and 75 there.
+  const RingPacking quad = pack_rings(part("dgx1-v100", {0, 1, 2, 3}));
+  CHECK(quad.exact);
+  CHECK(quad.rate == units(100));
+  const RingPacking square = pack_rings(part("dgx1-v100", {0, 1, 4, 5}));
+  CHECK(square.exact);
+  CHECK(square.rate == units(50));
+  CHECK(square.rings.size() == 2);
+}
+
+TEST_CASE("a star of NVLinks has no ring") {
+  Topology star;
+  for (const char* name : {"hub", "a", "b"}) star.add(VertexKind::gpu, name);
+  star.connect(0, 1, LinkKind::nvlink, {25, 0});
+  star.connect(0, 2, LinkKind::nvlink, {25, 0});
+  const RingPacking packing = pack_rings(star);
+  CHECK(packing.rings.empty());
+  CHECK(packing.rate == 0);
+  CHECK(packing.exact);
+}
+
+TEST_CASE("through switches one ring has everything") {
+  for (const auto& [name, gbs] : {std::pair{"dgx-a100", 300.0},
+                                  {"hgx-h200", 450.0},
+                                  {"hgx-h200-x4", 450.0},
+                                  {"pcie-4gpu-1socket", 15.75},
+                                  {"pcie-8gpu-2socket", 15.75},
+                                  {"cs-storm-k80", 15.75}}) {
+    INFO(name);
+    const RingPacking packing = pack_rings(part(name));
+    CHECK(packing.exact);
+    CHECK(packing.rate == units(gbs));
+    CHECK(packing.rings.size() == 1);
+  }
+}
+
+TEST_CASE("the rings of every subset of a DGX-1V share no bandwidth and stay below the bound") {
+  for (int set = 1; set < 256; ++set) {
+    std::vector<int> gpus;
+    for (int i = 0; i < 8; ++i)
+      if ((set >> i & 1) != 0) gpus.push_back(i);
+    INFO("set ", set);
+    const Topology topology = part("dgx1-v100", gpus);
+    const RingPacking packing = pack_rings(topology);
+    Flow sum = 0;
+    std::map<std::pair<int, int>, Flow> carried;
+    for (const Ring& ring : packing.rings) {
+      std::vector<int> sorted = ring.order;
+      std::sort(sorted.begin(), sorted.end());
+      for (std::size_t i = 0; i < gpus.size(); ++i) CHECK(sorted[i] == static_cast<int>(i));
+      sum += ring.rate;
+      for (std::size_t i = 0; i < gpus.size(); ++i)
+        carried[{ring.order[i], ring.order[(i + 1) % gpus.size()]}] += ring.rate;
+    }
+    CHECK(sum == packing.rate);
+    if (gpus.size() == 1) {
+      CHECK(packing.rings.empty());
+      continue;
+    }
+    CHECK(units(throughput_bounds(topology).all_gather.gbs()) >= packing.rate);
+    if (!topology.of_kind(VertexKind::cpu).empty()) continue;
+    CHECK(packing.exact);
+    std::map<std::pair<int, int>, Flow> capacity;
+    for (const Link& link : topology.links()) capacity[{link.from, link.to}] += units(link.bandwidth);
+    for (const auto& [pair, rate] : carried) CHECK(rate <= capacity[pair]);
+  }
+}
+
+TEST_CASE("without steps the rings say that they may not be the best") {
+  const RingPacking packing = pack_rings(part("dgx1-v100", {0, 1, 4, 5}), 4);
+  CHECK_FALSE(packing.exact);
+}
+
+}  // namespace paceline
