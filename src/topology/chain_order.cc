@@ -166,6 +166,7 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
   const Routes routes(topology);
   std::vector<Search> searches;
   std::set<double, std::greater<>> widths;
+  searches.reserve(ends.size());
   for (const auto& [entry, exit] : ends) searches.emplace_back(topology, routes, vertices, entry, exit);
   for (const int from : vertices)
     for (const int to : vertices)

@@ -35,14 +35,23 @@ Result<Topology> cluster(const Topology& node, int nodes, const Network& network
   Topology whole;
   std::vector<int> leaf;
   for (int i = 0; i < nodes; ++i) {
-    const int first = static_cast<int>(whole.vertices().size());
-    for (const Vertex& vertex : node.vertices())
-      whole.add(vertex.kind, fmt::format("node{}/{}", i, vertex.name), vertex.node < 0 ? -1 : i);
-    for (const Link& link : node.links())
-      whole.link(first + link.from, first + link.to, link.kind, {link.bandwidth, link.latency});
+    std::vector<int> place(node.vertices().size(), -1);
+    for (std::size_t v = 0; v < place.size(); ++v) {
+      Vertex vertex = node.vertices()[v];
+      if (vertex.kind == VertexKind::network_switch) continue;
+      vertex.name = fmt::format("node{}/{}", i, vertex.name);
+      vertex.node = i;
+      place[v] = whole.add(std::move(vertex));
+    }
+    for (const Link& link : node.links()) {
+      const int from = place[static_cast<std::size_t>(link.from)];
+      const int to = place[static_cast<std::size_t>(link.to)];
+      if (from >= 0 && to >= 0) whole.link(from, to, link.kind, {link.bandwidth, link.latency});
+    }
     if (i % per_leaf == 0)
       leaf.push_back(whole.add(VertexKind::network_switch, fmt::format("leaf{}", leaf.size()), -1));
-    for (const int nic : nics) whole.connect(first + nic, leaf.back(), LinkKind::network, network.nic);
+    for (const int nic : nics)
+      whole.connect(place[static_cast<std::size_t>(nic)], leaf.back(), LinkKind::network, network.nic);
   }
   if (leaves == 1) {
     PACE_TRY(validate(whole));

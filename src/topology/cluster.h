@@ -13,7 +13,8 @@ struct Network {
 };
 
 // `nodes` copies of a valid topology of one node. All its NICs are connected to the node's leaf switch. The copies'
-// vertices are called node0/..., the switches leaf0, spine0; GPU g of node k is GPU k * (GPUs a node) + g.
+// vertices are called node0/..., a network that the node came with stays behind; the switches are called leaf0,
+// spine0; GPU g of node k is GPU k * (GPUs a node) + g.
 // Errors (invalid_argument): no nodes; a node without NIC, unless it is the only one; numbers of the network that
 // are not positive.
 Result<Topology> cluster(const Topology& node, int nodes, const Network& network);

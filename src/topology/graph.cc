@@ -69,8 +69,7 @@ Topology restricted(const Topology& whole, const std::vector<int>& keep,
   Topology part;
   std::vector<int> place(whole.vertices().size(), -1);
   for (const int index : keep) {
-    const Vertex& vertex = whole.vertex(index);
-    place[static_cast<std::size_t>(index)] = part.add(vertex.kind, vertex.name, vertex.node);
+    place[static_cast<std::size_t>(index)] = part.add(whole.vertex(index));
   }
   for (const Link& link : whole.links()) {
     const int from = place[static_cast<std::size_t>(link.from)];
@@ -124,14 +123,19 @@ std::string_view name(LinkKind kind) {
     case LinkKind::pcie: return "pcie";
     case LinkKind::socket: return "socket";
     case LinkKind::network: return "network";
+    case LinkKind::c2c: return "c2c";
   }
   return "unknown";
 }
 
 int Topology::add(VertexKind kind, std::string name, int node) {
+  return add(Vertex{.kind = kind, .name = std::move(name), .node = node});
+}
+
+int Topology::add(Vertex vertex) {
   const int index = static_cast<int>(vertices_.size());
-  if (kind == VertexKind::gpu) gpus_.push_back(index);
-  vertices_.push_back({kind, std::move(name), node});
+  if (vertex.kind == VertexKind::gpu) gpus_.push_back(index);
+  vertices_.push_back(std::move(vertex));
   return index;
 }
 
@@ -249,7 +253,7 @@ Topology with_one_nvswitch(const Topology& topology) {
     const auto found = stands_for.find(static_cast<int>(i));
     place[i] = found != stands_for.end() && found->second != found->first
                    ? place[static_cast<std::size_t>(found->second)]
-                   : result.add(vertex.kind, vertex.name, vertex.node);
+                   : result.add(vertex);
   }
   std::map<std::pair<int, int>, Link> merged;  // links of NVSwitches
   for (const Link& link : topology.links()) {

@@ -18,13 +18,16 @@ namespace paceline {
 enum class VertexKind : std::uint8_t { gpu, cpu, pcie_switch, nic, nvswitch, network_switch };
 std::string_view name(VertexKind kind);  // "gpu", "cpu", "pcie switch", ...
 
-enum class LinkKind : std::uint8_t { nvlink, pcie, socket, network };  // socket: between the CPUs of one node
+// socket: between the CPUs of one node; c2c: between a GPU and its CPU beside PCIe (NVLink-C2C)
+enum class LinkKind : std::uint8_t { nvlink, pcie, socket, network, c2c };
 std::string_view name(LinkKind kind);
 
 struct Vertex {
   VertexKind kind = VertexKind::gpu;
-  std::string name;  // unique: "gpu0", "node3/nic1"
-  int node = 0;      // the machine; -1: none (network switches)
+  std::string name;            // unique: "gpu0", "node3/nic1"
+  int node = 0;                // the machine; -1: none (network switches)
+  std::string bus_id = {};     // PCI address, "0000:3b:00.0"; empty where unknown
+  int compute_capability = 0;  // of a GPU: 70, 80, 90, ...; 0 where unknown
 };
 
 struct Link {
@@ -45,6 +48,7 @@ class Topology {
  public:
   // Returns the new vertex.
   int add(VertexKind kind, std::string name, int node = 0);
+  int add(Vertex vertex);
   // One link, one way.
   void link(int from, int to, LinkKind kind, Rating rating);
   // A full-duplex cable: a link each way.

@@ -8,10 +8,9 @@
 //   FDR                 4 lanes * 14.0625 Gb/s * 64/66 / 8 = 6.82 GB/s
 //   EDR, HDR, NDR       100, 200 and 400 Gb/s of data: 12.5, 25 and 50 GB/s
 //
-// Latencies are estimates, for nothing published gives them link by link: 0.5 us for NVLink and for a network link,
-// 0.15 us for a PCIe hop, 0.1 us between sockets.
+// Latencies are estimates (link_rates.h), for nothing published gives them link by link.
 //
-// DGX-1V's NVLinks: NVIDIA DGX-1 with Tesla V100 System Architecture (WP-08437), figure 4. Its PCIe: two GPUs and an
+// DGX-1V's NVLinks: NVIDIA DGX-1 with Tesla V100 System Architecture (WP-08437). Its PCIe: two GPUs and an
 // EDR NIC behind each of four switches, two switches a socket. DGX A100 and HGX H200: each GPU has links to every
 // NVSwitch of the board (2 to each of 6; 5, 4, 4 and 5 to 4 of them).
 #include "topology/presets.h"
@@ -20,34 +19,35 @@
 
 #include <vector>
 
+#include "topology/link_rates.h"
+
 namespace paceline {
 namespace {
 
-constexpr double nvlink = 25;
-constexpr Rating pcie3{15.75, 0.15};
-constexpr Rating pcie4{31.5, 0.15};
-constexpr Rating pcie5{63, 0.15};
-constexpr Rating qpi{2 * 19.2, 0.1};
-constexpr Rating xgmi{4 * 32.0, 0.1};
-constexpr Rating upi{4 * 48.0, 0.1};
-constexpr Rating fdr{6.82, 0.5};
-constexpr Rating edr{12.5, 0.5};
-constexpr Rating hdr{25, 0.5};
-constexpr Rating ndr{50, 0.5};
-
-Rating nvlinks(int links) { return {links * nvlink, 0.5}; }
+constexpr Rating pcie3{15.75, pcie_latency};
+constexpr Rating pcie4{31.5, pcie_latency};
+constexpr Rating pcie5{63, pcie_latency};
+constexpr Rating qpi{2 * 19.2, socket_latency};
+constexpr Rating xgmi{4 * 32.0, socket_latency};
+constexpr Rating upi{4 * 48.0, socket_latency};
+constexpr Rating fdr{6.82, network_latency};
+constexpr Rating edr{12.5, network_latency};
+constexpr Rating hdr{25, network_latency};
+constexpr Rating ndr{50, network_latency};
 
 // The part that PCIe connects. CPUs are a clique; GPUs and NICs hang below switches.
 class Board {
  public:
-  Board(int sockets, Rating between, Rating pcie) : pcie_(pcie) {
+  Board(int sockets, Rating between, Rating pcie, int compute_capability)
+      : pcie_(pcie), compute_capability_(compute_capability) {
     for (int i = 0; i < sockets; ++i) cpus_.push_back(topology_.add(VertexKind::cpu, fmt::format("cpu{}", i)));
     for (int a = 0; a < sockets; ++a)
       for (int b = a + 1; b < sockets; ++b) topology_.connect(cpu(a), cpu(b), LinkKind::socket, between);
   }
   [[nodiscard]] int cpu(int socket) const { return cpus_[static_cast<std::size_t>(socket)]; }
   int below(int above, VertexKind kind, std::string name) {
-    const int vertex = topology_.add(kind, std::move(name));
+    const int capability = kind == VertexKind::gpu ? compute_capability_ : 0;
+    const int vertex = topology_.add({.kind = kind, .name = std::move(name), .compute_capability = capability});
     topology_.connect(vertex, above, LinkKind::pcie, pcie_);
     return vertex;
   }
@@ -69,18 +69,20 @@ class Board {
   Topology done() && { return std::move(topology_); }
 
  private:
+  [[nodiscard]] Rating nvlinks(int links) const { return {links * nvlink_rate(compute_capability_), nvlink_latency}; }
   [[nodiscard]] int gpu(int number) const { return topology_.gpus()[static_cast<std::size_t>(number)]; }
 
   Topology topology_;
   Rating pcie_;
+  int compute_capability_;
   std::vector<int> cpus_;
   int switches_ = 0;
   int nics_ = 0;
 };
 
 // Four switches on two sockets, with two GPUs each.
-Board four_switches(Rating between, Rating pcie, int nics_each) {
-  Board board(2, between, pcie);
+Board four_switches(Rating between, Rating pcie, int compute_capability, int nics_each) {
+  Board board(2, between, pcie, compute_capability);
   for (int i = 0; i < 4; ++i) {
     const int above = board.pcie_switch(board.cpu(i / 2));
     board.gpus(above, 2);
@@ -90,7 +92,7 @@ Board four_switches(Rating between, Rating pcie, int nics_each) {
 }
 
 Topology dgx1_v100() {
-  Board board = four_switches(qpi, pcie3, 1);
+  Board board = four_switches(qpi, pcie3, 70, 1);
   for (const auto& [a, b] : {std::pair{0, 3}, {0, 4}, {1, 2}, {1, 5}, {2, 3}, {4, 7}, {5, 6}, {6, 7}})
     board.nvlink_pair(a, b, 2);
   for (const auto& [a, b] : {std::pair{0, 1}, {0, 2}, {1, 3}, {2, 6}, {3, 7}, {4, 5}, {4, 6}, {5, 7}})
@@ -99,20 +101,20 @@ Topology dgx1_v100() {
 }
 
 Topology dgx_a100() {
-  Board board = four_switches(xgmi, pcie4, 2);
+  Board board = four_switches(xgmi, pcie4, 80, 2);
   board.nvswitches({2, 2, 2, 2, 2, 2});
   return std::move(board).done();
 }
 
 Topology hgx_h200() {
-  Board board = four_switches(upi, pcie5, 2);
+  Board board = four_switches(upi, pcie5, 90, 2);
   board.nvswitches({5, 4, 4, 5});
   return std::move(board).done();
 }
 
 // Four GPUs of the board with eight: the NVSwitches stay. (A board made for four has none, but 6 links a pair.)
 Topology hgx_h200_x4() {
-  Board board(1, upi, pcie5);
+  Board board(1, upi, pcie5, 90);
   for (int i = 0; i < 2; ++i) {
     const int above = board.pcie_switch(board.cpu(0));
     board.gpus(above, 2);
@@ -123,14 +125,14 @@ Topology hgx_h200_x4() {
 }
 
 Topology pcie_4gpu_1socket() {
-  Board board(1, qpi, pcie3);
+  Board board(1, qpi, pcie3, 0);
   for (int i = 0; i < 2; ++i) board.gpus(board.pcie_switch(board.cpu(0)), 2);
   board.nics(board.cpu(0), 1);
   return std::move(board).done();
 }
 
 Topology pcie_8gpu_2socket() {
-  Board board = four_switches(qpi, pcie3, 0);
+  Board board = four_switches(qpi, pcie3, 0, 0);
   board.nics(board.cpu(0), 1);
   return std::move(board).done();
 }
@@ -142,7 +144,7 @@ void k80_cards(Board& board, int above, int cards) {
 
 // Eight K80 cards: two behind each of four switches, two switches and an FDR NIC a socket.
 Topology cs_storm_k80() {
-  Board board(2, qpi, pcie3);
+  Board board(2, qpi, pcie3, 37);
   for (int socket = 0; socket < 2; ++socket) {
     for (int i = 0; i < 2; ++i) k80_cards(board, board.pcie_switch(board.cpu(socket)), 2);
     board.nics(board.cpu(socket), 1);
@@ -151,7 +153,7 @@ Topology cs_storm_k80() {
 }
 
 Topology k80_node() {
-  Board board(1, qpi, pcie3);
+  Board board(1, qpi, pcie3, 37);
   k80_cards(board, board.cpu(0), 1);
   board.nics(board.cpu(0), 1);
   return std::move(board).done();
@@ -159,7 +161,7 @@ Topology k80_node() {
 
 // Two cards and one NIC a socket.
 Topology rx1_node() {
-  Board board(2, qpi, pcie3);
+  Board board(2, qpi, pcie3, 37);
   for (int socket = 0; socket < 2; ++socket) {
     k80_cards(board, board.cpu(socket), 2);
     board.nics(board.cpu(socket), 1);
@@ -168,7 +170,7 @@ Topology rx1_node() {
 }
 
 Topology p100_node() {
-  Board board(1, qpi, pcie3);
+  Board board(1, qpi, pcie3, 60);
   board.gpus(board.cpu(0), 1);
   board.nics(board.cpu(0), 1);
   return std::move(board).done();

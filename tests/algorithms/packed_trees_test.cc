@@ -140,14 +140,14 @@ TEST_CASE("packed trees take the bound's time and 2% more on every subset of a D
     INFO("set ", set);
     const int n = static_cast<int>(gpus.size());
     const std::size_t count = 1'000'000'000 / 4;
-    Schedule broadcast(problem_of(Collective::broadcast, topology, 0, count, true), {.chunk = 64 << 10});
+    Schedule broadcast(problem_of(Collective::broadcast, topology, 0, count, true), {.chunk = 128 << 10});
     REQUIRE(write_packed_trees(broadcast, *broadcast_trees(topology, 0)).ok());
     const double all = static_cast<double>(count);
     const double bound = all / throughput_bounds(topology).broadcast_from[0].gbs();
     CHECK(played(broadcast, topology) <= 1.02 * bound);
     CHECK(played(broadcast, topology) >= bound * (1 - 1e-9));
     Schedule gather(problem_of(Collective::all_gather, topology, 0, count / static_cast<std::size_t>(n), true),
-                    {.chunk = 64 << 10});
+                    {.chunk = 128 << 10});
     REQUIRE(write_packed_trees(gather, *all_gather_trees(topology)).ok());
     CHECK(played(gather, topology) <= 1.02 * all / n / shard_rate(topology).rate.gbs());
   }
