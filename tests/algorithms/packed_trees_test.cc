@@ -3,25 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <map>
-#include <numeric>
 
 #include "schedule/proof.h"
-#include "topology/presets.h"
+#include "topology/part.h"
 
 namespace paceline {
 namespace {
-
-Topology part(std::string_view name, std::vector<int> gpus = {}) {
-  const auto whole = preset(name);
-  REQUIRE(whole.ok());
-  if (gpus.empty()) {
-    gpus.resize(whole->gpus().size());
-    std::iota(gpus.begin(), gpus.end(), 0);
-  }
-  auto selected = select(*whole, gpus);
-  REQUIRE(selected.ok());
-  return *selected;
-}
 
 Problem problem_of(Collective collective, const Topology& topology, int root, std::size_t count, bool in_place) {
   return {.collective = collective,

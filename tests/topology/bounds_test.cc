@@ -3,24 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <numeric>
 
-#include "topology/presets.h"
+#include "topology/part.h"
 
 namespace paceline {
 namespace {
-
-Topology part(std::string_view name, std::vector<int> gpus = {}) {
-  const auto whole = preset(name);
-  REQUIRE(whole.ok());
-  if (gpus.empty()) {
-    gpus.resize(whole->gpus().size());
-    std::iota(gpus.begin(), gpus.end(), 0);
-  }
-  auto selected = select(*whole, gpus);
-  REQUIRE_MESSAGE(selected.ok(), selected.status().message());
-  return *selected;
-}
 
 Rate exactly(double gbs) { return {units(gbs), 1}; }
 

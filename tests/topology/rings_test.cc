@@ -4,26 +4,10 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
-#include "topology/presets.h"
+#include "topology/part.h"
 
 namespace paceline {
-namespace {
-
-Topology part(std::string_view name, std::vector<int> gpus = {}) {
-  const auto whole = preset(name);
-  REQUIRE(whole.ok());
-  if (gpus.empty()) {
-    gpus.resize(whole->gpus().size());
-    std::iota(gpus.begin(), gpus.end(), 0);
-  }
-  auto selected = select(*whole, gpus);
-  REQUIRE(selected.ok());
-  return *selected;
-}
-
-}  // namespace
 
 TEST_CASE("the rings of a DGX-1V: on double and on single links, both ways") {
   const RingPacking packing = pack_rings(part("dgx1-v100"));
