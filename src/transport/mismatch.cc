@@ -17,4 +17,13 @@ Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& their
   return Status(std::move(detail));
 }
 
+Status passed_over(int my_rank, const Call& mine, int other_rank, const Call& theirs) {
+  Status::Detail detail = mismatch(my_rank, mine, other_rank, theirs).detail();
+  detail.message = fmt::format(
+      "rank {} called {}, but rank {} is past it, in {}, and sent nothing for it: every rank must make the same calls "
+      "in the same order",
+      my_rank, describe(mine), other_rank, describe(theirs));
+  return Status(std::move(detail));
+}
+
 }  // namespace paceline

@@ -8,5 +8,7 @@ namespace paceline {
 
 // Between what this rank expects and what another's message or announcement says.
 Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& theirs);
+// The same where the other is in a later call, and has sent nothing for the one that this rank waits in.
+Status passed_over(int my_rank, const Call& mine, int other_rank, const Call& theirs);
 
 }  // namespace paceline

@@ -284,12 +284,7 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call) {
   if (theirs.sequence == call.sequence) return fail(mismatch(me, call, from, theirs));
   // It has ended the call that we wait in, and what it did there is here: if that is nothing, it called another.
   if (!comes_before(call.sequence, theirs.sequence) || has_message(from)) return Attempt::done;
-  Status::Detail detail = mismatch(me, call, from, theirs).detail();
-  detail.message = fmt::format(
-      "rank {} called {}, but rank {} is past it, in {}, and sent nothing for it: every rank must make the same calls "
-      "in the same order",
-      me, describe(call), from, describe(theirs));
-  return fail(Status(std::move(detail)));
+  return fail(passed_over(me, call, from, theirs));
 }
 
 bool SharedMemoryTransport::has_message(int from) const {

@@ -155,8 +155,9 @@ void TcpTransport::sleep(double microseconds) {
 Attempt TcpTransport::compare(int from, const Call& call) {
   if (!failure_.ok()) return Attempt::failed;
   if (!is_collective(call)) return Attempt::done;  // sends and receives are numbered by pairs: not comparable
-  Line& asked = line(0, from);
-  if (asked.asked != call) {
+  for (int channel = 0; channel < group_.channels; ++channel) {
+    Line& asked = line(channel, from);
+    if (asked.asked == call) continue;
     asked.asked = call;
     asked.connection.inquire(call);
     if (!asked.flushing && flush(asked, call) == Attempt::failed) return Attempt::failed;
@@ -174,7 +175,24 @@ Attempt TcpTransport::compare(int from, const Call& call) {
     if (theirs && is_collective(*theirs) && *theirs != call && theirs->sequence == call.sequence)
       return mismatched(line, call, *theirs);
   }
-  return Attempt::done;
+  return find_passed(from, call);
+}
+
+// A rank that waits in a later call has ended this one, and what it sent for it came before its inquiries, on every
+// channel: if nothing waits here, nothing comes.
+Attempt TcpTransport::find_passed(int from, const Call& call) {
+  for (int channel = 0; channel < group_.channels; ++channel) {
+    Line& line = this->line(channel, from);
+    MessageHeader header;
+    if (line.connection.peek(&header) != Flow::later) return Attempt::done;
+    const auto& theirs = line.connection.asked();
+    if (!theirs || !is_collective(*theirs) || !comes_before(call.sequence, theirs->sequence)) return Attempt::done;
+  }
+  const Line& line = this->line(0, from);
+  const TcpPeer& peer = group_.peers[line.peer];
+  Status::Detail detail = passed_over(group_.rank, call, peer.rank, *line.connection.asked()).detail();
+  detail.host = peer.host;
+  return fail(Status(std::move(detail)));
 }
 
 Attempt TcpTransport::fail(Status reason) {

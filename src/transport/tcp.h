@@ -61,6 +61,7 @@ class TcpTransport final : public Transport {
   Attempt fail(Status reason);
   Attempt lost(const Line& line, const Call& call);
   Attempt malformed(const Line& line);
+  Attempt find_passed(int from, const Call& call);
   Attempt mismatched(const Line& line, const Call& mine, const Call& theirs);
 
   TcpGroup group_;

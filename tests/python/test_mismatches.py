@@ -47,9 +47,8 @@ def cases(size: int) -> list[list[list[str]]]:
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_mismatched_calls_are_named(transport: str, size: int) -> None:
     tried = cases(size)
-    if transport == "shm":
-        # Rank 0's first call ends without a message, and in the second it waits for the others.
-        tried.append([["broadcast of none", "broadcast from last"], *[["broadcast"] for _ in range(size - 1)]])
+    # Rank 0's first call ends without a message, and in the second it waits for the others.
+    tried.append([["broadcast of none", "broadcast from last"], *[["broadcast"] for _ in range(size - 1)]])
     with ForkedRanks(size, "mismatches", {"cases": tried}, PACELINE_TRANSPORT=transport, PACELINE_TIMEOUT="5") as job:
         by_rank: list[list[dict[str, Any]]] = job.all_told(120)
     wrong = []
