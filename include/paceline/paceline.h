@@ -5,9 +5,14 @@
  * that says what happened, to which rank, and what to do. No function blocks for ever: after the communicator's
  * timeout a call returns an error that names the rank that held it up.
  *
- * Buffers are host memory. `stream` is NULL for a blocking call, or a paceHostStream_t for an asynchronous one. Calls
- * on a communicator keep their order: a blocking one, paceCommSplit and paceCommDestroy first wait until its calls that
- * are queued on streams have ended.
+ * Buffers are host memory or GPU memory, all of a call of one kind. With host memory `stream` is NULL for a blocking
+ * call, or a paceHostStream_t for an asynchronous one. Calls on a communicator keep their order: a blocking one,
+ * paceCommSplit and paceCommDestroy first wait until its calls that are queued on streams have ended.
+ *
+ * With GPU memory `stream` is a cudaStream_t (NULL: the default stream), and a call returns when it has been launched;
+ * it can be captured into a graph. A rank uses the GPU that was current when the communicator was made or, where the
+ * program had not used any GPU by then, at its first call with GPU memory, which all ranks must make. What goes wrong
+ * on the GPU is told by paceCommGetAsyncError and by the next call; results are valid only if it is paceSuccess.
  *
  * One communicator is used by one thread at a time; a second thread inside a call gets paceInvalidUsage
  * (paceCommAbort and paceCommGetAsyncError may be called from any thread at any time).
@@ -130,6 +135,9 @@ PACE_API paceResult_t paceCommInitRankConfig(paceComm_t* comm, int nranks, paceU
 /* The same, with rank, size, address and secret from the environment of torchrun, mpirun, srun or `paceline run`;
  * a communicator of one rank where there is none of them. config may be NULL. */
 PACE_API paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig_t* config);
+/* Communicators of one process, a GPU each: comms[i] is rank i, on GPU devices[i] (NULL: GPU i). Use them from one
+ * thread, with paceGroupStart and paceGroupEnd around the ranks' calls, or from a thread each. */
+PACE_API paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* devices);
 /* Ranks with the same color >= 0 form a new communicator, ordered by key, then by old rank. color < 0
  * (PACE_SPLIT_NOCOLOR) takes part without joining and gets NULL. Collective over `comm`. config may be NULL. */
 #define PACE_SPLIT_NOCOLOR (-1)

@@ -18,8 +18,19 @@ from .datatypes import BY_NUMBER, DATA_TYPES
 from .errors import InvalidArgument, Unsupported
 
 Region: TypeAlias = tuple[int, int, int, Any]
-"""Address, number of elements, number of the element type, and the object that keeps the memory alive."""
+"""Address, number of elements, number of the element type, and the object that keeps the memory alive (OnGpu, where
+that is a GPU's)."""
 Reader: TypeAlias = Callable[[Any, bool], Region]
+
+
+class OnGpu:
+    """What keeps an array in GPU memory alive, and the CUDA stream on which its library works now."""
+
+    __slots__ = ("array", "stream")
+
+    def __init__(self, array: Any, stream: int) -> None:
+        self.array, self.stream = array, stream
+
 
 _addressof = ctypes.addressof
 _from_buffer = ctypes.c_char.from_buffer
@@ -87,7 +98,7 @@ def _reader_for(array: Any) -> Reader:
     if torch is not None and isinstance(array, torch.Tensor):
         reader: Reader = _read_torch
     elif hasattr(array, "__cuda_array_interface__"):
-        reader = _refuse_gpu
+        reader = _read_cuda
     elif numpy is not None and isinstance(array, numpy.ma.MaskedArray):
         raise InvalidArgument("a masked array's mask would be lost: pass its .data or .filled()")
     elif numpy is not None and isinstance(array, numpy.ndarray):
@@ -115,10 +126,6 @@ def _exports_buffer(array: Any) -> bool:
     except (TypeError, ValueError, BufferError):  # NumPy cannot export its foreign dtypes: not a buffer for us
         return False
     return True
-
-
-def _refuse_gpu(array: Any, writable: bool) -> Region:
-    raise Unsupported(f"{type(array).__name__} is in GPU memory: the CUDA engine is not in this build")
 
 
 def _not_contiguous(what: str, remedy: str) -> InvalidArgument:
@@ -176,15 +183,18 @@ def _read_torch(tensor: Any, writable: bool) -> Region:
         if name not in DATA_TYPES:
             raise _no_type(name)
         number = _torch_types[tensor.dtype] = DATA_TYPES[name].number
+    keep = tensor
     if not tensor.is_cpu:
-        raise Unsupported(f"the tensor is on {tensor.device}: the CUDA engine is not in this build; pass tensor.cpu()")
+        if not tensor.is_cuda:
+            raise Unsupported(f"the tensor is on {tensor.device}: pass tensor.cpu()")
+        keep = OnGpu(tensor, sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream)
     if tensor.layout is not sys.modules["torch"].strided:
         raise InvalidArgument(f"the tensor's layout is {tensor.layout}: pass tensor.to_dense()")
     if not tensor.is_contiguous():
         raise _not_contiguous("tensor", "tensor.contiguous()")
     if tensor.is_neg():
         raise InvalidArgument("the tensor is a lazy negation: pass tensor.resolve_neg()")
-    return tensor.data_ptr(), tensor.numel(), number, tensor
+    return tensor.data_ptr(), tensor.numel(), number, keep
 
 
 # ---- The buffer protocol ----
@@ -245,7 +255,10 @@ def _buffer_address(view: memoryview) -> int:
 
 
 def _read_array_interface(array: Any, writable: bool) -> Region:
-    interface = array.__array_interface__
+    return _from_interface(array, array.__array_interface__, writable)
+
+
+def _from_interface(array: Any, interface: dict[str, Any], writable: bool) -> Region:
     order, kind, size = interface["typestr"][0], interface["typestr"][1], int(interface["typestr"][2:])
     shape, strides = interface["shape"], interface.get("strides")
     kinds = {"i": "int", "u": "uint", "f": "float", "b": "bool", "c": "complex"}
@@ -255,7 +268,7 @@ def _read_array_interface(array: Any, writable: bool) -> Region:
     if order in _SWAPPED:
         raise InvalidArgument(f"the array's bytes are swapped ({interface['typestr']}): pass it in native order")
     if strides is not None and not contiguous(shape, [stride // size for stride in strides]):
-        raise _not_contiguous("array", "numpy.ascontiguousarray(x)")
+        raise _not_contiguous("array", "a contiguous copy")
     data = interface.get("data")
     if not isinstance(data, tuple):
         raise InvalidArgument("__array_interface__ gives no address, but a buffer: pass that buffer")
@@ -264,6 +277,19 @@ def _read_array_interface(array: Any, writable: bool) -> Region:
         raise _read_only("array")
     # The interface may belong to a temporary: it is kept with the array.
     return address, math.prod(shape), DATA_TYPES[name].number, (array, interface)
+
+
+# ---- __cuda_array_interface__ ----
+
+
+def _read_cuda(array: Any, writable: bool) -> Region:
+    """CuPy, Numba and whatever else exports GPU memory. The interface's stream is the one to be used."""
+    interface = array.__cuda_array_interface__
+    address, count, number, keep = _from_interface(array, interface, writable)
+    stream = interface.get("stream")
+    if _library_of(array) == "cupy":
+        stream = sys.modules["cupy"].cuda.get_current_stream().ptr
+    return address, count, number, OnGpu(keep, stream or 0)
 
 
 def contiguous(shape: Any, strides: Any) -> bool:

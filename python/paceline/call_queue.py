@@ -105,3 +105,18 @@ class Handle(Generic[T]):
         if self._mark is None:
             raise InvalidUsage("the call begins at the end of the open group: wait after it")
         return self._queue.wait(self._mark, seconds)
+
+
+class LaunchedHandle(Generic[T]):
+    """A call on GPU memory: what the caller does next on the same stream comes after it."""
+
+    def __init__(self, result: T) -> None:
+        self._result = result
+
+    def done(self) -> bool:
+        """Always: there is nothing for the host to wait for."""
+        return True
+
+    def wait(self, timeout: float | None = None) -> T:
+        """The call's result, without waiting."""
+        return self._result

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from . import _native
-from .arrays import new_like, region, shape_of
-from .call_queue import CallQueue, Handle
+from .arrays import OnGpu, new_like, region, shape_of
+from .call_queue import CallQueue, Handle, LaunchedHandle
 from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
 from .errors import Error, InvalidArgument, InvalidUsage, check, failure
 from .group import group, open_group
@@ -441,6 +441,9 @@ class Communicator:
         self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: Any, async_op: bool
     ) -> Any:
         """Make a C call; `keep` is what keeps its memory alive, `result` what the caller gets."""
+        memory = keep[0] if type(keep) is tuple else keep
+        if type(memory) is OnGpu:
+            return self._launch(function, arguments, keep, memory.stream, result, async_op)
         if async_op:
             return self._start(function, arguments, keep, result)
         status = function(*arguments, self._handle, None)
@@ -449,6 +452,17 @@ class Communicator:
         if open_group.depth:
             open_group.alive.append(keep)
         return result
+
+    def _launch(
+        self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, stream: int, result: Any, later: bool
+    ) -> Any:
+        """Make a C call on GPU memory: it goes on on the stream, in the order of what the caller does there."""
+        status = function(*arguments, self._handle, stream)
+        if status:
+            raise self._failure(status)
+        if open_group.depth:
+            open_group.alive.append(keep)
+        return LaunchedHandle(result) if later else result
 
     def _start(self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: T) -> Handle[T]:
         """Give a call to the queue. Blocking calls then wait for those in it: the library keeps the order."""

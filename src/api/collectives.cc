@@ -46,7 +46,13 @@ Status check_operation(const Arguments& call, paceComm* comm, Request& request) 
   return {};
 }
 
-Status check_buffers(const Arguments& call, const Request& request, int rank, int ranks) {
+// Which of its buffers a call uses on this rank.
+struct Uses {
+  bool send = false;
+  bool recv = false;
+};
+
+Result<Uses> check_buffers(const Arguments& call, const Request& request, int rank, int ranks) {
   Problem problem;
   problem.collective = call.which;
   problem.ranks = ranks;
@@ -58,13 +64,18 @@ Status check_buffers(const Arguments& call, const Request& request, int rank, in
       call.which == Collective::send || (call.which != Collective::recv && input_elements(problem, rank) > 0);
   const bool writes =
       call.which == Collective::recv || (call.which != Collective::send && output_elements(problem, rank) > 0);
-  if (request.count == 0 || call.which == Collective::barrier) return {};
+  if (request.count == 0 || call.which == Collective::barrier) return Uses();
   if (reads && call.send == nullptr) return bad(call, "the send buffer is NULL");
   if (writes && call.recv == nullptr) return bad(call, "the receive buffer is NULL");
-  return {};
+  return Uses{reads, writes};
 }
 
-Result<Request> checked(const Arguments& call, paceComm* comm) {
+struct Checked {
+  Request request;
+  bool on_device = false;
+};
+
+Result<Checked> checked(const Arguments& call, paceComm* comm, void* stream) {
   PACE_TRY(check(comm));
   const int ranks = comm->communicator->size();
   const int rank = comm->communicator->rank();
@@ -84,17 +95,20 @@ Result<Request> checked(const Arguments& call, paceComm* comm) {
                  fmt::format("{} {} is not among the ranks 0..{}", message ? "peer" : "root", call.root, ranks - 1));
     request.root = call.root;
   }
-  PACE_TRY(check_buffers(call, request, rank, ranks));
-  return request;
+  const auto uses = check_buffers(call, request, rank, ranks);
+  if (!uses.ok()) return uses.status();
+  const auto on_device = is_on_device(*comm, request, uses->send, uses->recv, stream);
+  if (!on_device.ok()) return on_device.status();
+  return Checked{request, *on_device};
 }
 
 paceResult_t call(const Arguments& arguments, paceComm* comm, void* stream) {
   return guarded([&] {
-    auto request = checked(arguments, comm);
-    if (request.ok()) [[likely]]
-      return finish(submit(comm, *request, stream), comm);
-    spoil_group(request.status());
-    return finish(request.status(), comm);
+    auto ready = checked(arguments, comm, stream);
+    if (ready.ok()) [[likely]]
+      return finish(submit(comm, ready->request, ready->on_device, stream), comm);
+    spoil_group(ready.status());
+    return finish(ready.status(), comm);
   });
 }
 

@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "api/handle.h"
 #include "base/configuration.h"
 #include "bootstrap/launch.h"
+#include "cuda/device.h"
 
 namespace paceline::api {
 
@@ -126,6 +128,36 @@ paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig_t* confi
   return guarded([&] {
     if (Status status = check_out(comm, "comm"); !status.ok()) return finish(status);
     return give(comm, create(rendezvous_from_environment(), config));
+  });
+}
+
+paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* devices) {
+  return guarded([&] {
+    if (Status status = check_out(comms, "comms"); !status.ok()) return finish(status);
+    if (count < 1 || count > max_ranks)
+      return finish(Status(Code::invalid_argument, fmt::format("a communicator of {} ranks", count)));
+    const auto id = make_unique_id();
+    if (!id.ok()) return finish(id.status());
+    std::vector<Status> ended(static_cast<std::size_t>(count));
+    std::vector<std::unique_ptr<Communicator>> made(ended.size());
+    std::vector<std::thread> threads;
+    // Joining waits for the others, so every rank needs a thread of its own.
+    for (int rank = 0; rank < count; ++rank)
+      threads.emplace_back([&, rank] {
+        const auto r = static_cast<std::size_t>(rank);
+        ended[r] = guarded([&]() -> Status {
+          PACE_TRY(use_device(devices == nullptr ? rank : devices[rank]));
+          auto one = create(rendezvous_from_unique_id(*id, rank, count), nullptr);
+          if (!one.ok()) return one.status();
+          made[r] = std::move(*one);
+          return {};
+        });
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (const Status& status : ended)
+      if (!status.ok()) return finish(status);
+    for (int rank = 0; rank < count; ++rank) comms[rank] = make_handle(std::move(made[static_cast<std::size_t>(rank)]));
+    return paceSuccess;
   });
 }
 

@@ -1,9 +1,14 @@
 #include "api/handle.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <deque>
 #include <exception>
 #include <new>
 #include <system_error>
+
+#include "cuda/driver.h"
 
 namespace paceline::api {
 namespace {
@@ -67,14 +72,51 @@ Status check(paceComm* comm) {
   return {};
 }
 
+namespace {
+
+// CUDA gives small numbers to its default streams; its other streams are objects that can be read.
+bool is_host_stream(void* stream) {
+  return reinterpret_cast<std::uintptr_t>(stream) >= 4096 &&
+         static_cast<paceHostStream*>(stream)->magic == paceHostStream::valid;
+}
+
+bool machine_has_gpus() {
+  static const bool has = ::access("/dev/nvidiactl", F_OK) == 0;
+  return has;
+}
+
+}  // namespace
+
 Result<HostStream*> stream_of(void* stream) {
   if (stream == nullptr) return nullptr;
-  auto* handle = static_cast<paceHostStream*>(stream);
-  if (handle->magic != paceHostStream::valid)
+  if (!is_host_stream(stream))
     return Status(Code::invalid_argument,
-                  "`stream` is not a paceHostStream_t: host buffers need NULL or a host stream; CUDA streams need the "
-                  "CUDA engine, which this build does not have");
-  return handle->stream.get();
+                  "`stream` is not a paceHostStream_t: host buffers need NULL or a host stream, CUDA streams are for "
+                  "GPU buffers");
+  return static_cast<paceHostStream*>(stream)->stream.get();
+}
+
+Result<bool> is_on_device(paceComm& comm, const Request& request, bool reads, bool writes, void* stream) {
+  if (!machine_has_gpus()) return false;
+  const void* const send = reads ? request.send : nullptr;
+  const void* const recv = writes ? request.recv : nullptr;
+  // Looking for the driver costs a microsecond: not again for the buffers of the last call.
+  if (send == comm.host_send && recv == comm.host_recv && stream == nullptr && (send != nullptr || recv != nullptr))
+    return false;
+  if (!cuda::driver_loaded()) {
+    comm.host_send = send;
+    comm.host_recv = recv;
+    return false;
+  }
+  comm.host_send = comm.host_recv = nullptr;
+  const bool send_there = cuda::device_of(send) >= 0;
+  const bool recv_there = cuda::device_of(recv) >= 0;
+  if (send != nullptr && recv != nullptr && send_there != recv_there)
+    return Status(Code::invalid_argument,
+                  fmt::format("{}: the send buffer is in {} memory and the receive buffer in {} memory: copy one",
+                              title(request.which), send_there ? "GPU" : "host", recv_there ? "GPU" : "host"));
+  if (send == nullptr && recv == nullptr) return stream != nullptr && !is_host_stream(stream);
+  return send_there || recv_there;
 }
 
 paceComm* make_handle(std::unique_ptr<Communicator> communicator) {

@@ -15,11 +15,19 @@ struct Queued {
   HostStream* stream;
 };
 
+// A call on GPU memory, and its cudaStream_t.
+struct OnDevice {
+  paceComm* comm;
+  Request request;
+  void* stream;
+};
+
 // This thread's open group.
 struct Group {
   int depth = 0;
   Status error;  // of the first call that failed its checks
   std::vector<Queued> calls;
+  std::vector<OnDevice> device_calls;
 };
 thread_local Group group;
 
@@ -87,9 +95,52 @@ Status run_group(std::vector<Queued> calls) {
   return blocking.empty() ? Status() : run_group_now(blocking);
 }
 
+// Begin a call, or the messages of a group, on the GPU.
+template <class Begin>
+Status begin_on_device(paceComm* comm, Begin begin) {
+  after_queued(*comm);
+  const Hold hold(*comm->communicator);
+  return hold.held() ? begin(*comm->communicator) : two_threads();
+}
+
+bool is_message(const Request& request) {
+  return request.which == Collective::send || request.which == Collective::recv;
+}
+
+// A group's calls on GPU memory: first the messages of each communicator and stream, together, then the collectives in
+// order. They only begin here, so no order among communicators can block.
+Status run_group_on_device(std::vector<OnDevice> calls) {
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (calls[i].comm == nullptr || !is_message(calls[i].request)) continue;
+    paceComm* const comm = calls[i].comm;
+    std::vector<Request> messages;
+    for (std::size_t j = i; j < calls.size(); ++j)
+      if (calls[j].comm == comm && calls[j].stream == calls[i].stream && is_message(calls[j].request)) {
+        messages.push_back(calls[j].request);
+        calls[j].comm = nullptr;
+      }
+    PACE_TRY(
+        begin_on_device(comm, [&](Communicator& c) { return c.run_messages_on_device(messages, calls[i].stream); }));
+  }
+  for (const OnDevice& call : calls)
+    if (call.comm != nullptr)
+      PACE_TRY(begin_on_device(call.comm, [&](Communicator& c) { return c.run_on_device(call.request, call.stream); }));
+  return {};
+}
+
 }  // namespace
 
-Status submit(paceComm* comm, const Request& request, void* stream) {
+Status submit(paceComm* comm, const Request& request, bool on_device, void* stream) {
+  if (on_device) {
+    if (group.depth > 0) {
+      group.device_calls.push_back({comm, request, stream});
+      return {};
+    }
+    return begin_on_device(comm, [&](Communicator& communicator) {
+      return is_message(request) ? communicator.run_messages_on_device({&request, 1}, stream)
+                                 : communicator.run_on_device(request, stream);
+    });
+  }
   if (stream == nullptr && group.depth == 0) [[likely]]
     return run_now(comm, request);
   auto queue_on = stream_of(stream);
@@ -116,8 +167,11 @@ Status end_group() {
   if (group.depth == 0) return Status(Code::invalid_usage, "paceGroupEnd without paceGroupStart");
   if (--group.depth > 0) return {};
   std::vector<Queued> calls = std::exchange(group.calls, {});
+  std::vector<OnDevice> device_calls = std::exchange(group.device_calls, {});
   PACE_TRY(std::exchange(group.error, Status()));
   for (const Queued& call : calls) PACE_TRY(check(call.comm));
+  for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
+  PACE_TRY(run_group_on_device(std::move(device_calls)));
   return calls.empty() ? Status() : run_group(std::move(calls));
 }
 

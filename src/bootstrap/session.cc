@@ -89,6 +89,7 @@ class CommunicatorMembership final : public Membership {
   Status report(Status reason) override;
   Status timed_out(int waiting_for, const Call& call, double seconds) override;
   [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override;
+  void when_failed(std::function<void()> call) override;
   void leave() override;
 
  private:
@@ -108,8 +109,10 @@ class CommunicatorMembership final : public Membership {
   const std::uint64_t id_;
   const std::vector<int> ranks_;  // the session's
   const int my_rank_;
-  Status failure_;       // guarded by the session's mutex
-  bool i_left_ = false;  // the same
+  // Guarded by the session's mutex.
+  Status failure_;
+  bool i_left_ = false;
+  std::function<void()> when_failed_;
 };
 
 // The session.
@@ -275,6 +278,7 @@ void CommunicatorMembership::fail(Status reason) {
   if (failed()) return;
   failure_ = std::move(reason);
   failed_.store(true, std::memory_order_release);  // after failure_: whoever sees it may ask why
+  if (when_failed_) when_failed_();
   session_->changed_.notify_all();
 }
 
@@ -355,6 +359,12 @@ bool CommunicatorMembership::has_left(int rank, std::uint32_t* sequence) const {
   if (place == left->second.end()) return false;
   if (sequence != nullptr) *sequence = place->second;
   return true;
+}
+
+void CommunicatorMembership::when_failed(std::function<void()> call) {
+  const StarSession::Lock lock(session_->mutex_);
+  when_failed_ = std::move(call);
+  if (when_failed_ && failed()) when_failed_();
 }
 
 void CommunicatorMembership::leave() {

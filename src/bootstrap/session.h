@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -85,6 +86,9 @@ class Membership {
   virtual Status timed_out(int waiting_for, const Call& call, double seconds) = 0;
   // Whether `rank` has left after its collective `sequence` (so that waiting for it in a later one is in vain).
   [[nodiscard]] virtual bool has_left(int rank, std::uint32_t* sequence) const = 0;
+  // To be called once when the communicator ends, by whichever thread learns of it: it must not block, nor use the
+  // membership. At once if it has ended already. Empty: nobody.
+  virtual void when_failed(std::function<void()> call) = 0;
   // Part in peace: others learn that this rank completed everything up to activity.sequence. Never blocks long.
   virtual void leave() = 0;
 

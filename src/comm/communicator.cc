@@ -108,10 +108,13 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange) {
   wiring_.own_cpu = static_cast<int>(
       std::count_if(everyone.begin(), here, [&](const Member& member) { return member.node == here->node; }));
   execution_ = std::make_unique<Execution>(wiring_);
-  return {};
+  return connections_.gpus_in_use ? connect_devices() : Status();
 }
 
-Status Communicator::failure() const { return membership_->failed() ? membership_->failure() : Status(); }
+Status Communicator::failure() const {
+  if (membership_->failed()) return membership_->failure();
+  return device_calls_ == nullptr ? Status() : device_calls_->failure();
+}
 
 void Communicator::leave() { membership_->leave(); }
 

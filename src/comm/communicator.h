@@ -13,9 +13,10 @@
 #include "bootstrap/session.h"
 #include "comm/arena.h"
 #include "comm/connect.h"
+#include "comm/device_calls.h"
 #include "comm/plan_cache.h"
-#include "comm/request.h"
 #include "engine/execution.h"
+#include "schedule/request.h"
 #include "tuning/choice.h"
 
 namespace paceline {
@@ -52,6 +53,12 @@ class Communicator {
   Status run(const Request& request);
   // Several, as paceGroupEnd says: calls[i] is for communicators[i].
   static Status run_group(std::span<Communicator* const> communicators, std::span<const Request> calls);
+
+  // One call on GPU memory: begun on `stream` (a cudaStream_t) when it returns. The first needs all ranks, as a
+  // collective does.
+  Status run_on_device(const Request& request, void* stream);
+  // Sends and receives on GPU memory that go on side by side.
+  Status run_messages_on_device(std::span<const Request> messages, void* stream);
 
   // nullptr for a negative color.
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
@@ -95,6 +102,8 @@ class Communicator {
   Status begin_messages(std::span<const Request* const> messages);
   Status end(Status status);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);
+  Status connect_devices();
+  Status run_through_host(std::span<const Request> calls, void* stream);
 
   std::shared_ptr<Session> session_;
   std::vector<int> session_ranks_;
@@ -118,6 +127,7 @@ class Communicator {
   std::vector<Messages> messages_from_;
   std::uint32_t groups_ = 0;
   std::unique_ptr<Trace> trace_;
+  std::unique_ptr<DeviceCalls> device_calls_;  // nullptr: none so far
   std::uint64_t id_ = 0;
   std::atomic<bool> busy_{false};
 };

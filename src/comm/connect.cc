@@ -13,6 +13,7 @@
 #include "base/cpus.h"
 #include "base/log.h"
 #include "comm/trouble.h"
+#include "cuda/driver.h"
 #include "transport/shared_memory.h"
 #include "transport/single_copy.h"
 #include "transport/tcp.h"
@@ -27,6 +28,7 @@ constexpr std::size_t largest_tcp_message = 128 << 10;
 struct Card {
   std::int32_t cpus = 1;
   std::uint32_t port = 0;
+  std::uint32_t gpu = 0;  // this process uses one
   std::int64_t pid = 0;
   Probe probe;
   HeapPlace heap;  // descriptor -1: none
@@ -146,6 +148,7 @@ class Connecting {
   Card prepare() {
     Card card;
     card.cpus = allowed_cpus();
+    card.gpu = cuda::in_use() ? 1 : 0;
     card.pid = getpid();
     card.probe = make_probe();
     if (const auto place = heap_probe_.place()) card.heap = *place;
@@ -232,6 +235,7 @@ class Connecting {
     made.node_rank = static_cast<int>(mine - node_.begin());
     made.node_size = static_cast<int>(node_.size());
     made.several_nodes = nodes_.size() > 1;
+    made.gpus_in_use = std::ranges::all_of(cards, [](const Card& card) { return card.gpu != 0; });
     made.largest_message = made.several_nodes ? largest_tcp_message : layout_->slot_bytes();
     for (const auto& [name, ranks] : nodes_) {
       int cpus = 0;  // ranks may have CPUs of their own or share: the largest count is the node's

@@ -33,6 +33,7 @@ struct Connections {
   std::size_t largest_message = 0;  // bytes
   double sharing = 1;               // ranks for each CPU, on the fullest node
   bool several_nodes = false;
+  bool gpus_in_use = false;  // every rank's process has used a GPU already
 };
 
 // members[i]: the communicator's rank i. `id` tells this communicator's connections from others'.

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/request.h"
 #include "engine/plan.h"
+#include "schedule/request.h"
 
 namespace paceline {
 

@@ -55,4 +55,14 @@ Result<Device> device(int number) {
                 .multiprocessors = properties.multiProcessorCount};
 }
 
+Status use_device(int number) {
+  Result<Device> found = device(number);
+  PACE_TRY(found.status());
+  cudaError_t error = cudaSetDevice(number);
+  if (error == cudaSuccess) error = cudaFree(nullptr);
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
+  return failure("GPU " + std::to_string(number) + " cannot be used", error);
+}
+
 }  // namespace paceline

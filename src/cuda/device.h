@@ -28,5 +28,7 @@ std::string cuda_runtime_version();
 // Code::unsupported in a build without CUDA.
 Result<int> device_count();
 Result<Device> device(int number);
+// Make it the calling thread's current GPU, with a context.
+Status use_device(int number);
 
 }  // namespace paceline

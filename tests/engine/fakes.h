@@ -144,6 +144,7 @@ class FakeMembership final : public Membership {
   // ---- The interface ----
 
   [[nodiscard]] Status failure() const override { return reason_; }
+  void when_failed(std::function<void()>) override {}
   Status report(Status reason) override {
     reports.push_back(reason);
     return Status(reason.code(), "reported: " + reason.message());

@@ -1,4 +1,4 @@
-#include "comm/request.h"
+#include "schedule/request.h"
 
 #include "schedule/problem.h"
 

@@ -1,0 +1,234 @@
+"""GPU libraries behind one interface: what compare_gpu.py times. Each enqueues one collective on a CUDA stream.
+
+All collectives are of float32. `bytes` is the whole message as nccl-tests counts it: all ranks' parts together where
+each rank has a part.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+import paceline
+from paceline import _native
+
+FLOAT32, SUM = 7, 0  # the same numbers in NCCL and Paceline
+PARTS = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}  # `bytes` is all ranks' parts
+
+
+class Unavailable(Exception):
+    """The library is not here, or does not do this."""
+
+
+class Buffers:
+    """A rank's input and output: the input can be rewritten, the output checked. Addresses for the libraries."""
+
+    def __init__(self, send: torch.Tensor, recv: torch.Tensor) -> None:
+        self.send, self.recv = send, recv
+
+
+class Peer(Protocol):
+    name: str
+
+    def buffers(self, nbytes: int) -> Buffers: ...
+    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None: ...
+
+
+def counts(collective: str, nbytes: int, ranks: int) -> int:
+    """Elements as the collective's call counts them."""
+    elements = max(1, nbytes // 4)
+    return max(1, elements // ranks) if collective in PARTS else elements
+
+
+def plain_buffers(nbytes: int) -> Buffers:
+    return Buffers(torch.zeros(max(nbytes // 4, 1), device="cuda"), torch.zeros(max(nbytes // 4, 1), device="cuda"))
+
+
+class Paceline:
+    name = "paceline"
+
+    def __init__(self, comm: paceline.Communicator) -> None:
+        self.comm, self._library = comm, _native.library()
+
+    def buffers(self, nbytes: int) -> Buffers:
+        return plain_buffers(nbytes)
+
+    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None:
+        library, comm, rank = self._library, self.comm._handle, self.comm.rank
+        send, recv = buffers.send.data_ptr(), buffers.recv.data_ptr()
+        count = counts(collective, nbytes, self.comm.size)
+        calls: dict[str, Callable[[], int]] = {
+            "all_reduce": lambda: library.paceAllReduce(send, recv, count, FLOAT32, SUM, comm, stream),
+            "broadcast": lambda: library.paceBroadcast(send, recv if rank else send, count, FLOAT32, 0, comm, stream),
+            "reduce": lambda: library.paceReduce(send, recv, count, FLOAT32, SUM, 0, comm, stream),
+            "all_gather": lambda: library.paceAllGather(send, recv, count, FLOAT32, comm, stream),
+            "reduce_scatter": lambda: library.paceReduceScatter(send, recv, count, FLOAT32, SUM, comm, stream),
+            "all_to_all": lambda: library.paceAllToAll(send, recv, count, FLOAT32, comm, stream),
+            "gather": lambda: library.paceGather(send, recv, count, FLOAT32, 0, comm, stream),
+            "scatter": lambda: library.paceScatter(send, recv, count, FLOAT32, 0, comm, stream),
+            "send_recv": lambda: (
+                library.paceSend(send, count, FLOAT32, 1, comm, stream)
+                if rank == 0
+                else library.paceRecv(recv, count, FLOAT32, 0, comm, stream)
+                if rank == 1
+                else 0
+            ),
+        }
+        if calls[collective]():
+            raise RuntimeError(library.paceGetLastError(comm).decode())
+
+
+class _UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_char * 128)]
+
+
+def _nccl_library() -> Any:
+    path = Path(torch.__file__).parent.parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    try:
+        library = ctypes.CDLL(str(path) if path.exists() else "libnccl.so.2")
+    except OSError as error:
+        raise Unavailable(f"NCCL: {error}") from error
+    library.ncclGetErrorString.restype = ctypes.c_char_p
+    return library
+
+
+class Nccl:
+    """NCCL's own API. With `windows`, buffers are registered as symmetric windows."""
+
+    def __init__(self, comm: paceline.Communicator, windows: bool) -> None:
+        self.name = "nccl, windows" if windows else "nccl"
+        self._windows, self._rank, self._ranks = windows, comm.rank, comm.size
+        self._library = _nccl_library()
+        identity = _UniqueId()
+        if comm.rank == 0:
+            self._check(self._library.ncclGetUniqueId(ctypes.byref(identity)))
+        shared = np.frombuffer(bytes(identity), dtype=np.uint8).copy()
+        comm.broadcast(shared)
+        identity = _UniqueId.from_buffer_copy(shared.tobytes())
+        self._comm = ctypes.c_void_p()
+        self._check(self._library.ncclCommInitRank(ctypes.byref(self._comm), comm.size, identity, comm.rank))
+        if windows and not hasattr(self._library, "ncclCommWindowRegister"):
+            raise Unavailable("this NCCL has no windows")
+
+    def _check(self, result: int) -> None:
+        if result:
+            raise RuntimeError(f"NCCL: {self._library.ncclGetErrorString(result).decode()}")
+
+    def buffers(self, nbytes: int) -> Buffers:
+        if not self._windows:
+            return plain_buffers(nbytes)
+        return Buffers(self._registered(nbytes), self._registered(nbytes))
+
+    def _registered(self, nbytes: int) -> torch.Tensor:
+        pointer, window = ctypes.c_void_p(), ctypes.c_void_p()
+        size = max(nbytes, 4)
+        self._check(self._library.ncclMemAlloc(ctypes.byref(pointer), ctypes.c_size_t(size)))
+        self._check(
+            self._library.ncclCommWindowRegister(self._comm, pointer, ctypes.c_size_t(size), ctypes.byref(window), 1)
+        )
+        memory = _Memory(pointer.value or 0, size // 4)
+        return torch.as_tensor(memory, device="cuda")
+
+    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None:
+        library, comm, rank, ranks = self._library, self._comm, self._rank, self._ranks
+        count = counts(collective, nbytes, ranks)
+        send, recv = ctypes.c_void_p(buffers.send.data_ptr()), ctypes.c_void_p(buffers.recv.data_ptr())
+        n, on = ctypes.c_size_t(count), ctypes.c_void_p(stream)
+        if collective == "all_reduce":
+            self._check(library.ncclAllReduce(send, recv, n, FLOAT32, SUM, comm, on))
+        elif collective == "broadcast":
+            self._check(library.ncclBroadcast(send, recv if rank else send, n, FLOAT32, 0, comm, on))
+        elif collective == "reduce":
+            self._check(library.ncclReduce(send, recv, n, FLOAT32, SUM, 0, comm, on))
+        elif collective == "all_gather":
+            self._check(library.ncclAllGather(send, recv, n, FLOAT32, comm, on))
+        elif collective == "reduce_scatter":
+            self._check(library.ncclReduceScatter(send, recv, n, FLOAT32, SUM, comm, on))
+        else:
+            self._messages(collective, buffers, count, on)
+
+    def _messages(self, collective: str, buffers: Buffers, count: int, on: ctypes.c_void_p) -> None:
+        """What older versions of NCCL have only as sends and receives."""
+        library, comm, rank, ranks = self._library, self._comm, self._rank, self._ranks
+        n = ctypes.c_size_t(count)
+
+        def send(peer: int, part: int) -> None:
+            address = ctypes.c_void_p(buffers.send.data_ptr() + part * count * 4)
+            self._check(library.ncclSend(address, n, FLOAT32, peer, comm, on))
+
+        def recv(peer: int, part: int) -> None:
+            address = ctypes.c_void_p(buffers.recv.data_ptr() + part * count * 4)
+            self._check(library.ncclRecv(address, n, FLOAT32, peer, comm, on))
+
+        self._check(library.ncclGroupStart())
+        for peer in range(ranks):
+            if collective == "all_to_all":
+                send(peer, peer)
+                recv(peer, peer)
+            elif collective == "scatter" and rank == 0:
+                send(peer, peer)
+            elif collective == "gather" and rank == 0:
+                recv(peer, peer)
+        if collective == "scatter":
+            recv(0, 0)
+        elif collective == "gather":
+            send(0, 0)
+        elif collective == "send_recv" and rank == 0:
+            send(1, 0)
+        elif collective == "send_recv" and rank == 1:
+            recv(0, 0)
+        self._check(library.ncclGroupEnd())
+
+
+class _Memory:
+    """Memory of NCCL's, for torch."""
+
+    def __init__(self, address: int, elements: int) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": (elements,),
+            "typestr": "<f4",
+            "version": 3,
+        }
+
+
+class SymmetricMemory:
+    """torch's symmetric memory: one-shot and two-shot all-reduce, the faster for the size."""
+
+    name = "torch symmetric memory"
+
+    def __init__(self, comm: paceline.Communicator) -> None:
+        try:
+            import torch.distributed as dist
+            import torch.distributed._symmetric_memory as symmetric
+        except ImportError as error:
+            raise Unavailable(str(error)) from error
+        if not dist.is_initialized():
+            os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+            port = np.array([29511])
+            comm.broadcast(port)
+            dist.init_process_group(
+                "nccl", init_method=f"tcp://127.0.0.1:{int(port[0])}", rank=comm.rank, world_size=comm.size
+            )
+        self._symmetric, self._group = symmetric, dist.group.WORLD.group_name
+        self._comm = comm
+
+    def buffers(self, nbytes: int) -> Buffers:
+        tensor = self._symmetric.empty(max(nbytes // 4, 4), dtype=torch.float32, device="cuda")
+        self._symmetric.rendezvous(tensor, self._group)
+        return Buffers(tensor, torch.zeros_like(tensor))
+
+    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None:
+        if collective != "all_reduce" or nbytes < 16:
+            raise Unavailable(f"symmetric memory has no {collective} of {nbytes} bytes")
+        tensor = buffers.send[: nbytes // 4]
+        if nbytes <= 512 << 10:
+            torch.ops.symm_mem.one_shot_all_reduce(tensor, "sum", self._group)
+        else:
+            torch.ops.symm_mem.two_shot_all_reduce_(tensor, "sum", self._group)

@@ -1,0 +1,90 @@
+// The communicator's calls on GPU memory.
+#include <deque>
+
+#include "comm/arena.h"
+#include "comm/communicator.h"
+#include "cuda/copy.h"
+
+namespace paceline {
+
+Status Communicator::connect_devices() {
+  std::vector<Member> members;
+  for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
+  device_calls_ = std::make_unique<DeviceCalls>(members, rank(), options_.timeout, *membership_);
+  return device_calls_->connect([this](std::span<const std::byte> mine) { return gather_bytes(mine); });
+}
+
+namespace {
+
+// A call's copy in host memory: what it reads is copied there, what it writes is copied back.
+class OnHost {
+ public:
+  OnHost(const Request& request, int rank, int ranks) : request_(request) {
+    Problem problem;
+    problem.collective = request.which;
+    problem.ranks = ranks;
+    problem.root = request.root;
+    problem.count = request.count;
+    const std::size_t element = size_of(request.type);
+    input_bytes_ = request.which == Collective::recv ? 0 : input_elements(problem, rank) * element;
+    output_bytes_ = request.which == Collective::send ? 0 : output_elements(problem, rank) * element;
+  }
+
+  Result<Request> load(void* stream) {
+    Request on_host = request_;
+    auto input = input_.reserve(input_bytes_);
+    if (!input.ok()) return input.status();
+    auto output = output_.reserve(output_bytes_);
+    if (!output.ok()) return output.status();
+    if (input_bytes_ != 0) PACE_TRY(cuda::copy(*input, request_.send, input_bytes_, stream));
+    on_host.send = *input;
+    on_host.recv = *output;
+    return on_host;
+  }
+  Status store(void* stream) {
+    if (output_bytes_ == 0) return {};
+    auto output = output_.reserve(output_bytes_);
+    return output.ok() ? cuda::copy(request_.recv, *output, output_bytes_, stream) : output.status();
+  }
+
+ private:
+  const Request& request_;
+  std::size_t input_bytes_ = 0;
+  std::size_t output_bytes_ = 0;
+  Arena input_;
+  Arena output_;
+};
+
+}  // namespace
+
+// The host's engine does the work, on copies. Slow and blocking: for GPUs that do not reach each other.
+Status Communicator::run_through_host(std::span<const Request> calls, void* stream) {
+  std::deque<OnHost> copies;
+  std::vector<Request> on_host;
+  for (const Request& call : calls) {
+    auto loaded = copies.emplace_back(call, rank(), size()).load(stream);
+    if (!loaded.ok()) return loaded.status();
+    on_host.push_back(*loaded);
+  }
+  const std::vector<Communicator*> here(calls.size(), this);
+  PACE_TRY(run_group(here, on_host));
+  for (OnHost& copy : copies) PACE_TRY(copy.store(stream));
+  return {};
+}
+
+Status Communicator::run_on_device(const Request& request, void* stream) {
+  PACE_TRY(failure());
+  if (device_calls_ == nullptr) PACE_TRY(connect_devices());
+  if (request.count == 0 && request.which != Collective::barrier) return {};
+  cuda::GpuEngine* const engine = device_calls_->engine();
+  return engine == nullptr ? run_through_host({&request, 1}, stream) : engine->run(request, stream);
+}
+
+Status Communicator::run_messages_on_device(std::span<const Request> messages, void* stream) {
+  PACE_TRY(failure());
+  if (device_calls_ == nullptr) PACE_TRY(connect_devices());
+  cuda::GpuEngine* const engine = device_calls_->engine();
+  return engine == nullptr ? run_through_host(messages, stream) : engine->run_messages(messages, stream);
+}
+
+}  // namespace paceline

@@ -1,0 +1,54 @@
+#include "comm/device_calls.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "transport/mismatch.h"
+
+namespace paceline {
+
+DeviceCalls::DeviceCalls(const std::vector<Member>& members, int rank, double timeout, Membership& membership)
+    : members_(members), rank_(rank), timeout_(timeout), membership_(membership) {}
+
+DeviceCalls::~DeviceCalls() { membership_.when_failed({}); }
+
+Status DeviceCalls::connect(const cuda::Gather& gather) {
+  connected_ = true;
+  const auto elsewhere = [&](const Member& member) { return member.node != members_.front().node; };
+  if (std::any_of(members_.begin(), members_.end(), elsewhere)) {
+    log(LogLevel::info, rank_, "GPU buffers go through host memory: the ranks are on several nodes");
+    return {};
+  }
+  auto made = cuda::GpuEngine::create(rank_, static_cast<int>(members_.size()), timeout_, gather);
+  if (membership_.failed()) return membership_.failure();
+  if (!made.ok()) {
+    log(LogLevel::warn, rank_, "GPU buffers go through host memory, which is slow: {}", made.status().message());
+    return {};
+  }
+  engine_ = std::move(*made);
+  membership_.when_failed([engine = engine_.get()] { engine->abort(); });
+  return {};
+}
+
+Status DeviceCalls::failure() const {
+  if (engine_ == nullptr) return {};
+  const auto complaint = engine_->complaint();
+  if (!complaint) return {};
+  if (complaint->mismatch)
+    return membership_.report(mismatch(rank_, complaint->mine, complaint->rank, complaint->other));
+  const Member& other = members_[static_cast<std::size_t>(complaint->rank)];
+  Status::Detail detail;
+  detail.code = Code::timeout;
+  detail.rank = complaint->rank;
+  detail.host = other.host;
+  detail.peer = rank_;
+  detail.collective = title(collective_of(complaint->mine));
+  detail.message =
+      fmt::format("rank {} ({}, pid {}) did not come to {} on its GPU: rank {} waited {:g} s for it (PACELINE_TIMEOUT)",
+                  complaint->rank, other.host, other.pid, describe(complaint->mine), rank_, timeout_);
+  return membership_.report(Status(std::move(detail)));
+}
+
+}  // namespace paceline

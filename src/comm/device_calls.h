@@ -1,0 +1,36 @@
+// Calls on GPU memory: by the CUDA engine where the ranks' GPUs reach each other, else through host memory.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "bootstrap/session.h"
+#include "cuda/gpu_engine.h"
+
+namespace paceline {
+
+class DeviceCalls {
+ public:
+  // members: of the communicator. Nothing is made yet.
+  DeviceCalls(const std::vector<Member>& members, int rank, double timeout, Membership& membership);
+  ~DeviceCalls();
+
+  // Collective. Where the GPUs do not reach each other, calls go through host memory: no error.
+  Status connect(const cuda::Gather& gather);
+  [[nodiscard]] bool connected() const { return connected_; }
+  // nullptr: through host memory.
+  [[nodiscard]] cuda::GpuEngine* engine() const { return engine_.get(); }
+
+  // The reason that a kernel gave for giving up, told to all ranks; ok if none has.
+  Status failure() const;
+
+ private:
+  std::vector<Member> members_;
+  int rank_;
+  double timeout_;
+  Membership& membership_;
+  bool connected_ = false;
+  std::unique_ptr<cuda::GpuEngine> engine_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,13 @@
+// Copies between a GPU's memory and the host's, done when they return.
+#pragma once
+
+#include <cstddef>
+
+#include "base/status.h"
+
+namespace paceline::cuda {
+
+// In the order of `stream` (a cudaStream_t; nullptr: the default one). Code::invalid_usage while a graph is captured.
+Status copy(void* to, const void* from, std::size_t bytes, void* stream);
+
+}  // namespace paceline::cuda

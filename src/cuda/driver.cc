@@ -1,0 +1,74 @@
+#include "cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+namespace paceline::cuda {
+namespace {
+
+// The driver's functions and numbers as cuda.h has them; the library is never linked.
+using Result = int;
+constexpr int attribute_memory_type = 2;
+constexpr int attribute_device_ordinal = 9;
+constexpr unsigned memory_of_device = 2;
+
+struct Driver {
+  Result (*pointer_attributes)(unsigned count, int* attributes, void** data, unsigned long long pointer) = nullptr;
+  Result (*device_count)(int* count) = nullptr;
+  Result (*device_get)(int* device, int ordinal) = nullptr;
+  Result (*context_state)(int device, unsigned* flags, int* active) = nullptr;
+
+  explicit Driver(void* library) {
+    find(library, "cuPointerGetAttributes", pointer_attributes);
+    find(library, "cuDeviceGetCount", device_count);
+    find(library, "cuDeviceGet", device_get);
+    find(library, "cuDevicePrimaryCtxGetState", context_state);
+  }
+  template <class Function>
+  static void find(void* library, const char* name, Function*& into) {
+    into = reinterpret_cast<Function*>(::dlsym(library, name));
+  }
+};
+
+const Driver* driver() {
+  static std::atomic<const Driver*> found{nullptr};
+  // Acquire: the functions come before the pointer to them.
+  if (const Driver* known = found.load(std::memory_order_acquire)) return known;
+  void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  static const Driver once(library);
+  found.store(&once, std::memory_order_release);
+  return &once;
+}
+
+}  // namespace
+
+bool driver_loaded() { return driver() != nullptr; }
+
+int device_of(const void* pointer) {
+  const Driver* const known = driver();
+  if (known == nullptr || known->pointer_attributes == nullptr || pointer == nullptr) return -1;
+  unsigned type = 0;
+  int ordinal = -1;
+  int attributes[] = {attribute_memory_type, attribute_device_ordinal};
+  void* data[] = {&type, &ordinal};
+  if (known->pointer_attributes(2, attributes, data, reinterpret_cast<unsigned long long>(pointer)) != 0) return -1;
+  return type == memory_of_device ? ordinal : -1;
+}
+
+bool in_use() {
+  const Driver* const known = driver();
+  int count = 0;
+  if (known == nullptr || known->device_count == nullptr || known->device_count(&count) != 0) return false;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    int device = 0;
+    unsigned flags = 0;
+    int active = 0;
+    if (known->device_get(&device, ordinal) == 0 && known->context_state(device, &flags, &active) == 0 && active != 0)
+      return true;
+  }
+  return false;
+}
+
+}  // namespace paceline::cuda

@@ -1,0 +1,39 @@
+// Collectives as exchanges: which piece of its memory a rank gives to each peer, and what it takes from each.
+//
+// With two ranks one exchange is every collective at its fewest bytes. With more, long all-reduces and broadcasts are
+// two in a row: reduce-scatter or scatter, then all-gather, so that each rank sends 2 M (n-1)/n and every link works in
+// both directions. No CUDA here: what a call does can be tested anywhere.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "cuda/task.h"
+#include "schedule/request.h"
+
+namespace paceline::cuda {
+
+enum class Family : std::uint8_t { small, large };
+
+// How an exchange is launched. The same for the same call on every rank.
+struct Launch {
+  Family family = Family::small;
+  int blocks = 1;
+  int threads = 64;  // of the small family
+};
+
+// A collective's exchanges for one rank, to be run one after the other. Windows, alarm and timeout are for the engine
+// to fill in.
+struct Exchanges {
+  int count = 0;
+  std::array<Task, 2> tasks;
+  std::array<Launch, 2> launches;
+};
+// dummy: memory of max_gpus * 8 bytes that barriers pass on.
+void plan_collective(const Request& request, int rank, int ranks, std::byte* dummy, Exchanges& exchanges);
+
+// Sends and receives side by side, at most one in each direction with each peer, all of one type and of any lengths but
+// 0.
+void plan_messages(std::span<const Request* const> messages, int rank, int ranks, MessageTask& task, Launch& launch);
+
+}  // namespace paceline::cuda

@@ -1,0 +1,210 @@
+// Elements on the GPU: how those of each type are computed with. The same results, bit for bit, as base/reduction.h:
+// 16-bit and 8-bit floats in float32, rounded once; integers wrap; a NaN wins min and max; one NaN a type.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "base/types.h"
+
+namespace paceline::cuda {
+
+template <class T>
+struct Integer {
+  using Stored = T;
+  using Number = std::conditional_t<(sizeof(T) < 4), std::conditional_t<std::is_signed_v<T>, int, unsigned>, T>;
+  static __device__ Number load(Stored bits) { return bits; }
+  static __device__ Stored store(Number value) { return static_cast<Stored>(value); }
+  // Unsigned, so that overflow wraps.
+  using Wrapping = std::make_unsigned_t<Number>;
+  static __device__ Number sum(Number a, Number b) { return Number(Wrapping(a) + Wrapping(b)); }
+  static __device__ Number prod(Number a, Number b) { return Number(Wrapping(a) * Wrapping(b)); }
+  static __device__ Number max(Number a, Number b) { return a < b ? b : a; }
+  static __device__ Number min(Number a, Number b) { return b < a ? b : a; }
+  static __device__ Number scale(Number a, Number factor) { return load(store(prod(a, factor))); }
+  static __device__ Number divide(Number a, int divisor) { return load(store(a)) / Number(divisor); }
+};
+
+__device__ inline float larger(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+__device__ inline float smaller(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+// No instruction keeps a NaN of two doubles. Of +0 and -0, which compare equal, the sign decides.
+__device__ inline double larger(double a, double b) {
+  if (isnan(a) || isnan(b)) return a + b;
+  if (a == b) return signbit(a) ? b : a;
+  return a < b ? b : a;
+}
+__device__ inline double smaller(double a, double b) {
+  if (isnan(a) || isnan(b)) return a + b;
+  if (a == b) return signbit(a) ? a : b;
+  return b < a ? b : a;
+}
+
+template <class Format>
+struct Floating {
+  using Stored = typename Format::Stored;
+  using Number = typename Format::Number;
+  static __device__ Number load(Stored bits) { return Format::load(bits); }
+  static __device__ Stored store(Number value) { return isnan(value) ? Format::nan : Format::store(value); }
+  static __device__ Number sum(Number a, Number b) { return a + b; }
+  static __device__ Number prod(Number a, Number b) { return a * b; }
+  static __device__ Number max(Number a, Number b) { return larger(a, b); }
+  static __device__ Number min(Number a, Number b) { return smaller(a, b); }
+  // Rounded to the type on the way, as on the host, where they are passes of their own.
+  static __device__ Number scale(Number a, Number factor) { return load(store(Format::times(a, factor))); }
+  static __device__ Number divide(Number a, int divisor) { return load(store(a)) / Number(divisor); }
+};
+
+struct Float32 {
+  using Stored = std::uint32_t;
+  using Number = float;
+  static constexpr Stored nan = 0x7fc00000;
+  static __device__ float load(Stored bits) { return __uint_as_float(bits); }
+  static __device__ Stored store(float value) { return __float_as_uint(value); }
+  static __device__ float times(float a, float b) { return __fmul_rn(a, b); }  // never fused with an addition
+};
+struct Float64 {
+  using Stored = std::uint64_t;
+  using Number = double;
+  static constexpr Stored nan = 0x7ff8000000000000;
+  static __device__ double load(Stored bits) { return __longlong_as_double(static_cast<long long>(bits)); }
+  static __device__ Stored store(double value) { return static_cast<Stored>(__double_as_longlong(value)); }
+  static __device__ double times(double a, double b) { return __dmul_rn(a, b); }
+};
+struct Float16 {
+  using Stored = std::uint16_t;
+  using Number = float;
+  static constexpr Stored nan = 0x7e00;
+  static __device__ float load(Stored bits) { return __half2float(__ushort_as_half(bits)); }
+  static __device__ Stored store(float value) { return __half_as_ushort(__float2half_rn(value)); }
+  static __device__ float times(float a, float b) { return __fmul_rn(a, b); }
+};
+struct Bfloat16 {
+  using Stored = std::uint16_t;
+  using Number = float;
+  static constexpr Stored nan = 0x7fc0;
+  static __device__ float load(Stored bits) { return __uint_as_float(static_cast<std::uint32_t>(bits) << 16); }
+  static __device__ Stored store(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
+  static __device__ float times(float a, float b) { return __fmul_rn(a, b); }
+};
+template <__nv_fp8_interpretation_t format>
+struct Float8 {
+  using Stored = std::uint8_t;
+  using Number = float;
+  static constexpr Stored nan = 0x7f;
+  static __device__ float load(Stored bits) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, format))); }
+  static __device__ Stored store(float value) { return __nv_cvt_float_to_fp8(value, __NV_NOSAT, format); }
+  static __device__ float times(float a, float b) { return __fmul_rn(a, b); }
+};
+
+template <DataType type>
+struct ElementOf;
+template <>
+struct ElementOf<DataType::int8> {
+  using type = Integer<std::int8_t>;
+};
+template <>
+struct ElementOf<DataType::uint8> {
+  using type = Integer<std::uint8_t>;
+};
+template <>
+struct ElementOf<DataType::int32> {
+  using type = Integer<std::int32_t>;
+};
+template <>
+struct ElementOf<DataType::uint32> {
+  using type = Integer<std::uint32_t>;
+};
+template <>
+struct ElementOf<DataType::int64> {
+  using type = Integer<std::int64_t>;
+};
+template <>
+struct ElementOf<DataType::uint64> {
+  using type = Integer<std::uint64_t>;
+};
+template <>
+struct ElementOf<DataType::float16> {
+  using type = Floating<Float16>;
+};
+template <>
+struct ElementOf<DataType::float32> {
+  using type = Floating<Float32>;
+};
+template <>
+struct ElementOf<DataType::float64> {
+  using type = Floating<Float64>;
+};
+template <>
+struct ElementOf<DataType::bfloat16> {
+  using type = Floating<Bfloat16>;
+};
+template <>
+struct ElementOf<DataType::float8e4m3> {
+  using type = Floating<Float8<__NV_E4M3>>;
+};
+template <>
+struct ElementOf<DataType::float8e5m2> {
+  using type = Floating<Float8<__NV_E5M2>>;
+};
+
+// The elements of one vector of memory while they are computed with.
+template <class Element, class Vector>
+struct Row {
+  using Stored = typename Element::Stored;
+  using Number = typename Element::Number;
+  static constexpr int count = sizeof(Vector) / sizeof(Stored);
+
+  Number values[count];
+
+  static __device__ Row load(const Vector& vector) {
+    Stored stored[count];
+    memcpy(stored, &vector, sizeof vector);
+    Row row;
+#pragma unroll
+    for (int i = 0; i < count; ++i) row.values[i] = Element::load(stored[i]);
+    return row;
+  }
+  __device__ Vector store() const {
+    Stored stored[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) stored[i] = Element::store(values[i]);
+    Vector vector;
+    memcpy(&vector, stored, sizeof vector);
+    return vector;
+  }
+  __device__ void scale(Number factor) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) values[i] = Element::scale(values[i], factor);
+  }
+  __device__ void divide(int divisor) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) values[i] = Element::divide(values[i], divisor);
+  }
+  __device__ void fold(Operation op, const Row& other) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      Number& a = values[i];
+      const Number b = other.values[i];
+      switch (op) {  // the same for all threads: the branch costs nothing beside the memory
+        case Operation::prod: a = Element::prod(a, b); break;
+        case Operation::max: a = Element::max(a, b); break;
+        case Operation::min: a = Element::min(a, b); break;
+        default: a = Element::sum(a, b); break;
+      }
+    }
+  }
+};
+
+}  // namespace paceline::cuda

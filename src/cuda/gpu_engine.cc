@@ -1,0 +1,398 @@
+#include "cuda/gpu_engine.h"
+
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "base/log.h"
+#include "cuda/exchange.h"
+#include "cuda/kernels.h"
+
+namespace paceline::cuda {
+namespace {
+
+// How long a rank that leaves waits for the others to let go of its window.
+constexpr auto farewell_time = std::chrono::milliseconds(500);
+
+Status failure(const std::string& what, cudaError_t error) {
+  (void)cudaGetLastError();  // the runtime keeps it; a later call of the user's would find it
+  return Status(Code::cuda, what + ": " + cudaGetErrorString(error));
+}
+
+#define PACE_CUDA(what, call)                                                          \
+  do {                                                                                 \
+    if (cudaError_t error = (call); error != cudaSuccess) return failure(what, error); \
+  } while (false)
+
+// The thread's current GPU is `device` while this lives.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
+    if (before_ != device) (void)cudaSetDevice(device);
+    device_ = device;
+  }
+  ~OnDevice() {
+    if (before_ != device_) (void)cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int device_ = 0;
+  int before_ = 0;
+};
+
+// Allocations and copies of ours go on while some thread captures a graph.
+class OutsideOfCapture {
+ public:
+  OutsideOfCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~OutsideOfCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideOfCapture(const OutsideOfCapture&) = delete;
+  OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// Two ranks with the same number are in one process, also where process numbers have several namespaces.
+std::uint64_t process_token() {
+  static const std::uint64_t token = [] {
+    std::random_device random;
+    return (static_cast<std::uint64_t>(random()) << 32 | random()) ^ static_cast<std::uint64_t>(getpid());
+  }();
+  return token;
+}
+
+// Who of this process uses a window: the last one to let go of it frees it.
+class WindowUsers {
+ public:
+  static void add(std::byte* window) {
+    const std::lock_guard lock(mutex());
+    ++users()[window];
+  }
+  static void drop(std::byte* window) {
+    const std::lock_guard lock(mutex());
+    const auto found = users().find(window);
+    if (found == users().end() || --found->second > 0) return;
+    users().erase(found);
+    (void)cudaFree(window);
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::map<std::byte*, int>& users() {
+    static std::map<std::byte*, int> one;
+    return one;
+  }
+};
+
+// What a rank shows the others. All ranks run the same build, so the bytes are the struct's.
+struct Card {
+  std::uint64_t process = 0;
+  std::uint64_t window = 0;
+  std::int32_t device = 0;
+  std::array<char, 32> bus{};  // PCI address: the GPU's name across processes
+  cudaIpcMemHandle_t handle{};
+  std::array<char, 256> trouble{};  // empty: none
+};
+
+template <std::size_t size>
+void put(std::array<char, size>& into, const std::string& text) {
+  const std::size_t length = std::min(text.size(), size - 1);
+  std::memcpy(into.data(), text.data(), length);
+  into[length] = '\0';
+}
+
+Result<std::vector<Card>> show(const Card& mine, const Gather& gather) {
+  auto bytes = gather(std::as_bytes(std::span(&mine, 1)));
+  if (!bytes.ok()) return bytes.status();
+  std::vector<Card> cards(bytes->size());
+  for (std::size_t i = 0; i < cards.size(); ++i) std::memcpy(&cards[i], (*bytes)[i].data(), sizeof(Card));
+  for (std::size_t i = 0; i < cards.size(); ++i)
+    if (cards[i].trouble[0] != '\0')
+      return Status(Code::unsupported, "rank " + std::to_string(i) + ": " + cards[i].trouble.data());
+  return cards;
+}
+
+class CudaEngine final : public GpuEngine {
+ public:
+  CudaEngine(int rank, int ranks, double timeout) : rank_(rank), ranks_(ranks), layout_(WindowLayout::of(ranks)) {
+    timeout_ns_ = static_cast<std::uint64_t>(timeout * 1e9);
+  }
+  ~CudaEngine() override;
+
+  Status connect(const Gather& gather);
+
+  Status run(const Request& request, void* stream) override;
+  Status run_messages(std::span<const Request> messages, void* stream) override;
+  void abort() override;
+  [[nodiscard]] std::optional<Complaint> complaint() const override;
+
+ private:
+  Status allocate(Card& card);
+  Status map(const std::vector<Card>& cards);
+  Status load_kernels() const;
+  void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
+  Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) const;
+  Status follow(cudaStream_t stream);
+  void say_farewell();
+
+  const int rank_;
+  const int ranks_;
+  const WindowLayout layout_;
+  std::uint64_t timeout_ns_;
+  int device_ = 0;
+  std::array<std::byte*, max_gpus> windows_{};
+  std::array<bool, max_gpus> opened_{};  // mapped by IPC
+  Alarm* alarm_ = nullptr;               // pinned
+  cudaStream_t own_stream_ = nullptr;    // for what is no call
+  cudaEvent_t order_ = nullptr;
+  cudaStream_t last_stream_ = nullptr;
+  bool used_ = false;
+};
+
+Status CudaEngine::allocate(Card& card) {
+  PACE_CUDA("the current GPU cannot be told", cudaGetDevice(&device_));
+  PACE_CUDA("the GPU's PCI address cannot be told",
+            cudaDeviceGetPCIBusId(card.bus.data(), static_cast<int>(card.bus.size()), device_));
+  PACE_CUDA("making a stream", cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking));
+  PACE_CUDA("making an event", cudaEventCreateWithFlags(&order_, cudaEventDisableTiming));
+  void* memory = nullptr;
+  PACE_CUDA("allocating the communicator's window on the GPU", cudaMalloc(&memory, layout_.total(ranks_)));
+  windows_[static_cast<std::size_t>(rank_)] = static_cast<std::byte*>(memory);
+  WindowUsers::add(windows_[static_cast<std::size_t>(rank_)]);
+  PACE_CUDA("clearing the window", cudaMemsetAsync(memory, 0, layout_.large, own_stream_));
+  PACE_CUDA("clearing the window", cudaStreamSynchronize(own_stream_));
+  PACE_CUDA("allocating pinned memory", cudaHostAlloc(&memory, sizeof(Alarm), cudaHostAllocPortable));
+  alarm_ = static_cast<Alarm*>(memory);
+  std::memset(alarm_, 0, sizeof(Alarm));
+  card.process = process_token();
+  card.window = reinterpret_cast<std::uint64_t>(windows_[static_cast<std::size_t>(rank_)]);
+  card.device = device_;
+  if (ranks_ > 1)
+    PACE_CUDA("sharing GPU memory with other processes (CUDA IPC)",
+              cudaIpcGetMemHandle(&card.handle, windows_[static_cast<std::size_t>(rank_)]));
+  return load_kernels();
+}
+
+// With the other things that take time, so that the first call does not.
+Status CudaEngine::load_kernels() const {
+  for (int type = 0; type < data_type_count; ++type) {
+    const Kernels kernels = kernels_of(static_cast<DataType>(type));
+    cudaFuncAttributes attributes;
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.small));
+    PACE_CUDA("loading a kernel",
+              cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
+  }
+  PACE_CUDA("loading a kernel",
+            cudaFuncSetAttribute(message_kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
+  return {};
+}
+
+Status CudaEngine::map(const std::vector<Card>& cards) {
+  const std::uint64_t process = process_token();
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_) continue;
+    const auto p = static_cast<std::size_t>(peer);
+    const Card& card = cards[p];
+    const std::string whose = "the window of rank " + std::to_string(peer) + " on GPU " + card.bus.data();
+    if (card.process == process) {
+      if (card.device != device_) {
+        int reachable = 0;
+        PACE_CUDA("peer access", cudaDeviceCanAccessPeer(&reachable, device_, card.device));
+        if (reachable == 0) return Status(Code::unsupported, "this GPU cannot reach " + whose);
+        const cudaError_t error = cudaDeviceEnablePeerAccess(card.device, 0);
+        if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled)
+          return failure("reaching " + whose, error);
+        (void)cudaGetLastError();
+      }
+      windows_[p] = reinterpret_cast<std::byte*>(card.window);
+      WindowUsers::add(windows_[p]);
+    } else {
+      void* memory = nullptr;
+      PACE_CUDA("mapping " + whose, cudaIpcOpenMemHandle(&memory, card.handle, cudaIpcMemLazyEnablePeerAccess));
+      windows_[p] = static_cast<std::byte*>(memory);
+      opened_[p] = true;
+    }
+  }
+  return {};
+}
+
+Status CudaEngine::connect(const Gather& gather) {
+  const OutsideOfCapture outside;
+  Card card;
+  Status status = ranks_ <= max_gpus ? allocate(card)
+                                     : Status(Code::unsupported,
+                                              "more than " + std::to_string(max_gpus) + " GPUs in one communicator");
+  if (!status.ok()) put(card.trouble, status.message());
+  auto cards = show(card, gather);
+  if (!cards.ok()) return status.ok() ? cards.status() : status;
+  status = map(*cards);
+  card.trouble = {};
+  if (!status.ok()) put(card.trouble, status.message());
+  cards = show(card, gather);
+  if (!cards.ok()) return status.ok() ? cards.status() : status;
+  return {};
+}
+
+void CudaEngine::abort() {
+  if (alarm_ != nullptr) std::atomic_ref(alarm_->abort).store(1, std::memory_order_relaxed);
+}
+
+std::optional<Complaint> CudaEngine::complaint() const {
+  // Acquire: the kernel wrote the fields before.
+  if (alarm_ == nullptr || std::atomic_ref(alarm_->raised).load(std::memory_order_acquire) == 0) return std::nullopt;
+  Complaint complaint;
+  complaint.mismatch = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::mismatch);
+  complaint.rank = static_cast<int>(alarm_->rank);
+  complaint.mine = {alarm_->number, alarm_->what, alarm_->count};
+  complaint.other = {alarm_->number, alarm_->other_what, alarm_->other_count};
+  return complaint;
+}
+
+// A communicator's kernels run one after the other: those on another stream wait for those on the last.
+Status CudaEngine::follow(cudaStream_t stream) {
+  if (used_ && stream != last_stream_) {
+    cudaStreamCaptureStatus before = cudaStreamCaptureStatusNone;
+    cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
+    PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(stream, &now));
+    // A stream that is gone, or in a capture, has nothing to wait for that we could name.
+    if (cudaStreamIsCapturing(last_stream_, &before) != cudaSuccess) (void)cudaGetLastError();
+    if (before == cudaStreamCaptureStatusNone && now == cudaStreamCaptureStatusNone) {
+      if (cudaEventRecord(order_, last_stream_) == cudaSuccess)
+        PACE_CUDA("ordering two streams", cudaStreamWaitEvent(stream, order_, 0));
+      else
+        (void)cudaGetLastError();
+    }
+  }
+  last_stream_ = stream;
+  used_ = true;
+  return {};
+}
+
+void CudaEngine::complete(Terms& terms, std::byte* (&windows)[max_gpus]) const {
+  std::copy(windows_.begin(), windows_.end(), windows);
+  terms.alarm = alarm_;
+  terms.timeout_ns = timeout_ns_;
+}
+
+Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) const {
+  const bool large = how.family == Family::large;
+  const dim3 blocks(static_cast<unsigned>(how.blocks));
+  const dim3 threads(static_cast<unsigned>(large ? large_threads : how.threads));
+  const auto shared = static_cast<std::size_t>(large ? large_shared_bytes : 0);
+  PACE_CUDA("launching a kernel", cudaLaunchKernel(kernel, blocks, threads, &argument, shared, stream));
+  return {};
+}
+
+Status CudaEngine::run(const Request& request, void* stream) {
+  const OnDevice here(device_);
+  auto* const on = static_cast<cudaStream_t>(stream);
+  PACE_TRY(follow(on));
+  Exchanges exchanges;
+  std::byte* const dummy = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, dummy);
+  plan_collective(request, rank_, ranks_, dummy, exchanges);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(exchanges.count); ++i) {
+    Task& task = exchanges.tasks[i];
+    complete(task, task.windows);
+    // What copies looks at no element.
+    const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
+    const Launch& how = exchanges.launches[i];
+    PACE_TRY(start(how.family == Family::large ? kernels.large : kernels.small, how, &task, on));
+  }
+  return {};
+}
+
+// Several messages in one direction between two ranks go one after the other, in waves.
+Status CudaEngine::run_messages(std::span<const Request> messages, void* stream) {
+  const OnDevice here(device_);
+  auto* const on = static_cast<cudaStream_t>(stream);
+  PACE_TRY(follow(on));
+  std::vector<const Request*> waiting;
+  for (const Request& message : messages)
+    if (message.count != 0) waiting.push_back(&message);
+  while (!waiting.empty()) {
+    std::vector<const Request*> wave;
+    std::vector<const Request*> later;
+    for (const Request* message : waiting) {
+      const auto clashes = [&](const Request* other) {
+        return other->type != message->type || (other->which == message->which && other->root == message->root);
+      };
+      (std::any_of(wave.begin(), wave.end(), clashes) ? later : wave).push_back(message);
+    }
+    MessageTask task;
+    Launch how;
+    plan_messages(wave, rank_, ranks_, task, how);
+    complete(task, task.windows);
+    PACE_TRY(start(message_kernel(), how, &task, on));
+    waiting = std::move(later);
+  }
+  return {};
+}
+
+// Tells the ranks of other processes that this one will not touch their windows again, and waits for them to say the
+// same of ours.
+void CudaEngine::say_farewell() {
+  const std::uint32_t one = 1;
+  for (int peer = 0; peer < ranks_; ++peer)
+    if (opened_[static_cast<std::size_t>(peer)]) {
+      auto& word = reinterpret_cast<WindowWords*>(windows_[static_cast<std::size_t>(peer)])->farewells[rank_];
+      (void)cudaMemcpyAsync(&word, &one, sizeof one, cudaMemcpyDefault, own_stream_);
+    }
+  if (std::none_of(opened_.begin(), opened_.end(), [](bool opened) { return opened; })) return;
+  (void)cudaStreamSynchronize(own_stream_);
+  const auto until = std::chrono::steady_clock::now() + farewell_time;
+  auto& mine = reinterpret_cast<WindowWords*>(windows_[static_cast<std::size_t>(rank_)])->farewells;
+  for (;;) {
+    std::array<std::uint32_t, max_gpus> said{};
+    (void)cudaMemcpyAsync(said.data(), &mine, sizeof said, cudaMemcpyDefault, own_stream_);
+    if (cudaStreamSynchronize(own_stream_) != cudaSuccess) return;
+    bool all = true;
+    for (int peer = 0; peer < ranks_; ++peer)
+      all = all && (!opened_[static_cast<std::size_t>(peer)] || said[static_cast<std::size_t>(peer)] != 0);
+    if (all || std::chrono::steady_clock::now() > until) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+CudaEngine::~CudaEngine() {
+  const OnDevice here(device_);
+  const OutsideOfCapture outside;
+  if (used_) (void)cudaDeviceSynchronize();
+  say_farewell();
+  for (std::size_t peer = 0; peer < windows_.size(); ++peer) {
+    if (windows_[peer] == nullptr) continue;
+    if (opened_[peer])
+      (void)cudaIpcCloseMemHandle(windows_[peer]);
+    else
+      WindowUsers::drop(windows_[peer]);
+  }
+  if (alarm_ != nullptr) (void)cudaFreeHost(alarm_);
+  if (order_ != nullptr) (void)cudaEventDestroy(order_);
+  if (own_stream_ != nullptr) (void)cudaStreamDestroy(own_stream_);
+  (void)cudaGetLastError();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GpuEngine>> GpuEngine::create(int rank, int ranks, double timeout, const Gather& gather) {
+  auto made = std::make_unique<CudaEngine>(rank, ranks, timeout);
+  PACE_TRY(made->connect(gather));
+  return std::unique_ptr<GpuEngine>(std::move(made));
+}
+
+}  // namespace paceline::cuda

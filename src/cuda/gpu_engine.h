@@ -1,0 +1,49 @@
+// The CUDA engine: runs a communicator's calls on device memory. A call is launched on the caller's stream and returns.
+//
+// Made once for a communicator, by all its ranks together: each rank has a window on its GPU, and maps those of the
+// others (CUDA IPC between processes, the pointer itself inside one).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/call.h"
+#include "base/status.h"
+#include "schedule/request.h"
+
+namespace paceline::cuda {
+
+// Gives bytes, the same number on every rank, and gets everyone's by rank.
+using Gather = std::function<Result<std::vector<std::vector<std::byte>>>(std::span<const std::byte> mine)>;
+
+// What a kernel of this rank that gave up says: whom it waited for (or who called something else), in which call.
+struct Complaint {
+  bool mismatch = false;  // else its time was up
+  int rank = -1;
+  Call mine;   // `sequence` counts the messages between the two ranks
+  Call other;  // of a mismatch
+};
+
+class GpuEngine {
+ public:
+  // On the calling thread's current GPU. timeout: longest wait of a kernel for another rank, s.
+  static Result<std::unique_ptr<GpuEngine>> create(int rank, int ranks, double timeout, const Gather& gather);
+  // Waits for the kernels, and a moment for the other ranks to let go of this window.
+  virtual ~GpuEngine() = default;
+
+  // stream: a cudaStream_t, or nullptr for the default one.
+  virtual Status run(const Request& request, void* stream) = 0;
+  // Sends and receives that go on side by side.
+  virtual Status run_messages(std::span<const Request> messages, void* stream) = 0;
+
+  // Every kernel of this rank ends soon, those launched later too. From any thread.
+  virtual void abort() = 0;
+  // Once a kernel has given up.
+  [[nodiscard]] virtual std::optional<Complaint> complaint() const = 0;
+};
+
+}  // namespace paceline::cuda

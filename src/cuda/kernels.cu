@@ -1,0 +1,43 @@
+#include "cuda/kernels.h"
+
+#include "cuda/exchange_large.cuh"
+#include "cuda/exchange_small.cuh"
+
+namespace paceline::cuda {
+namespace {
+
+template <DataType type>
+Kernels kernels() {
+  using Element = typename ElementOf<type>::type;
+  return {reinterpret_cast<const void*>(&exchange_small<Element>),
+          reinterpret_cast<const void*>(&exchange_large<Element, Task>)};
+}
+
+}  // namespace
+
+const int large_shared_bytes = sizeof(LargeShared);
+const int large_threads = giving_threads + lanes_in_block * group_threads;
+
+const void* message_kernel() {
+  return reinterpret_cast<const void*>(&exchange_large<ElementOf<DataType::uint8>::type, MessageTask>);
+}
+
+Kernels kernels_of(DataType type) {
+  switch (type) {
+    case DataType::int8: return kernels<DataType::int8>();
+    case DataType::uint8: return kernels<DataType::uint8>();
+    case DataType::int32: return kernels<DataType::int32>();
+    case DataType::uint32: return kernels<DataType::uint32>();
+    case DataType::int64: return kernels<DataType::int64>();
+    case DataType::uint64: return kernels<DataType::uint64>();
+    case DataType::float16: return kernels<DataType::float16>();
+    case DataType::float32: return kernels<DataType::float32>();
+    case DataType::float64: return kernels<DataType::float64>();
+    case DataType::bfloat16: return kernels<DataType::bfloat16>();
+    case DataType::float8e4m3: return kernels<DataType::float8e4m3>();
+    case DataType::float8e5m2: return kernels<DataType::float8e5m2>();
+  }
+  return kernels<DataType::uint8>();
+}
+
+}  // namespace paceline::cuda

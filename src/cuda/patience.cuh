@@ -1,0 +1,122 @@
+// How kernels wait: every spin looks up now and then, and ends when the communicator was aborted, when the other side
+// turns out to have called something else, or when its time is up. Who gives up raises the alarm first; the others of
+// the kernel, and later kernels, end at their next look.
+#pragma once
+
+#include "cuda/task.h"
+
+namespace paceline::cuda {
+
+// Reads and writes of words that other kernels, on this GPU or another, write or read. Volatile: they go to memory
+// each time, in one piece up to 16 bytes.
+__device__ inline std::uint32_t peek(const std::uint32_t* word) {
+  std::uint32_t value;
+  asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+__device__ inline void post(std::uint32_t* word, std::uint32_t value) {
+  asm volatile("st.volatile.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+__device__ inline uint4 peek(const uint4* vector) {
+  uint4 v;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(vector)
+               : "memory");
+  return v;
+}
+__device__ inline void post(uint4* vector, uint4 v) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(vector), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+// Acquire: what its writer wrote before it is seen by what this thread reads after it.
+__device__ inline std::uint32_t peek_acquire(const std::uint32_t* word) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+// Release: what this thread wrote, or saw written, comes before it for whoever acquires it.
+__device__ inline void post_release(std::uint32_t* word, std::uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+__device__ inline std::uint64_t nanoseconds() {
+  std::uint64_t time;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+  return time;
+}
+
+// Numbers wrap: of two the nearer way decides.
+__device__ inline bool reached(std::uint32_t number, std::uint32_t wanted) {
+  return static_cast<std::int32_t>(number - wanted) >= 0;
+}
+
+__device__ inline WindowWords& words(std::byte* window) { return *reinterpret_cast<WindowWords*>(window); }
+
+// The first alarm stands. Its fields come before `raised`, which the host reads first.
+__device__ inline void raise_alarm(const Terms& terms, AlarmCause cause, int rank, std::uint32_t number,
+                                   std::uint64_t count, const Announcement& other) {
+  Alarm& alarm = *terms.alarm;
+  if (atomicCAS_system(&alarm.abort, 0u, 1u) != 0u) return;
+  alarm.cause = static_cast<std::uint32_t>(cause);
+  alarm.rank = static_cast<std::uint32_t>(rank);
+  alarm.number = number;
+  alarm.what = terms.call_what;
+  alarm.count = count;
+  alarm.other_what = other.what;
+  alarm.other_count = other.count;
+  __threadfence_system();
+  post(&alarm.raised, 1);
+}
+
+// A message that is waited for: from `source` to this rank.
+struct Expected {
+  const Announcement* announced;
+  int source;
+  std::uint32_t number;
+  std::uint64_t count;
+};
+
+template <class Task>
+__device__ Expected expected(const Task& task, int source, std::uint32_t number) {
+  return {&words(task.windows[task.rank]).announced[source][number % announcements], source, number,
+          task.count_of(task.take(source))};
+}
+
+__device__ inline Announcement peek(const Announcement* announced) {
+  const uint4 v = peek(reinterpret_cast<const uint4*>(announced));
+  return {v.x, v.y, static_cast<std::uint64_t>(v.z) | static_cast<std::uint64_t>(v.w) << 32};
+}
+
+class Patience {
+ public:
+  __device__ explicit Patience(const Terms& terms) : terms_(terms) {}
+
+  // To be asked after each look in vain. Waiting for a message:
+  __device__ bool more(const Expected& message) { return (++looks_ & 511) != 0 || look_up(message); }
+  // Waiting for `rank` to take message `number`.
+  __device__ bool more(int rank, std::uint32_t number) {
+    return (++looks_ & 511) != 0 || look_up({nullptr, rank, number, terms_.call_count});
+  }
+
+ private:
+  __device__ __noinline__ bool look_up(const Expected& message) {
+    if (peek(&terms_.alarm->abort) != 0) return false;
+    if (message.announced != nullptr) {
+      const Announcement found = peek(message.announced);
+      if (found.number == message.number && (found.what != terms_.call_what || found.count != message.count)) {
+        raise_alarm(terms_, AlarmCause::mismatch, message.source, message.number, message.count, found);
+        return false;
+      }
+    }
+    if (since_ == 0) since_ = nanoseconds();
+    if (nanoseconds() - since_ < terms_.timeout_ns) return true;
+    raise_alarm(terms_, AlarmCause::timeout, message.source, message.number, message.count, Announcement{});
+    return false;
+  }
+
+  const Terms& terms_;
+  unsigned looks_ = 0;
+  std::uint64_t since_ = 0;
+};
+
+}  // namespace paceline::cuda

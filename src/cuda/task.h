@@ -1,0 +1,115 @@
+// What one kernel does on one rank: it gives each peer a piece of the rank's memory and takes a piece from each, which
+// it folds or puts where it belongs. Every collective is one such exchange or two in a row (exchange.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/window.h"
+
+namespace paceline::cuda {
+
+// Pinned host memory through which a communicator's kernels and its host speak when something is wrong.
+struct Alarm {
+  std::uint32_t abort;   // by the host, or by the first kernel that gives up: all kernels end
+  std::uint32_t raised;  // by the first kernel that gives up: the fields below say why
+  std::uint32_t cause;   // AlarmCause
+  std::uint32_t rank;    // whom it waited for, or who called something else
+  std::uint32_t number;  // of the message between the two ranks
+  std::uint32_t what;    // Call::what and count, of this rank's call and of the other's
+  std::uint64_t count;
+  std::uint64_t other_count;
+  std::uint32_t other_what;
+};
+enum class AlarmCause : std::uint32_t { timeout = 1, mismatch = 2 };
+
+// A stretch of this rank's memory for one peer. Long ones travel in chunks: chunk k in lane k % lanes.
+struct Piece {
+  std::byte* data;
+  std::uint64_t bytes;  // 0: no piece
+};
+
+// A rank's pieces for all peers: that of rank p is `length` bytes at data + p * stride, no further than `total`.
+struct Pieces {
+  std::byte* data;
+  std::uint64_t stride;
+  std::uint64_t length;
+  std::uint64_t total;
+  std::uint32_t ranks;  // bit p: there is one for rank p
+
+  [[nodiscard]] constexpr Piece of(int rank) const {
+    const std::uint64_t begin = static_cast<std::uint64_t>(rank) * stride;
+    if ((ranks >> rank & 1) == 0 || begin >= total) return {nullptr, 0};
+    const std::uint64_t left = total - begin;
+    return {data + begin, left < length ? left : length};
+  }
+};
+
+// How a piece is cut.
+struct Cut {
+  std::uint32_t chunk;  // bytes, a multiple of 16
+  std::uint32_t lanes;
+};
+
+// The part of a kernel's argument that every exchange has. What short messages need stands first: a kernel's arguments
+// are fetched line by line.
+struct Terms {
+  Alarm* alarm;
+  std::uint64_t timeout_ns;
+  std::uint32_t call_what;
+  std::uint8_t rank;
+  std::uint8_t ranks;
+  std::uint8_t op;       // Operation: sum, prod, max or min
+  std::uint8_t divides;  // what is folded is divided by this, if not 0
+  std::uint64_t call_count;
+  std::byte factor[8];     // one element
+  bool folds;              // else copies
+  bool scales;             // what is given is multiplied by `factor` first
+  bool overwrites;         // a piece that is taken may lie where one is given
+  std::uint8_t alignment;  // 16, 8 or 1: what all addresses are multiples of
+  WindowLayout layout;
+  // This rank's own contribution: a fold's operand, or what is copied.
+  const std::byte* own;
+  std::byte* target;        // of the fold, or of the copy
+  std::uint64_t own_bytes;  // 0: none
+};
+
+// The argument of a collective's kernel.
+struct Task : Terms {
+  Pieces gives;
+  Pieces takes;  // folds: only the lengths count
+  Cut cut;
+  std::byte* windows[max_gpus];
+
+  [[nodiscard]] constexpr Piece give(int peer) const { return peer == rank ? Piece{nullptr, 0} : gives.of(peer); }
+  [[nodiscard]] constexpr Piece take(int source) const { return source == rank ? Piece{nullptr, 0} : takes.of(source); }
+  [[nodiscard]] constexpr Cut cut_of(const Piece&) const { return cut; }
+  [[nodiscard]] constexpr std::uint64_t count_of(const Piece&) const { return call_count; }
+};
+
+// The argument of the kernel of sends and receives that go on side by side: each has its own length and count.
+struct MessageTask : Terms {
+  std::byte* windows[max_gpus];
+  Piece gives[max_gpus];
+  Piece takes[max_gpus];
+  std::uint32_t element;  // bytes
+
+  [[nodiscard]] constexpr Piece give(int peer) const { return peer == rank ? Piece{nullptr, 0} : gives[peer]; }
+  [[nodiscard]] constexpr Piece take(int source) const { return source == rank ? Piece{nullptr, 0} : takes[source]; }
+  [[nodiscard]] constexpr Cut cut_of(const Piece& piece) const { return cut(piece.bytes, layout); }
+  [[nodiscard]] constexpr std::uint64_t count_of(const Piece& piece) const { return piece.bytes / element; }
+
+  // Chunks short enough to fill the pipeline, long enough to be worth their flags. Both sides of a message cut it
+  // alike.
+  static constexpr Cut cut(std::uint64_t bytes, const WindowLayout& layout) {
+    const std::uint64_t share = (bytes / (max_lanes * 2) + 1023) / 1024 * 1024;
+    const std::uint32_t least = 4 << 10;
+    const auto chunk = static_cast<std::uint32_t>(share < least               ? least
+                                                  : share > layout.chunk_slot ? layout.chunk_slot
+                                                                              : share);
+    const std::uint64_t chunks = (bytes + chunk - 1) / chunk;
+    return {chunk, chunks < max_lanes ? static_cast<std::uint32_t>(chunks > 0 ? chunks : 1) : max_lanes};
+  }
+};
+
+}  // namespace paceline::cuda

@@ -1,0 +1,251 @@
+// Exchanges are run here by a stand-in for the kernels: each rank's pieces are copied to the peer that takes them.
+#include "cuda/exchange.h"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "schedule/problem.h"
+
+namespace paceline::cuda {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+struct Case {
+  Collective which;
+  int ranks;
+  int root;
+  std::size_t count;  // bytes
+  bool in_place;
+};
+
+std::byte value(int rank, std::size_t index) {
+  return static_cast<std::byte>((rank + 1) * 7 + index * 3 + index / 251);
+}
+
+Problem problem_of(const Case& c) {
+  Problem problem;
+  problem.collective = c.which;
+  problem.ranks = c.ranks;
+  problem.root = c.root;
+  problem.count = c.count;
+  return problem;
+}
+
+// All ranks' memory and requests for one collective of bytes.
+class Run {
+ public:
+  explicit Run(const Case& c) : c_(c), inputs_(static_cast<std::size_t>(c.ranks)), outputs_(inputs_.size()) {
+    for (int rank = 0; rank < c.ranks; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      Bytes input(input_elements(problem_of(c), rank));
+      for (std::size_t i = 0; i < input.size(); ++i) input[i] = value(rank, i);
+      original_.push_back(input);
+      const std::size_t output = output_elements(problem_of(c), rank);
+      Request request;
+      request.which = c.which;
+      request.count = c.count;
+      request.root = c.root;
+      request.type = DataType::uint8;
+      if (c.in_place) {
+        // One buffer holds both, as paceline.h lays them out.
+        const std::ptrdiff_t offset = input_in_output(problem_of(c), rank);
+        outputs_[r].resize(std::max(input.size(), output));
+        std::byte* const buffer = outputs_[r].data();
+        request.send = buffer + std::max<std::ptrdiff_t>(offset, 0);
+        request.recv = buffer + std::max<std::ptrdiff_t>(-offset, 0);
+        std::copy(input.begin(), input.end(), const_cast<std::byte*>(request.send));
+      } else {
+        inputs_[r] = input;
+        outputs_[r].resize(output);
+        request.send = inputs_[r].data();
+        request.recv = outputs_[r].data();
+      }
+      requests_.push_back(request);
+    }
+  }
+
+  void run() {
+    std::vector<Exchanges> plans(requests_.size());
+    for (int rank = 0; rank < c_.ranks; ++rank)
+      plan_collective(requests_[static_cast<std::size_t>(rank)], rank, c_.ranks, nullptr,
+                      plans[static_cast<std::size_t>(rank)]);
+    for (int step = 0; step < plans[0].count; ++step) {
+      for (const Exchanges& plan : plans) REQUIRE(plan.count == plans[0].count);
+      exchange(plans, static_cast<std::size_t>(step));
+    }
+  }
+
+  void check() const {
+    for (int rank = 0; rank < c_.ranks; ++rank) {
+      const std::size_t length = output_elements(problem_of(c_), rank);
+      const std::byte* const found = requests_[static_cast<std::size_t>(rank)].recv;
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < length; ++i) wrong += found[i] != expected(rank, i) ? 1 : 0;
+      INFO(name(c_.which), " of ", c_.count, " bytes, rank ", rank, " of ", c_.ranks, ", root ", c_.root,
+           c_.in_place ? ", in place" : "");
+      REQUIRE(wrong == 0);
+    }
+  }
+
+ private:
+  void exchange(const std::vector<Exchanges>& plans, std::size_t step) {
+    const auto task = [&](int rank) -> const Task& { return plans[static_cast<std::size_t>(rank)].tasks[step]; };
+    // What is given is read before anything is written.
+    std::vector<std::vector<Bytes>> sent(plans.size(), std::vector<Bytes>(plans.size()));
+    std::vector<Bytes> own(plans.size());
+    for (int from = 0; from < c_.ranks; ++from) {
+      const auto f = static_cast<std::size_t>(from);
+      REQUIRE(plans[f].launches[step].family == plans[0].launches[step].family);
+      REQUIRE(plans[f].launches[step].blocks == plans[0].launches[step].blocks);
+      REQUIRE(task(from).cut.chunk == task(0).cut.chunk);
+      REQUIRE(task(from).cut.lanes == task(0).cut.lanes);
+      own[f].assign(task(from).own, task(from).own + task(from).own_bytes);
+      for (int to = 0; to < c_.ranks; ++to) {
+        const Piece piece = task(from).give(to);
+        REQUIRE(piece.bytes == task(to).take(from).bytes);
+        sent[f][static_cast<std::size_t>(to)].assign(piece.data, piece.data + piece.bytes);
+      }
+    }
+    for (int to = 0; to < c_.ranks; ++to) {
+      const Task& mine = task(to);
+      const Bytes& contribution = own[static_cast<std::size_t>(to)];
+      if (mine.folds) {
+        for (std::size_t i = 0; i < contribution.size(); ++i) {
+          auto sum = static_cast<unsigned>(contribution[i]);
+          for (int from = 0; from < c_.ranks; ++from)
+            if (from != to)
+              sum += static_cast<unsigned>(sent[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)][i]);
+          mine.target[i] = static_cast<std::byte>(sum);
+        }
+        continue;
+      }
+      std::copy(contribution.begin(), contribution.end(), mine.target);
+      for (int from = 0; from < c_.ranks; ++from) {
+        const Bytes& message = sent[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+        std::copy(message.begin(), message.end(), mine.take(from).data);
+      }
+    }
+  }
+
+  [[nodiscard]] std::byte input(int rank, std::size_t index) const {
+    return original_[static_cast<std::size_t>(rank)][index];
+  }
+  [[nodiscard]] std::byte sum(std::size_t index) const {
+    unsigned all = 0;
+    for (int rank = 0; rank < c_.ranks; ++rank) all += static_cast<unsigned>(input(rank, index));
+    return static_cast<std::byte>(all);
+  }
+  [[nodiscard]] std::byte expected(int rank, std::size_t i) const {
+    const std::size_t part = static_cast<std::size_t>(rank) * c_.count;
+    const auto source = static_cast<int>(i / c_.count);
+    switch (c_.which) {
+      case Collective::all_reduce:
+      case Collective::reduce: return sum(i);
+      case Collective::reduce_scatter: return sum(part + i);
+      case Collective::broadcast: return input(c_.root, i);
+      case Collective::scatter: return input(c_.root, part + i);
+      case Collective::all_gather:
+      case Collective::gather: return input(source, i % c_.count);
+      default: return input(source, part + i % c_.count);
+    }
+  }
+
+  Case c_;
+  std::vector<Bytes> inputs_;
+  std::vector<Bytes> outputs_;
+  std::vector<Bytes> original_;
+  std::vector<Request> requests_;
+};
+
+}  // namespace
+
+TEST_CASE("every collective is one exchange or two, whose pieces fit together and end where they belong") {
+  const Collective collectives[] = {Collective::all_reduce, Collective::reduce,    Collective::reduce_scatter,
+                                    Collective::broadcast,  Collective::scatter,   Collective::gather,
+                                    Collective::all_gather, Collective::all_to_all};
+  for (const Collective which : collectives)
+    for (const int ranks : {1, 2, 3, 4, 8, 16})
+      for (const std::size_t count : {1, 17, 4096, 300001, 700000})
+        for (const int root : {0, ranks / 2, ranks - 1})
+          for (const bool in_place : {false, true}) {
+            if ((!is_rooted(which) && root != 0) || (count > 4096 && ranks > 8)) continue;
+            Run run({which, ranks, root, count, in_place});
+            run.run();
+            run.check();
+          }
+}
+
+TEST_CASE("a barrier takes a word from everyone") {
+  std::vector<std::byte> dummy(8 * max_gpus);
+  Request request;
+  request.which = Collective::barrier;
+  Exchanges exchanges;
+  plan_collective(request, 1, 3, dummy.data(), exchanges);
+  REQUIRE(exchanges.count == 1);
+  CHECK(exchanges.launches[0].family == Family::small);
+  for (const int peer : {0, 2}) {
+    CHECK(exchanges.tasks[0].give(peer).bytes == 8);
+    CHECK(exchanges.tasks[0].take(peer).data == dummy.data() + 8 * peer);
+  }
+  CHECK(exchanges.tasks[0].take(1).bytes == 0);
+}
+
+TEST_CASE("messages have their own pieces, and both sides cut them alike") {
+  std::vector<std::byte> memory(1 << 20);
+  Request send;
+  send.which = Collective::send;
+  send.send = memory.data();
+  send.count = 1000;
+  send.type = DataType::float32;
+  send.root = 2;
+  Request recv;
+  recv.which = Collective::recv;
+  recv.recv = memory.data() + 8000;
+  recv.count = 100000;
+  recv.type = DataType::float32;
+  recv.root = 0;
+  const Request* const both[] = {&send, &recv};
+  MessageTask task;
+  Launch launch;
+  plan_messages(both, 1, 3, task, launch);
+  CHECK(task.give(2).data == memory.data());
+  CHECK(task.give(2).bytes == 4000);
+  CHECK(task.give(0).bytes == 0);
+  CHECK(task.take(0).data == memory.data() + 8000);
+  CHECK(task.count_of(task.take(0)) == 100000);
+  CHECK(task.alignment == 16);
+
+  // The receiver of the first alone.
+  Request there = send;
+  there.which = Collective::recv;
+  there.recv = memory.data();
+  there.root = 1;
+  const Request* const one[] = {&there};
+  MessageTask other;
+  plan_messages(one, 2, 3, other, launch);
+  CHECK(other.cut_of(other.take(1)).chunk == task.cut_of(task.give(2)).chunk);
+  CHECK(other.cut_of(other.take(1)).lanes == task.cut_of(task.give(2)).lanes);
+  CHECK(other.call_what == task.call_what);
+}
+
+TEST_CASE("addresses that are not multiples of 16 are told") {
+  std::vector<std::byte> memory(4096);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  std::byte* const aligned = memory.data() + (16 - address % 16) % 16;
+  for (const auto& [offset, alignment] : {std::pair{16, 16}, {8, 8}, {4, 1}, {1, 1}}) {
+    Request request;
+    request.which = Collective::all_reduce;
+    request.type = DataType::uint8;
+    request.send = aligned;
+    request.recv = aligned + offset;
+    request.count = 64;
+    Exchanges exchanges;
+    plan_collective(request, 0, 2, nullptr, exchanges);
+    CHECK(static_cast<int>(exchanges.tasks[0].alignment) == alignment);
+  }
+}
+
+}  // namespace paceline::cuda
