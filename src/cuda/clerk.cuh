@@ -28,8 +28,8 @@ class WarpNumbers {
     const WindowWords& mine = words(task.windows[task.rank]);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (lane >= task.ranks) return;
-    given_ = peek(&mine.numbers[blockIdx.x].given[lane]);
-    taken_ = peek(&mine.numbers[blockIdx.x].taken[lane]);
+    given_ = peek(&mine.numbers[blockIdx.x][lane].given);
+    taken_ = peek(&mine.numbers[blockIdx.x][lane].taken);
     credit_ = peek(&mine.credits[lane]);
   }
   [[nodiscard]] __device__ std::uint32_t given(int peer) const { return __shfl_sync(0xffffffff, given_, peer); }
@@ -46,16 +46,26 @@ class WarpNumbers {
   std::uint32_t credit_ = 0;
 };
 
-// Flags of packets repeat after 2^32 messages. Long before, what old messages left in the slots is wiped: each slot
+template <class Task>
+__device__ ulonglong2* medium_slot(const Task& task, int owner, int source, std::uint32_t number) {
+  const auto place = static_cast<std::uint64_t>(place_of(source, owner)) * medium_slots + number % medium_slots;
+  return reinterpret_cast<ulonglong2*>(task.windows[owner] + task.layout.medium + place * task.layout.medium_slot);
+}
+
+// Flags repeat after 2^32 messages. Long before, what old messages left in the slots is wiped: each slot
 // once in 2^24 messages, after its last message was taken and before its source may know that.
 template <class Task>
 __device__ void wipe_old(const Task& task, const WarpNumbers& numbers) {
+#pragma unroll 1
   for (int source = 0; source < task.ranks; ++source) {
     const std::uint32_t taken = numbers.taken(source);
     if (source == task.rank || taken == 0 || (taken & 0xffffff) >= small_slots) continue;
-    uint4* const slot = small_slot(task, task.rank, source, taken);
-    for (std::uint64_t i = threadIdx.x % 32; i < task.layout.small_slot / sizeof(uint4); i += 32)
-      post(&slot[i], uint4{0, 0, 0, 0});
+    const auto wipe = [](uint4* slot, std::uint32_t bytes) {
+#pragma unroll 1
+      for (std::uint32_t i = threadIdx.x % 32; i < bytes / sizeof(uint4); i += 32) post(&slot[i], uint4{0, 0, 0, 0});
+    };
+    wipe(small_slot(task, task.rank, source, taken), task.layout.small_slot);
+    wipe(reinterpret_cast<uint4*>(medium_slot(task, task.rank, source, taken)), task.layout.medium_slot);
     __threadfence_system();
     __syncwarp();
   }
@@ -84,6 +94,7 @@ __device__ void compare_calls(const Task& task, const WarpNumbers& numbers) {
   if (source >= task.ranks || task.take(source).bytes == 0) return;
   const Expected message = expected(task, source, numbers.taken() + 1);
   Patience patience(task);
+#pragma unroll 1
   for (;;) {
     const Announcement found = peek(message.announced);
     if (reached(found.number, message.number)) {
@@ -95,17 +106,22 @@ __device__ void compare_calls(const Task& task, const WarpNumbers& numbers) {
   }
 }
 
-// The end, when no thread of this block needs the old numbers: each block moves on its share of the copies.
+// The end, when no thread of this block needs the old numbers: each block moves on its share of the copies. A warp
+// writes all copies of a peer's numbers at once.
 template <class Task>
-__device__ void move_on(const Task& task, const std::uint32_t given, const std::uint32_t taken, int peer,
-                        int first_copy, int step) {
+__device__ void move_on(const Task& task, const WarpNumbers& numbers) {
   WindowWords& mine = words(task.windows[task.rank]);
-  const bool gives = task.give(peer).bytes != 0;
-  const bool takes = task.take(peer).bytes != 0;
-  for (int copy = first_copy; copy < max_blocks; copy += step) {
-    if (gives) post(&mine.numbers[copy].given[peer], given + 1);
-    if (takes) post(&mine.numbers[copy].taken[peer], taken + 1);
+  const unsigned copy = threadIdx.x % 32;
+  const bool in_share = copy % gridDim.x == blockIdx.x;
+#pragma unroll 1
+  for (int peer = static_cast<int>(threadIdx.x) / 32; peer < task.ranks; peer += static_cast<int>(blockDim.x) / 32) {
+    const std::uint32_t given = numbers.given(peer) + (task.give(peer).bytes != 0 ? 1 : 0);
+    const std::uint32_t taken = numbers.taken(peer) + (task.take(peer).bytes != 0 ? 1 : 0);
+    if (in_share)
+      asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(&mine.numbers[copy][peer]), "r"(given), "r"(taken)
+                   : "memory");
   }
 }
+static_assert(max_blocks == 32);
 
 }  // namespace paceline::cuda

@@ -10,12 +10,21 @@
 namespace paceline::cuda {
 namespace {
 
-// Payload up to which packets are faster than chunks, and from which two exchanges are faster than one in which each
-// rank gives all to everyone (docs/gpu.md).
+// Payload up to which packets are faster than lines, and lines than chunks, on two H200; and from which two exchanges
+// are faster than one in which each rank gives all to everyone (docs/gpu.md).
 constexpr std::uint64_t small_to = 512 << 10;
+constexpr std::uint64_t medium_to = 4 << 20;
 constexpr std::uint64_t two_steps_from = 256 << 10;
 
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return (value + grain - 1) / grain * grain; }
+
+// Chunks short enough to fill the pipeline, long enough to be worth their flags. Both sides of a message cut it alike.
+Cut cut(std::uint64_t bytes, const WindowLayout& layout) {
+  const std::uint64_t share = rounded_up(bytes / (max_lanes * 2), 1024);
+  const std::uint64_t chunk = std::clamp<std::uint64_t>(share, 4 << 10, layout.chunk_slot);
+  const std::uint64_t chunks = std::max<std::uint64_t>(1, (bytes + chunk - 1) / chunk);
+  return {static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(std::min<std::uint64_t>(chunks, max_lanes))};
+}
 
 int blocks_for(std::uint32_t lanes) { return static_cast<int>((lanes + lanes_in_block - 1) / lanes_in_block); }
 
@@ -42,24 +51,33 @@ std::uint32_t only(int rank) { return std::uint32_t{1} << rank; }
 
 std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
+// `in_block` threads or warps for each of `wanted`, in as many blocks as there may be; and the warp that moves no data.
+Launch spread(Family family, std::uint64_t wanted, std::uint64_t in_block) {
+  const std::uint64_t blocks = std::min<std::uint64_t>(max_blocks, (wanted + in_block - 1) / in_block);
+  return {family, static_cast<int>(blocks), static_cast<int>(in_block) + 32};
+}
+
 // All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
 void finish(Task& task, std::uint64_t longest, Launch& launch) {
   const auto places = [](const Pieces& pieces) {
     return pieces.ranks == 0 ? 0 : reinterpret_cast<std::uintptr_t>(pieces.data) | pieces.stride;
   };
   align(task, places(task.gives) | places(task.takes));
-  task.cut = MessageTask::cut(longest, task.layout);
-  if (longest > std::min<std::uint64_t>(small_to, task.layout.largest_small())) {
+  task.cut = cut(longest, task.layout);
+  if (longest <= std::min<std::uint64_t>(small_to, task.layout.largest_small())) {
+    // A thread for each packet, as long as they fit into few blocks.
+    const std::uint64_t packets = std::max<std::uint64_t>(1, (longest + 7) / 8);
+    const std::uint64_t most = packets <= 224 * max_blocks ? 224 : packets <= 480 * max_blocks ? 480 : 992;
+    launch = spread(Family::small, packets, std::min(most, rounded_up(packets, 32)));
+  } else if (longest <= std::min<std::uint64_t>(medium_to, task.layout.largest_medium())) {
+    // A warp for each 480 bytes.
+    const std::uint64_t warps = (longest + 479) / 480;
+    const std::uint64_t most = std::clamp<std::uint64_t>((warps + max_blocks - 1) / max_blocks, 4, 15);
+    launch = spread(Family::medium, warps, most);
+    launch.threads = static_cast<int>(most + 1) * 32;
+  } else {
     launch = {Family::large, blocks_for(task.cut.lanes), 0};
-    return;
   }
-  // A thread for each packet, as long as they fit into few blocks.
-  const std::uint64_t packets = std::max<std::uint64_t>(1, (longest + 7) / 8);
-  const std::uint64_t most = packets <= 224 * max_blocks ? 224 : packets <= 480 * max_blocks ? 480 : 992;
-  const std::uint64_t threads = std::min(most, rounded_up(packets, 32));
-  launch.family = Family::small;
-  launch.blocks = static_cast<int>(std::min<std::uint64_t>(max_blocks, (packets + threads - 1) / threads));
-  launch.threads = static_cast<int>(threads) + 32;  // the first warp moves no data
 }
 
 // Averages of the narrow floats are scaled before they are added, since their sums overflow soon: as on the host.
@@ -250,11 +268,12 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
     }
     const Piece piece{sends ? writable(message->send) : message->recv, bytes};
     (sends ? task.gives : task.takes)[message->root] = piece;
+    Cut& its = (sends ? task.give_cuts : task.take_cuts)[message->root];
+    its = cut(bytes, task.layout);
     addresses |= reinterpret_cast<std::uintptr_t>(piece.data);
-    lanes = std::max(lanes, MessageTask::cut(bytes, task.layout).lanes);
+    lanes = std::max(lanes, its.lanes);
   }
   task.own = to_self;
-  task.element = static_cast<std::uint32_t>(size_of(messages.front()->type));
   align(task, addresses);
   // Always in chunks: peers that group their messages differently must still do the same for each.
   launch = {Family::large, blocks_for(lanes), 0};

@@ -13,13 +13,13 @@
 
 namespace paceline::cuda {
 
-enum class Family : std::uint8_t { small, large };
+enum class Family : std::uint8_t { small, medium, large };
 
 // How an exchange is launched. The same for the same call on every rank.
 struct Launch {
   Family family = Family::small;
   int blocks = 1;
-  int threads = 64;  // of the small family
+  int threads = 64;  // of the small and medium families
 };
 
 // A collective's exchanges for one rank, to be run one after the other. Windows, alarm and timeout are for the engine

@@ -21,17 +21,18 @@ namespace paceline::cuda {
 
 inline constexpr int giving_threads = 128;
 inline constexpr int group_threads = 128;  // that take from one lane
-inline constexpr int stages = 6;           // chunks in shared memory
-inline constexpr int loads_ahead = 3;      // chunks on their way into it
-inline constexpr int stores_open = 2;      // chunks on their way out of it
+inline constexpr int stages = 12;          // chunks in shared memory
+inline constexpr int loads_ahead = 5;      // chunks on their way into it
+inline constexpr int stores_open = 6;      // chunks on their way out of it
 inline constexpr int unannounced = 16;     // chunks that may have arrived without the peer knowing it yet
 
 struct LargeShared {
   alignas(128) std::byte chunks[stages][largest_chunk];
   alignas(8) std::uint64_t loaded[stages];  // barriers
-  Numbers numbers;
+  Numbers numbers[max_gpus];
   std::uint32_t chunks_given[max_gpus][lanes_in_block];
   std::uint32_t chunks_taken[max_gpus][lanes_in_block];
+  std::uint32_t there[max_gpus][lanes_in_block];  // chunks that had come and were not taken, at the last look
   // Chunks given by bulk copies, on their way to be announced.
   struct Arrival {
     std::uint32_t* ready;
@@ -59,27 +60,14 @@ __device__ inline Chunk chunk_of(const Piece& piece, const Cut& cut, std::uint32
   const std::uint64_t left = piece.bytes - offset;
   return {offset, left < cut.chunk ? static_cast<std::uint32_t>(left) : cut.chunk};
 }
-// The rounds in which a lane has a chunk of the piece.
-__device__ inline std::uint32_t rounds_of(const Piece& piece, const Cut& cut, std::uint32_t lane) {
-  if (lane >= cut.lanes || piece.bytes == 0) return 0;
-  const std::uint64_t chunks = (piece.bytes + cut.chunk - 1) / cut.chunk;
-  return chunks <= lane ? 0 : static_cast<std::uint32_t>((chunks - lane - 1) / cut.lanes + 1);
-}
-
 __device__ inline std::uint32_t first_lane() { return blockIdx.x * lanes_in_block; }
 
 // What this block gives, in order: round by round, lane by lane, peer by peer.
 template <class Task>
 class Cursor {
  public:
-  __device__ explicit Cursor(const Task& task) : task_(task) {
-    for (int rank = 0; rank < task.ranks; ++rank) {
-      const Piece piece = task.give(rank);
-      rounds_ = max(rounds_, rounds_of(piece, task.cut_of(piece), first_lane()));
-    }
-    settle();
-  }
-  [[nodiscard]] __device__ bool ended() const { return round_ >= rounds_; }
+  __device__ explicit Cursor(const Task& task) : task_(task) { settle(); }
+  [[nodiscard]] __device__ bool ended() const { return ended_; }
   [[nodiscard]] __device__ std::uint32_t round() const { return round_; }
   [[nodiscard]] __device__ int lane() const { return lane_; }  // of this block
   [[nodiscard]] __device__ int peer() const {
@@ -94,21 +82,27 @@ class Cursor {
   }
 
  private:
+  // The first lane of a block is the last to run out of chunks.
   __device__ void settle() {
-    for (; round_ < rounds_; ++round_, lane_ = 0)
+    for (bool any = step_ > 1 || lane_ > 0;; ++round_, lane_ = 0, any = false) {
+#pragma unroll 1
       for (; lane_ < lanes_in_block; ++lane_, step_ = 1)
+#pragma unroll 1
         for (; step_ < task_.ranks; ++step_) {
           const Piece piece = task_.give(peer());
-          chunk_ = chunk_of(piece, task_.cut_of(piece), first_lane() + static_cast<std::uint32_t>(lane_), round_);
+          chunk_ = chunk_of(piece, task_.give_cut(peer()), first_lane() + static_cast<std::uint32_t>(lane_), round_);
           data_ = piece.data + chunk_.offset;
           if (chunk_.bytes != 0) return;
         }
+      ended_ = !any;
+      if (ended_) return;
+    }
   }
   const Task& task_;
   int step_ = 1;
   int lane_ = 0;
   std::uint32_t round_ = 0;
-  std::uint32_t rounds_ = 0;
+  bool ended_ = false;
   Chunk chunk_{};
   std::byte* data_ = nullptr;
 };
@@ -121,13 +115,19 @@ __device__ std::byte* chunk_slot(const Task& task, int owner, int source, int la
          (ring * layout.chunk_slots + number % layout.chunk_slots) * layout.chunk_slot;
 }
 
-// Room for chunk `number` in the peer's ring.
+// How many chunks of this lane the peer has taken.
 template <class Task>
-__device__ bool wait_for_room(const Task& task, LargeShared& shared, int peer, int lane, std::uint32_t number) {
-  const std::uint32_t* const freed = &words(task.windows[task.rank]).freed[peer][first_lane() + lane];
+__device__ std::uint32_t peek_freed(const Task& task, int peer, int lane) {
+  return peek(&words(task.windows[task.rank]).freed[peer][first_lane() + lane]);
+}
+
+// Room for chunk `number` in the peer's ring. freed: an earlier look.
+template <class Task>
+__device__ bool wait_for_room(const Task& task, LargeShared& shared, int peer, int lane, std::uint32_t number,
+                              std::uint32_t freed) {
   Patience patience(task);
-  while (!reached(peek(freed), number + 1 - task.layout.chunk_slots))
-    if (shared.failed || !patience.more(peer, shared.numbers.given[peer] + 1)) {
+  for (; !reached(freed, number + 1 - task.layout.chunk_slots); freed = peek_freed(task, peer, lane))
+    if (shared.failed || !patience.more(peer, shared.numbers[peer].given + 1)) {
       shared.failed = true;
       return false;
     }
@@ -140,11 +140,13 @@ template <class Element, class Task>
 __device__ void give_by_threads(const Task& task, LargeShared& shared) {
   const auto together = [] { asm volatile("bar.sync 1, 128;" ::: "memory"); };
   const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll 1
   for (Cursor<Task> at(task); !at.ended();) {
     const int peer = at.peer();
     const int lane = at.lane();
     const std::uint32_t number = shared.chunks_given[peer][lane];
-    if (thread == 0 && !wait_for_room(task, shared, peer, lane, number)) shared.giving_failed = true;
+    if (thread == 0 && !wait_for_room(task, shared, peer, lane, number, peek_freed(task, peer, lane)))
+      shared.giving_failed = true;
     together();
     if (shared.giving_failed) return;
     const std::byte* const from = at.data();
@@ -154,6 +156,7 @@ __device__ void give_by_threads(const Task& task, LargeShared& shared) {
     if (task.alignment == 16) {
       constexpr int unroll = 8;
       done = bytes / 16 * 16;
+#pragma unroll 1
       for (std::uint32_t i = thread * 16; i < done; i += giving_threads * 16 * unroll) {
         uint4 data[unroll];
 #pragma unroll
@@ -166,6 +169,7 @@ __device__ void give_by_threads(const Task& task, LargeShared& shared) {
             post(reinterpret_cast<uint4*>(to + j), scaled<Element>(task, data[u]));
       }
     }
+#pragma unroll 1
     for (std::uint32_t i = done + thread * 8; i < bytes; i += giving_threads * 8)
       store_8(to + i, scaled<Element>(task, load_8(from + i, bytes - i, task.alignment >= 8)), 8, true);
     __threadfence_system();  // every thread's part comes before the count of its chunk
@@ -229,7 +233,10 @@ __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
   Cursor<Task> storing(task);
   std::uint32_t loads = 0;
   std::uint32_t stores = 0;
+  std::uint32_t freed = storing.ended() ? 0 : peek_freed(task, storing.peer(), storing.lane());
+#pragma unroll 1
   while (!storing.ended()) {
+#pragma unroll 1
     for (; !loading.ended() && loads < stores + loads_ahead; loading.next(), ++loads) {
       // The stage's last store has read it.
       if (loads >= stages) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(stages - loads_ahead) : "memory");
@@ -240,9 +247,10 @@ __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
     const int lane = storing.lane();
     const std::uint32_t number = shared.chunks_given[peer][lane];
     wait_for_load(shared, stage, stores / stages & 1);
-    if (!wait_for_room(task, shared, peer, lane, number)) {
+    if (!wait_for_room(task, shared, peer, lane, number, freed)) {
       // What is under way reads and writes shared memory, which must not end before.
       asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#pragma unroll 1
       for (std::uint32_t i = stores + 1; i < loads; ++i)
         wait_for_load(shared, static_cast<int>(i % stages), i / stages & 1);
       return;
@@ -251,9 +259,11 @@ __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
     const std::uint32_t whole = bytes / 16 * 16;
     std::byte* const to = chunk_slot(task, peer, task.rank, lane, number);
     start_store(shared, stage, to, whole);
+#pragma unroll 1
     for (std::uint32_t i = whole; i < bytes; ++i)
       *reinterpret_cast<volatile std::uint8_t*>(to + i) = static_cast<std::uint8_t>(storing.data()[i]);
     shared.chunks_given[peer][lane] = number + 1;
+#pragma unroll 1
     while (stores - shared.announced >= unannounced)
       if (shared.failed) break;
     shared.arrivals[stores % unannounced] = {&words(task.windows[peer]).ready[task.rank][first_lane() + lane],
@@ -261,6 +271,7 @@ __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
     ++stores;
     const std::uint32_t round = storing.round();
     storing.next();
+    if (!storing.ended()) freed = peek_freed(task, storing.peer(), storing.lane());  // in time for the next
     if (storing.ended() || storing.lane() != lane || storing.round() != round) shared.read[lane] = round + 1;
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(stores_open) : "memory");
     __threadfence_block();  // what has arrived comes before the count of it
@@ -271,20 +282,24 @@ __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
   shared.arrived = stores;
   __threadfence_block();
   shared.given_all = true;
+#pragma unroll 1
   for (int lane = 0; lane < lanes_in_block; ++lane) shared.read[lane] = UINT32_MAX;
 }
 
 // Another thread: tells the peers what has arrived, as much as there is with one fence.
 __device__ inline void announce_arrivals(LargeShared& shared) {
+#pragma unroll 1
   for (std::uint32_t announced = 0; !shared.failed;) {
     const bool all = shared.given_all;
     __threadfence_block();
     const std::uint32_t arrived = shared.arrived;
     if (arrived == announced) {
       if (all) return;
+      __nanosleep(100);  // a thread that spins takes time from those that copy: 2% of a long all-reduce
       continue;
     }
     __threadfence_system();  // the chunks come before their counts, for whoever acquires those
+#pragma unroll 1
     for (; announced != arrived; ++announced) {
       const LargeShared::Arrival& arrival = shared.arrivals[announced % unannounced];
       post(arrival.ready, arrival.count);
@@ -303,74 +318,128 @@ struct Group {
   __device__ void together() const { asm volatile("bar.sync %0, 128;" ::"r"(lane + 2) : "memory"); }
 };
 
-// This round's chunk is there, from every source or from `only`.
+// What a group takes from its lane, round by round. All of its threads call everything.
 template <class Task>
-__device__ bool wait_for_chunks(const Task& task, LargeShared& shared, const Group& group, std::uint32_t round,
-                                int only) {
-  const int source = group.thread;
-  const std::uint32_t lane = first_lane() + static_cast<std::uint32_t>(group.lane);
-  if (source < task.ranks && (only < 0 || source == only)) {
-    const Piece piece = task.take(source);
-    if (chunk_of(piece, task.cut_of(piece), lane, round).bytes != 0) {
-      const std::uint32_t* const ready = &words(task.windows[task.rank]).ready[source][lane];
-      const std::uint32_t wanted = shared.chunks_taken[source][group.lane] + 1;
-      const Expected message = expected(task, source, shared.numbers.taken[source] + 1);
-      Patience patience(task);
-      while (!reached(peek_acquire(ready), wanted))
-        if (shared.failed || !patience.more(message)) {
-          shared.failed = true;
-          shared.taking_failed[group.lane] = true;
+class Taking {
+ public:
+  __device__ Taking(const Task& task, LargeShared& shared, const Group& group)
+      : task_(task), shared_(shared), group_(group), lane_(first_lane() + static_cast<std::uint32_t>(group.lane)) {}
+
+  [[nodiscard]] __device__ Chunk chunk(int source) const {
+    return chunk_of(task_.take(source), task_.take_cut(source), lane_, round_);
+  }
+  // Where this round's chunk of a source lies.
+  [[nodiscard]] __device__ const std::byte* slot(int source) const {
+    return chunk_slot(task_, task_.rank, source, group_.lane, shared_.chunks_taken[source][group_.lane] + round_);
+  }
+
+  // This round's chunk of every source is there. Each look tells how many more are: those are not waited for again.
+  __device__ bool wait() {
+    if (known_ == 0) {
+      look();
+      group_.together();
+      if (shared_.taking_failed[group_.lane]) return false;
+      known_ = UINT32_MAX;
+#pragma unroll 1
+      for (int source = 0; source < task_.ranks; ++source)
+        if (source != task_.rank && chunk(source).bytes != 0) known_ = min(known_, shared_.there[source][group_.lane]);
+    }
+    --known_;
+    return true;
+  }
+
+  // After all of the group have read them: the chunks are the sources' again.
+  __device__ void free() {
+    group_.together();
+    const int source = group_.thread;
+    if (source < task_.ranks && source != task_.rank && chunk(source).bytes != 0)
+      post(&words(task_.windows[source]).freed[task_.rank][lane_],
+           shared_.chunks_taken[source][group_.lane] + ++taken_);
+    ++round_;
+  }
+
+  // At the end.
+  __device__ void count() {
+    group_.together();
+    if (group_.thread < task_.ranks) shared_.chunks_taken[group_.thread][group_.lane] += taken_;
+  }
+
+ private:
+  // A thread for each source waits for its chunk.
+  __device__ void look() {
+    const int source = group_.thread;
+    if (source < task_.ranks && source != task_.rank && chunk(source).bytes != 0) {
+      const std::uint32_t* const ready = &words(task_.windows[task_.rank]).ready[source][lane_];
+      const std::uint32_t before = shared_.chunks_taken[source][group_.lane] + round_;
+      const Expected message = expected(task_, source, shared_.numbers[source].taken + 1);
+      Patience patience(task_);
+      std::uint32_t count = peek_acquire(ready);
+#pragma unroll 1
+      while (!reached(count, before + 1)) {
+        if (shared_.failed || !patience.more(message)) {
+          shared_.failed = true;
+          shared_.taking_failed[group_.lane] = true;
           break;
         }
-    }
-  }
-  // What is taken may lie where something is given: not before that was read.
-  if (task.overwrites && group.thread == 32)
-    while (shared.read[group.lane] <= round)
-      if (shared.failed) {
-        shared.taking_failed[group.lane] = true;
-        break;
+        count = peek_acquire(ready);
       }
-  group.together();
-  return !shared.taking_failed[group.lane];
-}
+      // Of what lies there, only that of this kernel counts: later chunks are of later calls.
+      shared_.there[source][group_.lane] = task_.overwrites ? 1 : count - before;
+    }
+    // What is taken may lie where something is given: not before that was read.
+    if (task_.overwrites && group_.thread == 32)
+#pragma unroll 1
+      while (shared_.read[group_.lane] <= round_)
+        if (shared_.failed) {
+          shared_.taking_failed[group_.lane] = true;
+          break;
+        }
+  }
 
-// After all of the group have read them: the chunks are the sources' again.
-template <class Task>
-__device__ void free_chunks(const Task& task, LargeShared& shared, const Group& group, std::uint32_t round, int only) {
-  group.together();
-  const int source = group.thread;
-  const std::uint32_t lane = first_lane() + static_cast<std::uint32_t>(group.lane);
-  if (source >= task.ranks || (only >= 0 && source != only)) return;
-  const Piece piece = task.take(source);
-  if (chunk_of(piece, task.cut_of(piece), lane, round).bytes != 0)
-    post(&words(task.windows[source]).freed[task.rank][lane], ++shared.chunks_taken[source][group.lane]);
-}
+  const Task& task_;
+  LargeShared& shared_;
+  const Group& group_;
+  const std::uint32_t lane_;
+  std::uint32_t round_ = 0;
+  std::uint32_t known_ = 0;  // chunks of every source that are there
+  std::uint32_t taken_ = 0;  // of the source that this thread looks after
+};
 
+// A vector of every source, folded. The next source's are on their way while one's are folded.
 template <class Element, class Vector, int unroll, class Task>
-__device__ void fold_vectors(const Task& task, const LargeShared& shared, const Group& group, std::uint64_t offset,
+__device__ void fold_vectors(const Task& task, const Taking<Task>& taking, const Group& group, std::uint64_t offset,
                              std::uint32_t begin, std::uint32_t end) {
   constexpr std::uint32_t step = group_threads * sizeof(Vector);
+  const auto load = [&](int source, std::uint32_t i, Vector(&into)[unroll]) {
+    const bool own = source == task.rank;
+    const std::byte* const from = own ? task.own + offset : taking.slot(source);
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      const std::uint32_t j = i + u * step;
+      if (j >= end) continue;
+      if constexpr (sizeof(Vector) == 16)
+        into[u] = own ? *reinterpret_cast<const Vector*>(from + j) : peek(reinterpret_cast<const Vector*>(from + j));
+      else
+        into[u] = load_8(from + j, end - j, own ? task.alignment >= 8 : true);
+    }
+  };
+#pragma unroll 1
   for (std::uint32_t i = begin + group.thread * sizeof(Vector); i < end; i += step * unroll) {
     Row<Element, Vector> folded[unroll];
+    Vector next[unroll]{};
+    load(0, i, next);
+#pragma unroll 1
     for (int source = 0; source < task.ranks; ++source) {
-      const bool own = source == task.rank;
-      const std::byte* const from =
-          own ? task.own + offset
-              : chunk_slot(task, task.rank, source, group.lane, shared.chunks_taken[source][group.lane]);
-      Vector data[unroll]{};
+      Vector data[unroll];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) data[u] = next[u];
+      if (source + 1 < task.ranks) load(source + 1, i, next);
+      if (source == task.rank && task.scales)
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) data[u] = multiplied<Element>(task, data[u]);
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
-        const std::uint32_t j = i + u * step;
-        if (j >= end) continue;
-        if constexpr (sizeof(Vector) == 16)
-          data[u] = own ? *reinterpret_cast<const Vector*>(from + j) : peek(reinterpret_cast<const Vector*>(from + j));
-        else
-          data[u] = load_8(from + j, end - j, own ? task.alignment >= 8 : true);
-      }
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        const auto row = Row<Element, Vector>::load(own ? scaled<Element>(task, data[u]) : data[u]);
+        const auto row = Row<Element, Vector>::load(data[u]);
         if (source == 0)
           folded[u] = row;
         else
@@ -394,17 +463,20 @@ __device__ void fold_vectors(const Task& task, const LargeShared& shared, const 
 template <class Element, class Task>
 __device__ void take_and_fold(const Task& task, LargeShared& shared, const Group& group) {
   const Piece piece{nullptr, task.own_bytes};  // every source's is like it
-  const Cut cut = task.cut_of(piece);
   const std::uint32_t lane = first_lane() + static_cast<std::uint32_t>(group.lane);
-  for (std::uint32_t round = 0, rounds = rounds_of(piece, cut, lane); round < rounds; ++round) {
-    const auto [offset, bytes] = chunk_of(piece, cut, lane, round);
-    if (!wait_for_chunks(task, shared, group, round, -1)) return;
+  Taking<Task> taking(task, shared, group);
+#pragma unroll 1
+  for (std::uint32_t round = 0;; ++round) {
+    const auto [offset, bytes] = chunk_of(piece, task.take_cut(0), lane, round);
+    if (bytes == 0) break;
+    if (!taking.wait()) return;
     const std::uint32_t whole = task.alignment == 16 ? bytes / 16 * 16 : 0;
     constexpr int unroll = sizeof(typename Element::Stored) == 1 ? 2 : 4;  // what the registers hold
-    fold_vectors<Element, uint4, unroll>(task, shared, group, offset, 0, whole);
-    if (whole < bytes) fold_vectors<Element, uint2, 1>(task, shared, group, offset, whole, bytes);
-    free_chunks(task, shared, group, round, -1);
+    fold_vectors<Element, uint4, unroll>(task, taking, group, offset, 0, whole);
+    if (whole < bytes) fold_vectors<Element, uint2, 1>(task, taking, group, offset, whole, bytes);
+    taking.free();
   }
+  taking.count();
 }
 
 // One chunk, from the rank's own memory or from its window.
@@ -414,6 +486,7 @@ __device__ void copy_chunk(const Terms& terms, const Group& group, std::byte* to
   constexpr int unroll = 8;
   constexpr std::uint32_t step = group_threads * 16;
   const std::uint32_t whole = terms.alignment == 16 ? bytes / 16 * 16 : 0;
+#pragma unroll 1
   for (std::uint32_t i = group.thread * 16; i < whole; i += step * unroll) {
     uint4 data[unroll];
 #pragma unroll
@@ -426,6 +499,7 @@ __device__ void copy_chunk(const Terms& terms, const Group& group, std::byte* to
     for (int u = 0; u < unroll; ++u)
       if (const std::uint32_t j = i + u * step; j < whole) *reinterpret_cast<uint4*>(to + j) = data[u];
   }
+#pragma unroll 1
   for (std::uint32_t i = whole + group.thread * 8; i < bytes; i += group_threads * 8) {
     uint2 data = load_8(from + i, bytes - i, own ? terms.alignment >= 8 : true);
     if (own) data = scaled<Element>(terms, data);
@@ -436,29 +510,35 @@ __device__ void copy_chunk(const Terms& terms, const Group& group, std::byte* to
 template <class Element, class Task>
 __device__ void take_and_copy(const Task& task, LargeShared& shared, const Group& group) {
   const std::uint32_t lane = first_lane() + static_cast<std::uint32_t>(group.lane);
-  // The rank's own piece first: it waits for nobody, and needs no lane.
-  const std::uint64_t lanes = static_cast<std::uint64_t>(gridDim.x) * lanes_in_block;
-  for (std::uint64_t offset = lane * largest_chunk; offset < task.own_bytes; offset += lanes * largest_chunk)
-    copy_chunk<Element>(task, group, task.target + offset, task.own + offset,
-                        static_cast<std::uint32_t>(min(task.own_bytes - offset, std::uint64_t{largest_chunk})), true);
-  std::uint32_t rounds = 0;
-  for (int source = 0; source < task.ranks; ++source) {
-    const Piece piece = task.take(source);
-    rounds = max(rounds, rounds_of(piece, task.cut_of(piece), lane));
-  }
-  for (std::uint32_t round = 0; round < rounds; ++round)
-    for (int step = 1; step < task.ranks; ++step) {
-      // In the order in which they give to this rank.
-      const int source = task.rank >= step ? task.rank - step : task.rank - step + task.ranks;
-      const Piece piece = task.take(source);
-      const auto [offset, bytes] = chunk_of(piece, task.cut_of(piece), lane, round);
-      if (bytes == 0) continue;
-      if (!wait_for_chunks(task, shared, group, round, source)) return;
-      const std::uint32_t number = shared.chunks_taken[source][group.lane];
-      copy_chunk<Element>(task, group, piece.data + offset, chunk_slot(task, task.rank, source, group.lane, number),
-                          bytes, false);
-      free_chunks(task, shared, group, round, source);
+  // The rank's own piece waits for nobody: a part of it after each chunk, so that both are done at the same time.
+  const std::uint64_t own_step = std::uint64_t{gridDim.x} * lanes_in_block * largest_chunk;
+  std::uint64_t own = lane * largest_chunk;
+  const auto copy_own = [&] {
+    if (own >= task.own_bytes) return;
+    copy_chunk<Element>(task, group, task.target + own, task.own + own,
+                        static_cast<std::uint32_t>(min(task.own_bytes - own, std::uint64_t{largest_chunk})), true);
+    own += own_step;
+  };
+  Taking<Task> taking(task, shared, group);
+#pragma unroll 1
+  for (;;) {
+    bool more = false;
+#pragma unroll 1
+    for (int source = 0; source < task.ranks; ++source) more = more || taking.chunk(source).bytes != 0;
+    if (!more) break;
+    if (!taking.wait()) return;
+#pragma unroll 1
+    for (int source = 0; source < task.ranks; ++source) {
+      const auto [offset, bytes] = taking.chunk(source);
+      if (bytes != 0)
+        copy_chunk<Element>(task, group, task.take(source).data + offset, taking.slot(source), bytes, false);
     }
+    taking.free();
+    copy_own();
+  }
+  taking.count();
+#pragma unroll 1
+  while (own < task.own_bytes) copy_own();
 }
 
 template <class Element, class Task>
@@ -470,6 +550,7 @@ __global__ void __launch_bounds__(giving_threads + lanes_in_block * group_thread
   const int thread = static_cast<int>(threadIdx.x);
   const int rank = thread / lanes_in_block;
   const int lane = thread % lanes_in_block;
+  wait_for_kernel_before();
   if (rank < task.ranks) {
     shared.chunks_given[rank][lane] = peek(&mine.chunks_given[rank][first_lane() + lane]);
     shared.chunks_taken[rank][lane] = peek(&mine.chunks_taken[rank][first_lane() + lane]);
@@ -479,10 +560,7 @@ __global__ void __launch_bounds__(giving_threads + lanes_in_block * group_thread
     shared.taking_failed[thread] = false;
   }
   const WarpNumbers numbers(task);
-  if (thread < task.ranks) {
-    shared.numbers.given[thread] = numbers.given();
-    shared.numbers.taken[thread] = numbers.taken();
-  }
+  if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
   if (thread == 0) {
     shared.failed = false;
     shared.giving_failed = false;
@@ -518,9 +596,7 @@ __global__ void __launch_bounds__(giving_threads + lanes_in_block * group_thread
     post(&mine.chunks_given[rank][first_lane() + lane], shared.chunks_given[rank][lane]);
     post(&mine.chunks_taken[rank][first_lane() + lane], shared.chunks_taken[rank][lane]);
   }
-  if (thread < task.ranks && thread != task.rank)
-    move_on(task, shared.numbers.given[thread], shared.numbers.taken[thread], thread, static_cast<int>(blockIdx.x),
-            static_cast<int>(gridDim.x));
+  move_on(task, numbers);
 }
 
 }  // namespace paceline::cuda

@@ -18,34 +18,63 @@
 
 namespace paceline::cuda {
 
-// Up to 8 bytes of a piece.
-__device__ inline uint2 load_8(const std::byte* from, std::uint64_t left, bool aligned) {
-  if (aligned && left >= 8) [[likely]]
-    return *reinterpret_cast<const uint2*>(from);
+// What few calls need is kept out of line: an instruction that is not in the cache costs more than the memory.
+
+// Up to 8 bytes of a piece, at any address.
+__device__ __noinline__ inline uint2 load_bytes(const std::byte* from, std::uint64_t left) {
   uint2 value{};
   auto* bytes = reinterpret_cast<std::byte*>(&value);
-  for (int i = 0; i < 8; ++i)
-    if (i < left) bytes[i] = from[i];
+  int i = 0;
+  if (left >= 4 && reinterpret_cast<std::uintptr_t>(from) % 4 == 0) {
+    value.x = *reinterpret_cast<const std::uint32_t*>(from);
+    i = 4;
+  }
+  for (; i < 8 && i < left; ++i) bytes[i] = from[i];
   return value;
 }
-__device__ inline void store_8(std::byte* to, uint2 value, std::uint64_t left, bool aligned) {
-  if (aligned && left >= 8) [[likely]] {
-    *reinterpret_cast<uint2*>(to) = value;
-    return;
-  }
+__device__ __noinline__ inline void store_bytes(std::byte* to, uint2 value, std::uint64_t left) {
   const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-  for (int i = 0; i < 8; ++i)
-    if (i < left) to[i] = bytes[i];
+  int i = 0;
+  if (left >= 4 && reinterpret_cast<std::uintptr_t>(to) % 4 == 0) {
+    *reinterpret_cast<std::uint32_t*>(to) = value.x;
+    i = 4;
+  }
+  for (; i < 8 && i < left; ++i) to[i] = bytes[i];
+}
+__device__ inline uint2 load_8(const std::byte* from, std::uint64_t left, bool aligned) {
+  return aligned && left >= 8 ? *reinterpret_cast<const uint2*>(from) : load_bytes(from, left);
+}
+__device__ inline void store_8(std::byte* to, uint2 value, std::uint64_t left, bool aligned) {
+  if (aligned && left >= 8)
+    *reinterpret_cast<uint2*>(to) = value;
+  else
+    store_bytes(to, value, left);
 }
 
 template <class Element, class Vector>
-__device__ Vector scaled(const Terms& terms, Vector vector) {
-  if (!terms.scales) return vector;
+__device__ __noinline__ Vector multiplied(const Terms& terms, Vector vector) {
   typename Element::Stored factor;
   memcpy(&factor, terms.factor, sizeof factor);
   auto row = Row<Element, Vector>::load(vector);
   row.scale(Element::load(factor));
   return row.store();
+}
+template <class Element, class Vector>
+__device__ Vector scaled(const Terms& terms, Vector vector) {
+  return terms.scales ? multiplied<Element>(terms, vector) : vector;
+}
+
+template <class Element, class Vector>
+__device__ __noinline__ Vector quotient(Vector vector, int divisor) {
+  auto row = Row<Element, Vector>::load(vector);
+  row.divide(divisor);
+  return row.store();
+}
+// A fold's result as it is stored.
+template <class Element, class Vector>
+__device__ Vector finished(const Terms& terms, const Row<Element, Vector>& folded) {
+  const Vector vector = folded.store();
+  return terms.divides != 0 ? quotient<Element>(vector, terms.divides) : vector;
 }
 
 template <class Element>
@@ -53,6 +82,12 @@ __global__ void __launch_bounds__(1024) exchange_small(const __grid_constant__ T
   const bool aligned = task.alignment >= 8;
   const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * (blockDim.x - 32);
   const std::uint64_t first = static_cast<std::uint64_t>(blockIdx.x) * (blockDim.x - 32) + threadIdx.x - 32;
+  // The first peer's data is asked for before the numbers are there.
+  const int next = task.rank + 1 < task.ranks ? task.rank + 1 : 0;
+  const Piece begin = task.give(next);
+  wait_for_kernel_before();
+  const bool begins = threadIdx.x >= 32 && begin.bytes > first * 8;
+  const uint2 begun = begins ? load_8(begin.data + first * 8, begin.bytes - first * 8, aligned) : uint2{};
   const WarpNumbers numbers(task);
   bool well = true;
 
@@ -62,20 +97,23 @@ __global__ void __launch_bounds__(1024) exchange_small(const __grid_constant__ T
       compare_calls(task, numbers);
     }
   } else {
+#pragma unroll 1
     for (int step = 1; step < task.ranks; ++step) {
       const int peer = task.rank + step < task.ranks ? task.rank + step : task.rank + step - task.ranks;
       const std::uint32_t number = numbers.given(peer) + 1;
       const std::uint32_t credit = numbers.credit(peer);
       const Piece piece = task.give(peer);
       if (!well || piece.bytes <= first * 8) continue;
-      uint2 data = load_8(piece.data + first * 8, piece.bytes - first * 8, aligned);
+      uint2 data = step == 1 ? begun : load_8(piece.data + first * 8, piece.bytes - first * 8, aligned);
       if (!reached(credit, number - small_slots)) {
         const std::uint32_t* const now = &words(task.windows[task.rank]).credits[peer];
         Patience patience(task);
+#pragma unroll 1
         while (well && !reached(peek(now), number - small_slots)) well = patience.more(peer, number);
         if (!well) continue;
       }
       uint4* const slot = small_slot(task, peer, task.rank, number);
+#pragma unroll 1
       for (std::uint64_t i = first;;) {
         data = scaled<Element>(task, data);
         post(&slot[i], uint4{data.x, number, data.y, number});
@@ -104,9 +142,12 @@ __global__ void __launch_bounds__(1024) exchange_small(const __grid_constant__ T
     if (task.folds) {
       // Packet by packet, in the order of the ranks.
       const std::uint64_t bytes = task.own_bytes;
-      const std::uint64_t turns = bytes == 0 ? 0 : ((bytes + 7) / 8 + stride - 1) / stride;
-      for (std::uint64_t turn = 0, i = first; turn < turns; ++turn, i += stride) {
+      const std::uint64_t lane = threadIdx.x % 32;
+#pragma unroll 1
+      for (std::uint64_t warp = first - lane; warp * 8 < bytes; warp += stride) {  // whole warps
+        const std::uint64_t i = warp + lane;
         Row<Element, uint2> folded;
+#pragma unroll 1
         for (int source = 0; source < task.ranks; ++source) {
           const std::uint32_t number = numbers.taken(source) + 1;
           if (!well || i * 8 >= bytes) continue;
@@ -119,18 +160,20 @@ __global__ void __launch_bounds__(1024) exchange_small(const __grid_constant__ T
             folded.fold(static_cast<Operation>(task.op), row);
         }
         if (!well || i * 8 >= bytes) continue;
-        if (task.divides != 0) folded.divide(task.divides);
-        store_8(task.target + i * 8, folded.store(), bytes - i * 8, aligned);
+        store_8(task.target + i * 8, finished(task, folded), bytes - i * 8, aligned);
       }
     } else {
+#pragma unroll 1
       for (std::uint64_t i = first; i * 8 < task.own_bytes; i += stride)
         store_8(task.target + i * 8, own(i), task.own_bytes - i * 8, aligned);
+#pragma unroll 1
       for (int step = 1; step < task.ranks; ++step) {
         // In the order in which they give to this rank.
         const int source = task.rank >= step ? task.rank - step : task.rank - step + task.ranks;
         const std::uint32_t number = numbers.taken(source) + 1;
         const Piece piece = task.take(source);
         const uint4* const slot = small_slot(task, task.rank, source, number);
+#pragma unroll 1
         for (std::uint64_t i = first; well && i * 8 < piece.bytes; i += stride) {
           const uint2 data = take(source, slot, number, i);
           if (well) store_8(piece.data + i * 8, data, piece.bytes - i * 8, aligned);
@@ -140,11 +183,7 @@ __global__ void __launch_bounds__(1024) exchange_small(const __grid_constant__ T
   }
   // After an alarm the communicator has ended, and its numbers are of no use.
   __syncthreads();
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (lane < task.ranks && lane != task.rank)
-    move_on(task, numbers.given(), numbers.taken(), lane, static_cast<int>(blockIdx.x + gridDim.x * warp),
-            static_cast<int>(gridDim.x * (blockDim.x / 32)));
+  move_on(task, numbers);
 }
 
 }  // namespace paceline::cuda

@@ -192,18 +192,21 @@ struct Row {
 #pragma unroll
     for (int i = 0; i < count; ++i) values[i] = Element::divide(values[i], divisor);
   }
+  // One branch, the same for all threads, costs nothing beside the memory.
   __device__ void fold(Operation op, const Row& other) {
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-      Number& a = values[i];
-      const Number b = other.values[i];
-      switch (op) {  // the same for all threads: the branch costs nothing beside the memory
-        case Operation::prod: a = Element::prod(a, b); break;
-        case Operation::max: a = Element::max(a, b); break;
-        case Operation::min: a = Element::min(a, b); break;
-        default: a = Element::sum(a, b); break;
-      }
+    switch (op) {
+      case Operation::prod: return combine(other, Element::prod);
+      case Operation::max: return combine(other, Element::max);
+      case Operation::min: return combine(other, Element::min);
+      default: return combine(other, Element::sum);
     }
+  }
+
+ private:
+  template <class Function>
+  __device__ void combine(const Row& other, Function function) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) values[i] = function(values[i], other.values[i]);
   }
 };
 

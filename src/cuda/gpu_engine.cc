@@ -128,6 +128,15 @@ Result<std::vector<Card>> show(const Card& mine, const Gather& gather) {
   return cards;
 }
 
+// Announcements of messages carry bytes.
+Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
+  Call call{number, what, count};
+  const auto type = what >> 4 & 15;
+  if (collective_of(call) == Collective::send && type < data_type_count)
+    call.count /= size_of(static_cast<DataType>(type));
+  return call;
+}
+
 class CudaEngine final : public GpuEngine {
  public:
   CudaEngine(int rank, int ranks, double timeout) : rank_(rank), ranks_(ranks), layout_(WindowLayout::of(ranks)) {
@@ -163,6 +172,7 @@ class CudaEngine final : public GpuEngine {
   cudaEvent_t order_ = nullptr;
   cudaStream_t last_stream_ = nullptr;
   bool used_ = false;
+  bool overlaps_ = false;  // kernels may start before the one before them has ended: from sm_90 on
 };
 
 Status CudaEngine::allocate(Card& card) {
@@ -171,6 +181,10 @@ Status CudaEngine::allocate(Card& card) {
             cudaDeviceGetPCIBusId(card.bus.data(), static_cast<int>(card.bus.size()), device_));
   PACE_CUDA("making a stream", cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking));
   PACE_CUDA("making an event", cudaEventCreateWithFlags(&order_, cudaEventDisableTiming));
+  int generation = 0;
+  PACE_CUDA("the GPU's generation cannot be told",
+            cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device_));
+  overlaps_ = generation >= 9;
   void* memory = nullptr;
   PACE_CUDA("allocating the communicator's window on the GPU", cudaMalloc(&memory, layout_.total(ranks_)));
   windows_[static_cast<std::size_t>(rank_)] = static_cast<std::byte*>(memory);
@@ -195,6 +209,7 @@ Status CudaEngine::load_kernels() const {
     const Kernels kernels = kernels_of(static_cast<DataType>(type));
     cudaFuncAttributes attributes;
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.small));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.medium));
     PACE_CUDA("loading a kernel",
               cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
   }
@@ -259,8 +274,8 @@ std::optional<Complaint> CudaEngine::complaint() const {
   Complaint complaint;
   complaint.mismatch = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::mismatch);
   complaint.rank = static_cast<int>(alarm_->rank);
-  complaint.mine = {alarm_->number, alarm_->what, alarm_->count};
-  complaint.other = {alarm_->number, alarm_->other_what, alarm_->other_count};
+  complaint.mine = call_of(alarm_->number, alarm_->what, alarm_->count);
+  complaint.other = call_of(alarm_->number, alarm_->other_what, alarm_->other_count);
   return complaint;
 }
 
@@ -292,10 +307,18 @@ void CudaEngine::complete(Terms& terms, std::byte* (&windows)[max_gpus]) const {
 
 Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) const {
   const bool large = how.family == Family::large;
-  const dim3 blocks(static_cast<unsigned>(how.blocks));
-  const dim3 threads(static_cast<unsigned>(large ? large_threads : how.threads));
-  const auto shared = static_cast<std::size_t>(large ? large_shared_bytes : 0);
-  PACE_CUDA("launching a kernel", cudaLaunchKernel(kernel, blocks, threads, &argument, shared, stream));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(how.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(large ? large_threads : how.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(large ? large_shared_bytes : 0);
+  config.stream = stream;
+  // The kernel's start may overlap with the end of the one before it: it waits by itself (wait_for_kernel_before).
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = overlaps_ ? 1 : 0;
+  PACE_CUDA("launching a kernel", cudaLaunchKernelExC(&config, kernel, &argument));
   return {};
 }
 
@@ -312,7 +335,10 @@ Status CudaEngine::run(const Request& request, void* stream) {
     // What copies looks at no element.
     const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
     const Launch& how = exchanges.launches[i];
-    PACE_TRY(start(how.family == Family::large ? kernels.large : kernels.small, how, &task, on));
+    const void* const kernel = how.family == Family::small    ? kernels.small
+                               : how.family == Family::medium ? kernels.medium
+                                                              : kernels.large;
+    PACE_TRY(start(kernel, how, &task, on));
   }
   return {};
 }

@@ -1,19 +1,11 @@
 #include "cuda/kernels.h"
 
 #include "cuda/exchange_large.cuh"
-#include "cuda/exchange_small.cuh"
 
 namespace paceline::cuda {
-namespace {
 
 template <DataType type>
-Kernels kernels() {
-  using Element = typename ElementOf<type>::type;
-  return {reinterpret_cast<const void*>(&exchange_small<Element>),
-          reinterpret_cast<const void*>(&exchange_large<Element, Task>)};
-}
-
-}  // namespace
+Kernels kernels();  // kernels_*.cu
 
 const int large_shared_bytes = sizeof(LargeShared);
 const int large_threads = giving_threads + lanes_in_block * group_threads;

@@ -7,6 +7,7 @@ namespace paceline::cuda {
 
 struct Kernels {
   const void* small;
+  const void* medium;
   const void* large;
 };
 Kernels kernels_of(DataType type);

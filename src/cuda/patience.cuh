@@ -45,6 +45,16 @@ __device__ inline std::uint64_t nanoseconds() {
   return time;
 }
 
+// A kernel is started while the one before it on the stream still runs (gpu_engine.cc), so that its start costs no
+// time. It must touch no memory before this: all that came before is done then. Only then may the next one start, so
+// that never more than one waits. Measured: 0.5 us of a short call.
+__device__ inline void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Numbers wrap: of two the nearer way decides.
 __device__ inline bool reached(std::uint32_t number, std::uint32_t wanted) {
   return static_cast<std::int32_t>(number - wanted) >= 0;

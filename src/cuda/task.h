@@ -83,33 +83,26 @@ struct Task : Terms {
 
   [[nodiscard]] constexpr Piece give(int peer) const { return peer == rank ? Piece{nullptr, 0} : gives.of(peer); }
   [[nodiscard]] constexpr Piece take(int source) const { return source == rank ? Piece{nullptr, 0} : takes.of(source); }
-  [[nodiscard]] constexpr Cut cut_of(const Piece&) const { return cut; }
+  [[nodiscard]] constexpr Cut give_cut(int) const { return cut; }
+  [[nodiscard]] constexpr Cut take_cut(int) const { return cut; }
+  // What an announcement carries for a piece.
   [[nodiscard]] constexpr std::uint64_t count_of(const Piece&) const { return call_count; }
 };
 
-// The argument of the kernel of sends and receives that go on side by side: each has its own length and count.
+// The argument of the kernel of sends and receives that go on side by side: each has its own length, and is announced
+// by it.
 struct MessageTask : Terms {
   std::byte* windows[max_gpus];
   Piece gives[max_gpus];
   Piece takes[max_gpus];
-  std::uint32_t element;  // bytes
+  Cut give_cuts[max_gpus];
+  Cut take_cuts[max_gpus];
 
   [[nodiscard]] constexpr Piece give(int peer) const { return peer == rank ? Piece{nullptr, 0} : gives[peer]; }
   [[nodiscard]] constexpr Piece take(int source) const { return source == rank ? Piece{nullptr, 0} : takes[source]; }
-  [[nodiscard]] constexpr Cut cut_of(const Piece& piece) const { return cut(piece.bytes, layout); }
-  [[nodiscard]] constexpr std::uint64_t count_of(const Piece& piece) const { return piece.bytes / element; }
-
-  // Chunks short enough to fill the pipeline, long enough to be worth their flags. Both sides of a message cut it
-  // alike.
-  static constexpr Cut cut(std::uint64_t bytes, const WindowLayout& layout) {
-    const std::uint64_t share = (bytes / (max_lanes * 2) + 1023) / 1024 * 1024;
-    const std::uint32_t least = 4 << 10;
-    const auto chunk = static_cast<std::uint32_t>(share < least               ? least
-                                                  : share > layout.chunk_slot ? layout.chunk_slot
-                                                                              : share);
-    const std::uint64_t chunks = (bytes + chunk - 1) / chunk;
-    return {chunk, chunks < max_lanes ? static_cast<std::uint32_t>(chunks > 0 ? chunks : 1) : max_lanes};
-  }
+  [[nodiscard]] constexpr Cut give_cut(int peer) const { return give_cuts[peer]; }
+  [[nodiscard]] constexpr Cut take_cut(int source) const { return take_cuts[source]; }
+  [[nodiscard]] constexpr std::uint64_t count_of(const Piece& piece) const { return piece.bytes; }
 };
 
 }  // namespace paceline::cuda
