@@ -44,7 +44,7 @@ lint: setup-build setup-lint  ## formatting and static checks: clang-format, cla
 	CC=clang-14 CXX=clang++-14 cmake -S . -B build/lint -DCMAKE_BUILD_TYPE=Debug -DPACELINE_TESTS=OFF \
 	  "-DCMAKE_CXX_FLAGS=-Werror -DHWY_COMPILE_ONLY_STATIC" \
 	  "-DCMAKE_CXX_CLANG_TIDY=clang-tidy-14;--quiet" >/dev/null
-	cmake --build build/lint --target core
+	cmake --build build/lint --target core nccl_door
 	ruff check .
 	ruff format --check .
 	mypy
@@ -62,7 +62,7 @@ wheel: setup-test install  ## dist/*.whl, self-contained
 	@ls dist/paceline-*.whl
 
 # Sources of the wheel; ninja decides what of them is compiled again.
-wheel_sources = $(shell find src include python cmake CMakeLists.txt pyproject.toml README.md LICENSE NOTICE \
+wheel_sources = $(shell find src include plugins python cmake CMakeLists.txt pyproject.toml README.md LICENSE NOTICE \
                 -not -path '*__pycache__*')
 
 .venv/paceline.installed: $(wheel_sources) | setup-build

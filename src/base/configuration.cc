@@ -62,6 +62,9 @@ bool read_field(std::string_view text, Configuration& into) {
   return read_number(text, into.*field);
 }
 
+// For a door's own variables, which it reads itself (plugins/nccl).
+bool read_by_the_door(std::string_view, Configuration&) { return true; }
+
 struct Row {
   ConfigurationRow shown;
   Reader read;
@@ -99,6 +102,12 @@ constexpr Row rows[] = {
     {{"PACELINE_STAGING", "bytes, at most 1G", "",
       "shared memory that a rank stages messages in, for each channel; default: 1M"},
      [](std::string_view text, C& into) { return read_bytes(text, into.staging) && into.staging <= largest_staging; }},
+    {{"PACELINE_NCCL_FORWARD", "list, or all", "",
+      "services that NCCL serves though Paceline could, in libnccl.so.2: all_reduce,send_recv,...; the same on every "
+      "rank"},
+     read_by_the_door},
+    {{"PACELINE_NCCL_LIBRARY", "path", "", "NCCL's own libnccl.so.2; default: beside torch, or on the loader's path"},
+     read_by_the_door},
     {{"PACELINE_LOG", "warn, info or debug", "warn", "what is written to standard error"},
      [](std::string_view text, C& into) {
        return read_choice(text, into.log, {"warn", "info", "debug"});

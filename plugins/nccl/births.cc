@@ -1,0 +1,135 @@
+#include "births.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "errors.h"
+#include "group.h"
+#include "real_library.h"
+
+namespace paceline::nccl {
+namespace {
+
+// What each rank tells the others.
+struct Facts {
+  Services forwarded = 0;
+  std::uint8_t serves = 0;
+  std::uint8_t real_in_reach = 0;
+};
+
+Facts my_facts() {
+  Facts facts;
+  facts.forwarded = choice().forwarded;
+  facts.serves = choice().why_nothing.empty() ? 1 : 0;
+  facts.real_in_reach = real_in_reach() ? 1 : 0;
+  return facts;
+}
+
+// Why NCCL serves all calls of the communicator; empty: it does not.
+std::string why_nccl_serves_all(paceComm_t pace, const std::vector<Facts>& facts) {
+  int here = 0;
+  if (paceCommNodeCount(pace, &here) != paceSuccess || here != static_cast<int>(facts.size()))
+    return "the ranks are on several machines";
+  for (std::size_t rank = 0; rank < facts.size(); ++rank)
+    if (facts[rank].serves == 0) return fmt::format("Paceline has no engine for GPUs on rank {}", rank);
+  return {};
+}
+
+// Who serves what; `why`: NCCL serves all, and the reason.
+ncclResult_t share_out(ncclComm* made, std::string& why) {
+  const Facts mine = my_facts();
+  std::vector<Facts> facts(static_cast<std::size_t>(made->ranks));
+  if (paceResult_t told = paceAllGather(&mine, facts.data(), sizeof mine, paceUint8, made->pace, nullptr);
+      told != paceSuccess)
+    return failed_in_paceline(made, told);
+  for (std::size_t rank = 1; rank < facts.size(); ++rank)
+    if (facts[rank].forwarded != facts[0].forwarded)
+      return fail(made, ncclInvalidUsage,
+                  fmt::format("PACELINE_NCCL_FORWARD differs: rank 0 forwards [{}], rank {} [{}]",
+                              names(facts[0].forwarded), rank, names(facts[rank].forwarded)));
+  made->forwarded = mine.forwarded;
+  why = why_nccl_serves_all(made->pace, facts);
+  if (why.empty() && made->forwarded == 0) return ncclSuccess;
+
+  const std::string need = why.empty() ? "PACELINE_NCCL_FORWARD says so" : why;
+  for (std::size_t rank = 0; rank < facts.size(); ++rank)
+    if (facts[rank].real_in_reach == 0) {
+      if (static_cast<int>(rank) == made->rank) return fail_without_real(made, "the making of the communicator", need);
+      return fail(made, ncclInvalidUsage,
+                  fmt::format("the making of the communicator needs NCCL itself ({}), and rank {} has none: see "
+                              "PACELINE_NCCL_LIBRARY",
+                              need, rank));
+    }
+  return make_real({made}, "the making of the communicator");
+}
+
+void conclude(ncclComm* made, ncclResult_t result) {
+  const std::lock_guard lock(made->mutex);
+  made->result = result;
+  if (made->unwanted) {
+    if (made->real != nullptr) (void)real()->ncclCommAbort(made->real);
+    if (made->pace != nullptr) (void)paceCommDestroy(made->pace);
+    return;  // the handle's state says already that it is gone
+  }
+  // Release: what was made comes before.
+  made->state.store(result == ncclSuccess ? State::ready : State::failed, std::memory_order_release);
+}
+
+}  // namespace
+
+std::string why_ids_are_nccls() {
+  if (!choice().why_nothing.empty()) return choice().why_nothing;
+  const char* interface = std::getenv("PACELINE_INTERFACE");
+  if (job_spans_machines() && (interface == nullptr || *interface == '\0'))
+    return "the job's ranks are on several machines, and PACELINE_INTERFACE does not say where they can meet";
+  return {};
+}
+
+bool is_pacelines(const ncclUniqueId& id) { return std::memcmp(id.internal, "PACEID", 6) == 0; }
+
+ncclResult_t agree(ncclComm* made, paceComm_t pace) {
+  made->pace = pace;
+  std::string why_all;
+  const ncclResult_t result = share_out(made, why_all);
+  if (result != ncclSuccess || !why_all.empty()) {
+    (void)paceCommDestroy(pace);
+    made->pace = nullptr;
+  }
+  return result;
+}
+
+ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
+  paceUniqueId where;
+  static_assert(sizeof where == sizeof id);
+  std::memcpy(&where, &id, sizeof where);
+  paceComm_t pace = nullptr;
+  if (paceResult_t joined = paceCommInitRank(&pace, made->ranks, where, made->rank); joined != paceSuccess)
+    return failed_in_paceline(made, joined);
+  return agree(made, pace);
+}
+
+ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth) {
+  *out = made;
+  auto whole = [made, birth = std::move(birth)] {
+    const DeviceContext before = DeviceContext::current();
+    made->device.enter();
+    const ncclResult_t result = birth();
+    before.enter();
+    conclude(made, result);
+    return result;
+  };
+  if (!made->config.nonblocking())
+    return give_birth([out, whole] {
+      const ncclResult_t result = whole();
+      if (result != ncclSuccess) *out = nullptr;
+      return result;
+    });
+  made->maker = std::thread(whole);
+  if (group().depth == 0) return ncclInProgress;
+  return give_birth([] { return ncclInProgress; });
+}
+
+}  // namespace paceline::nccl

@@ -1,0 +1,26 @@
+// How a communicator of this library comes into being: by NCCL alone, or by Paceline.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "communicator.h"
+#include "nccl_api.h"
+
+namespace paceline::nccl {
+
+// Empty: this process makes unique ids of Paceline's. Else why it makes NCCL's own.
+std::string why_ids_are_nccls();
+bool is_pacelines(const ncclUniqueId& id);
+
+// The ranks of a new communicator of Paceline's agree who serves what: `made` takes `pace` over, or gives it up for a
+// real communicator.
+ncclResult_t agree(ncclComm* made, paceComm_t pace);
+
+// Join the other ranks with an id of Paceline's, then agree. made->rank and made->ranks are set.
+ncclResult_t join(ncclComm* made, const ncclUniqueId& id);
+
+// Hand `made` out and make it by `birth`: at once, at the end of the group, or, nonblocking, on a thread of its own.
+ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth);
+
+}  // namespace paceline::nccl

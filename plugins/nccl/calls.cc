@@ -1,0 +1,172 @@
+// NCCL's collectives, messages and groups: Paceline's, or the real library's.
+
+#include <fmt/format.h>
+
+#include "communicator.h"
+#include "errors.h"
+#include "forward.h"
+#include "group.h"
+#include "real_library.h"
+
+namespace paceline::nccl {
+namespace {
+
+paceDataType_t pace(ncclDataType_t type) { return static_cast<paceDataType_t>(type); }
+
+// An operator as Paceline knows it; none: it multiplies by a scalar in device memory, which NCCL reads when it runs.
+struct Translated {
+  bool served = true;
+  paceRedOp_t op = paceSum;
+};
+
+Translated translated(ncclComm* comm, ncclRedOp_t op) {
+  if (op < ncclNumOps) [[likely]]
+    return {true, static_cast<paceRedOp_t>(op)};
+  const std::lock_guard lock(comm->mutex);
+  const auto number = static_cast<std::size_t>(op - ncclNumOps);
+  if (number >= comm->operators.size() || !comm->operators[number].live)
+    return {true, paceMaxRedOp};  // Paceline refuses it
+  const Operator& made = comm->operators[number];
+  return {made.residence == ncclScalarHostImmediate, made.pace};
+}
+
+// call(communicator of Paceline's), inside this thread's group.
+template <class Call>
+ncclResult_t serve(ncclComm* comm, Call call) {
+  if (group().depth > 0) [[unlikely]]
+    if (ncclResult_t joined = join_paceline_group(); joined != ncclSuccess) return joined;
+  const paceResult_t result = call(comm->pace);
+  if (result == paceSuccess) [[likely]]
+    return ncclSuccess;
+  return failed_in_paceline(comm, result);
+}
+
+bool served(const ncclComm* comm, Service service) { return ready(comm) && serves(comm, service); }
+
+}  // namespace
+}  // namespace paceline::nccl
+
+using namespace paceline::nccl;
+
+extern "C" {
+
+ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  if (served(comm, Service::all_reduce))
+    if (const Translated own = translated(comm, op); own.served)
+      return serve(comm, [&](paceComm_t pacers) {
+        return paceAllReduce(send, recv, count, pace(type), own.op, pacers, stream);
+      });
+  return forward(comm, "ncclAllReduce", &Real::ncclAllReduce, [=](auto function, ncclComm_t real) {
+    return function(send, recv, count, type, real_operator(comm, op), real, stream);
+  });
+}
+
+ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  if (served(comm, Service::broadcast))
+    return serve(comm,
+                 [&](paceComm_t pacers) { return paceBroadcast(send, recv, count, pace(type), root, pacers, stream); });
+  return forward(comm, "ncclBroadcast", &Real::ncclBroadcast,
+                 [=](auto function, ncclComm_t real) { return function(send, recv, count, type, root, real, stream); });
+}
+
+ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
+  if (served(comm, Service::broadcast))
+    return serve(comm, [&](paceComm_t pacers) {
+      return paceBroadcast(buffer, buffer, count, pace(type), root, pacers, stream);
+    });
+  return forward(comm, "ncclBcast", &Real::ncclBcast,
+                 [=](auto function, ncclComm_t real) { return function(buffer, count, type, root, real, stream); });
+}
+
+ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  if (served(comm, Service::reduce))
+    if (const Translated own = translated(comm, op); own.served)
+      return serve(comm, [&](paceComm_t pacers) {
+        return paceReduce(send, recv, count, pace(type), own.op, root, pacers, stream);
+      });
+  return forward(comm, "ncclReduce", &Real::ncclReduce, [=](auto function, ncclComm_t real) {
+    return function(send, recv, count, type, real_operator(comm, op), root, real, stream);
+  });
+}
+
+ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  if (served(comm, Service::all_gather))
+    return serve(comm, [&](paceComm_t pacers) { return paceAllGather(send, recv, count, pace(type), pacers, stream); });
+  return forward(comm, "ncclAllGather", &Real::ncclAllGather,
+                 [=](auto function, ncclComm_t real) { return function(send, recv, count, type, real, stream); });
+}
+
+ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  if (served(comm, Service::reduce_scatter))
+    if (const Translated own = translated(comm, op); own.served)
+      return serve(comm, [&](paceComm_t pacers) {
+        return paceReduceScatter(send, recv, count, pace(type), own.op, pacers, stream);
+      });
+  return forward(comm, "ncclReduceScatter", &Real::ncclReduceScatter, [=](auto function, ncclComm_t real) {
+    return function(send, recv, count, type, real_operator(comm, op), real, stream);
+  });
+}
+
+ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                        cudaStream_t stream) {
+  if (served(comm, Service::gather))
+    return serve(comm,
+                 [&](paceComm_t pacers) { return paceGather(send, recv, count, pace(type), root, pacers, stream); });
+  return forward(comm, "ncclGather", &Real::ncclGather,
+                 [=](auto function, ncclComm_t real) { return function(send, recv, count, type, root, real, stream); });
+}
+
+ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                         cudaStream_t stream) {
+  if (served(comm, Service::scatter))
+    return serve(comm,
+                 [&](paceComm_t pacers) { return paceScatter(send, recv, count, pace(type), root, pacers, stream); });
+  return forward(comm, "ncclScatter", &Real::ncclScatter,
+                 [=](auto function, ncclComm_t real) { return function(send, recv, count, type, root, real, stream); });
+}
+
+ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                          cudaStream_t stream) {
+  if (served(comm, Service::all_to_all))
+    return serve(comm, [&](paceComm_t pacers) { return paceAllToAll(send, recv, count, pace(type), pacers, stream); });
+  return forward(comm, "ncclAlltoAll", &Real::ncclAlltoAll,
+                 [=](auto function, ncclComm_t real) { return function(send, recv, count, type, real, stream); });
+}
+
+ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  if (served(comm, Service::send_recv))
+    return serve(comm, [&](paceComm_t pacers) { return paceSend(send, count, pace(type), peer, pacers, stream); });
+  return forward(comm, "ncclSend", &Real::ncclSend,
+                 [=](auto function, ncclComm_t real) { return function(send, count, type, peer, real, stream); });
+}
+
+ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  if (served(comm, Service::send_recv))
+    return serve(comm, [&](paceComm_t pacers) { return paceRecv(recv, count, pace(type), peer, pacers, stream); });
+  return forward(comm, "ncclRecv", &Real::ncclRecv,
+                 [=](auto function, ncclComm_t real) { return function(recv, count, type, peer, real, stream); });
+}
+
+ncclResult_t ncclGroupStart() { return start_group(); }
+ncclResult_t ncclGroupEnd() { return end_group(); }
+
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
+  return simulate_group([&] {
+    const Real* library = real();
+    return library == nullptr || library->ncclGroupSimulateEnd == nullptr
+               ? fail_to_forward(nullptr, "ncclGroupSimulateEnd")
+               : library->ncclGroupSimulateEnd(info);
+  });
+}
+
+}  // extern "C"
+
+PACE_NCCL_CALLS(PACE_NCCL_TWIN)
+PACE_NCCL_GROUPS(PACE_NCCL_TWIN)

@@ -1,0 +1,139 @@
+#include "communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "errors.h"
+#include "real_library.h"
+
+namespace paceline::nccl {
+namespace {
+
+// NCCL's own fields end long before: more is no ncclConfig_t.
+constexpr std::size_t largest_config = 4096;
+
+const char* reason_of(State state) {
+  switch (state) {
+    case State::making: return "the communicator is still being made (ncclCommGetAsyncError says when it is ready)";
+    case State::failed: return "the making of the communicator failed";
+    case State::finalized: return "the communicator has been finalized";
+    case State::revoked: return "the communicator has been revoked";
+    case State::suspended: return "the communicator is suspended (ncclCommResume)";
+    default: return "the communicator has been destroyed, or is none";
+  }
+}
+
+// What rank 0 tells the others about the real communicator that they make.
+struct Invitation {
+  ncclResult_t result = ncclSuccess;
+  ncclUniqueId id{};
+};
+
+ncclResult_t exchange(const std::vector<ncclComm*>& comms, std::vector<Invitation>& invitations) {
+  paceResult_t result = paceGroupStart();
+  for (std::size_t i = 0; i < comms.size(); ++i) {
+    const paceResult_t one =
+        paceBroadcast(&invitations[i], &invitations[i], sizeof(Invitation), paceUint8, 0, comms[i]->pace, nullptr);
+    if (result == paceSuccess) result = one;
+  }
+  const paceResult_t ended = paceGroupEnd();
+  if (result == paceSuccess) result = ended;
+  return result == paceSuccess ? ncclSuccess : failed_in_paceline(comms[0], result);
+}
+
+}  // namespace
+
+template <class Field>
+bool Config::has(Field ncclConfig_t::*field) const {
+  static constexpr ncclConfig_t sample{};
+  const auto* end = reinterpret_cast<const std::byte*>(&(sample.*field)) + sizeof(Field);
+  return bytes_.size() >= static_cast<std::size_t>(end - reinterpret_cast<const std::byte*>(&sample));
+}
+
+Config::Config(const ncclConfig_t* given) {
+  if (given == nullptr || given->size < offsetof(ncclConfig_t, blocking) || given->size > largest_config) return;
+  bytes_.resize(given->size);
+  std::memcpy(bytes_.data(), given, given->size);
+  // The program's texts need not outlive its call.
+  if (has(&ncclConfig_t::netName) && given->netName != nullptr) net_name_ = given->netName;
+  if (has(&ncclConfig_t::commName) && given->commName != nullptr) name_ = given->commName;
+}
+
+bool Config::nonblocking() const {
+  return has(&ncclConfig_t::blocking) && reinterpret_cast<const ncclConfig_t*>(bytes_.data())->blocking == 0;
+}
+
+ncclConfig_t* Config::get(bool blocking) {
+  if (bytes_.empty()) return nullptr;
+  auto* config = reinterpret_cast<ncclConfig_t*>(bytes_.data());
+  if (has(&ncclConfig_t::netName) && config->netName != nullptr) config->netName = net_name_.c_str();
+  if (has(&ncclConfig_t::commName) && config->commName != nullptr) config->commName = name_.c_str();
+  if (blocking && has(&ncclConfig_t::blocking)) config->blocking = 1;
+  return config;
+}
+
+ncclComm* make_handle(const ncclConfig_t* config) {
+  static std::mutex mutex;
+  static auto* handles = new std::deque<ncclComm>();
+  const std::lock_guard lock(mutex);
+  ncclComm& handle = handles->emplace_back();
+  handle.config = Config(config);
+  return &handle;
+}
+
+ncclResult_t refuse(ncclComm* comm, const char* function) {
+  if (comm == nullptr) return fail(nullptr, ncclInvalidArgument, fmt::format("{}: the communicator is NULL", function));
+  const State state = comm->state.load(std::memory_order_acquire);
+  const bool usage = state >= State::making && state <= State::suspended;
+  return fail(usage ? comm : nullptr, usage ? ncclInvalidUsage : ncclInvalidArgument,
+              fmt::format("{}: {}", function, reason_of(state)));
+}
+
+ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function) {
+  const Real* library = real();
+  std::vector<Invitation> invitations(comms.size());
+  for (std::size_t i = 0; i < comms.size(); ++i)
+    if (comms[i]->rank == 0)
+      invitations[i].result = library == nullptr ? ncclInvalidUsage : library->ncclGetUniqueId(&invitations[i].id);
+  if (ncclResult_t told = exchange(comms, invitations); told != ncclSuccess) return told;
+  if (library == nullptr) return fail_without_real(comms[0], function, "Paceline does not serve it");
+  for (const Invitation& invitation : invitations)
+    if (invitation.result != ncclSuccess)
+      return fail(
+          comms[0], invitation.result,
+          fmt::format("{} needs NCCL itself, and rank 0 has no NCCL or cannot make a unique id of it", function));
+
+  const DeviceContext before = DeviceContext::current();
+  const bool together = comms.size() > 1;
+  ncclResult_t result = together ? library->ncclGroupStart() : ncclSuccess;
+  for (std::size_t i = 0; i < comms.size() && result == ncclSuccess; ++i) {
+    ncclComm* comm = comms[i];
+    comm->device.enter();
+    result = library->ncclCommInitRankConfig(&comm->real, comm->ranks, invitations[i].id, comm->rank,
+                                             comm->config.get(true));
+  }
+  if (together) result = worse(result, library->ncclGroupEnd());
+  before.enter();
+  return from_real(comms[0], result);
+}
+
+ncclRedOp_t real_operator(ncclComm* comm, ncclRedOp_t op) {
+  if (comm->pace == nullptr || op < ncclNumOps) return op;
+  const std::lock_guard lock(comm->mutex);
+  const auto number = static_cast<std::size_t>(op - ncclNumOps);
+  if (number >= comm->operators.size() || !comm->operators[number].live) return op;  // NCCL refuses it
+  Operator& made = comm->operators[number];
+  if (made.real < 0) {
+    ncclRedOp_t real_op{};
+    void* scalar = made.residence == ncclScalarDevice ? made.device_scalar : made.scalar.data();
+    if (real()->ncclRedOpCreatePreMulSum(&real_op, scalar, made.type, made.residence, real_of(comm)) != ncclSuccess)
+      return op;
+    made.real = static_cast<int>(real_op);
+  }
+  return static_cast<ncclRedOp_t>(made.real);
+}
+
+}  // namespace paceline::nccl

@@ -1,0 +1,105 @@
+// What stands behind an ncclComm_t that a program gets from this library.
+//
+//   served by NCCL alone   no Paceline communicator; the real one is made at once
+//   served by Paceline     a Paceline communicator; a real one beside it is made when a call first needs NCCL itself,
+//                          by all ranks alike: such calls are made by all of them (windows, the device API), or the
+//                          setting that forwards them is known to all of them when the communicator is made
+//
+// A handle stays where it is after the communicator's end, so that a use after it is an error by name.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device_context.h"
+#include "nccl_api.h"
+#include "paceline/paceline.h"
+#include "services.h"
+
+namespace paceline::nccl {
+
+// Why a call cannot be made now.
+enum class State : std::uint32_t { ready = 0x6e63636c, making = 1, failed, finalized, revoked, suspended, destroyed };
+
+// A program's ncclConfig_t, kept: whatever its size and version.
+class Config {
+ public:
+  Config() = default;
+  explicit Config(const ncclConfig_t* given);
+  // For the real library; nullptr where the program gave none. `blocking`: whatever the program said.
+  ncclConfig_t* get(bool blocking);
+  [[nodiscard]] bool nonblocking() const;
+
+ private:
+  template <class Field>
+  [[nodiscard]] bool has(Field ncclConfig_t::*field) const;
+  std::vector<std::byte> bytes_;  // empty: none
+  std::string net_name_, name_;
+};
+
+// A premulsum operator of a communicator that Paceline serves: number ncclNumOps + index.
+struct Operator {
+  bool live = false;
+  ncclScalarResidence_t residence = ncclScalarHostImmediate;
+  ncclDataType_t type = ncclFloat32;
+  void* device_scalar = nullptr;
+  std::array<std::byte, 8> scalar{};
+  paceRedOp_t pace = paceSum;
+  int real = -1;  // the real library's, where a forwarded call needed it
+};
+
+}  // namespace paceline::nccl
+
+struct ncclComm {
+  std::atomic<paceline::nccl::State> state{paceline::nccl::State::making};
+  paceComm_t pace = nullptr;               // nullptr: served by NCCL alone
+  ncclComm_t real = nullptr;               // written by the real library's threads too: read by real_of()
+  paceline::nccl::Services forwarded = 0;  // of one that Paceline serves: what goes to NCCL nonetheless
+  int rank = 0;
+  int ranks = 0;
+  paceline::nccl::Config config;
+  paceline::nccl::DeviceContext device;
+
+  std::mutex mutex;  // of all below
+  std::string last_error;
+  ncclResult_t result = ncclInProgress;  // of a nonblocking communicator's making
+  std::thread maker;
+  bool unwanted = false;  // aborted while it was made
+  std::vector<paceline::nccl::Operator> operators;
+  std::set<void*> registrations;
+};
+
+namespace paceline::nccl {
+
+// A new handle, for the life of the process.
+ncclComm* make_handle(const ncclConfig_t* config);
+
+// Acquire: pairs with the real library's store, after which its communicator can be used.
+inline ncclComm_t real_of(const ncclComm* comm) { return __atomic_load_n(&comm->real, __ATOMIC_ACQUIRE); }
+
+// Whether Paceline serves this call of the communicator. The communicator is ready.
+inline bool serves(const ncclComm* comm, Service service) {
+  return comm->pace != nullptr && (comm->forwarded & bit(service)) == 0;
+}
+
+inline bool ready(const ncclComm* comm) {
+  // Acquire: what the making thread wrote comes before.
+  return comm != nullptr && comm->state.load(std::memory_order_acquire) == State::ready;
+}
+// For one that is not ready: why not.
+ncclResult_t refuse(ncclComm* comm, const char* function);
+
+// The real communicators of communicators that Paceline serves, where they have none: by all of their ranks, each in
+// one call for all of its communicators. `function` needed them.
+ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function);
+
+// The number by which the real library knows an operator of the communicator.
+ncclRedOp_t real_operator(ncclComm* comm, ncclRedOp_t op);
+
+}  // namespace paceline::nccl

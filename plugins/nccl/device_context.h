@@ -1,0 +1,22 @@
+// The calling thread's CUDA context, through the driver where the process has it: a communicator that is made later, or
+// on another thread, is made on the device that was current when the program asked for it.
+#pragma once
+
+namespace paceline::nccl {
+
+class DeviceContext {
+ public:
+  static DeviceContext current();
+  // The primary context of a device; none without a driver.
+  static DeviceContext of_device(int device);
+  // Make it the calling thread's.
+  void enter() const;
+  // -1: unknown.
+  [[nodiscard]] int device() const { return device_; }
+
+ private:
+  void* context_ = nullptr;
+  int device_ = -1;
+};
+
+}  // namespace paceline::nccl

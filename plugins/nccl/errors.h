@@ -1,0 +1,34 @@
+// How the functions of this library end: one code, and a sentence for ncclGetLastError.
+#pragma once
+
+#include <string>
+
+#include "nccl_api.h"
+#include "paceline/paceline.h"
+
+namespace paceline::nccl {
+
+// Note the sentence as the last error (of the process, and of the communicator unless that is nullptr).
+ncclResult_t fail(ncclComm* comm, ncclResult_t code, const std::string& sentence);
+// A call of paceline.h failed, on this thread: its sentence is the last error.
+ncclResult_t failed_in_paceline(ncclComm* comm, paceResult_t result);
+// What the real library returned: on an error its own sentence is the last one.
+ncclResult_t from_real(ncclComm* comm, ncclResult_t result);
+
+ncclResult_t nccl_code(paceResult_t result);
+
+// `function` needs the real library, which is not there.
+ncclResult_t fail_without_real(ncclComm* comm, const char* function, const std::string& need);
+// The real library is older than `function`, or there is none.
+ncclResult_t fail_to_forward(ncclComm* comm, const char* function);
+
+// Of two results of one group: an error before ncclInProgress before success; of two errors the first.
+inline ncclResult_t worse(ncclResult_t first, ncclResult_t second) {
+  if (first == ncclSuccess || (first == ncclInProgress && second != ncclSuccess)) return second;
+  return first;
+}
+
+// The last error's sentence; empty: the real library has it, or there is none.
+std::string last_sentence(ncclComm* comm);
+
+}  // namespace paceline::nccl

@@ -1,0 +1,68 @@
+// What NCCL does alone, in functions made from the lists of nccl_api.h: windows, one-sided messages, the device API,
+// device memory, parameters.
+
+#include <type_traits>
+
+#include "communicator.h"
+#include "errors.h"
+#include "forward.h"
+#include "real_library.h"
+
+namespace paceline::nccl {
+namespace {
+
+// For a function that returns no code: what it gives on failure is zero, and the sentence is the last error.
+template <class Answer>
+Answer failure(ncclResult_t result) {
+  if constexpr (std::is_same_v<Answer, ncclResult_t>) return result;
+  if constexpr (!std::is_void_v<Answer>) return Answer{};
+}
+
+// A function that returns no code answers now, also inside a group: there a real communicator cannot be made.
+template <class Answer, class Function, class Call>
+Answer of_communicator(ncclComm* comm, const char* name, Function Real::*function, Call call) {
+  if constexpr (std::is_same_v<Answer, ncclResult_t>) {
+    return forward(comm, name, function, call);
+  } else {
+    const Real* library = real();
+    if (!ready(comm)) return failure<Answer>(refuse(comm, name));
+    if (library == nullptr || library->*function == nullptr) return failure<Answer>(fail_to_forward(comm, name));
+    if (real_of(comm) == nullptr && comm->pace != nullptr && group().depth == 0) (void)make_real({comm}, name);
+    return real_of(comm) == nullptr ? Answer{} : call(library->*function, real_of(comm));
+  }
+}
+
+template <class Answer, class Function, class Call>
+Answer plain(const char* name, Function Real::*function, Call call) {
+  const Real* library = real();
+  if (library == nullptr || library->*function == nullptr) return failure<Answer>(fail_to_forward(nullptr, name));
+  if constexpr (std::is_same_v<Answer, ncclResult_t>)
+    return from_real(nullptr, call(library->*function));
+  else
+    return call(library->*function);
+}
+
+}  // namespace
+}  // namespace paceline::nccl
+
+using namespace paceline::nccl;
+
+// Of a communicator: its name in the lists is `comm`, which becomes the real one.
+#define PACE_NCCL_OF_COMMUNICATOR(since, result, name, parameters, arguments)                                \
+  extern "C" result name parameters {                                                                        \
+    ncclComm* const handle = comm;                                                                           \
+    return of_communicator<result>(handle, #name, &Real::name, [=](auto function, ncclComm_t real) mutable { \
+      comm = real;                                                                                           \
+      return function arguments;                                                                             \
+    });                                                                                                      \
+  }
+PACE_NCCL_FORWARDED(PACE_NCCL_OF_COMMUNICATOR)
+
+#define PACE_NCCL_PLAINLY(since, result, name, parameters, arguments)                            \
+  extern "C" result name parameters {                                                            \
+    return plain<result>(#name, &Real::name, [&](auto function) { return function arguments; }); \
+  }
+PACE_NCCL_PLAIN(PACE_NCCL_PLAINLY)
+
+PACE_NCCL_FORWARDED(PACE_NCCL_TWIN)
+PACE_NCCL_PLAIN(PACE_NCCL_TWIN)

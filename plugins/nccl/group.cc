@@ -1,0 +1,110 @@
+#include "group.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "errors.h"
+#include "paceline/paceline.h"
+#include "real_library.h"
+
+namespace paceline::nccl {
+namespace {
+
+// One thread a communicator: each waits for ranks that another one makes.
+ncclResult_t run_together(const std::vector<std::function<ncclResult_t()>>& births) {
+  if (births.size() == 1) return births[0]();
+  std::vector<ncclResult_t> results(births.size(), ncclSuccess);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < births.size(); ++i) threads.emplace_back([&, i] { results[i] = births[i](); });
+  for (std::thread& thread : threads) thread.join();
+  ncclResult_t result = ncclSuccess;
+  for (ncclResult_t one : results) result = worse(result, one);
+  return result;
+}
+
+ncclResult_t run_deferred(const std::vector<Deferred>& calls) {
+  std::vector<ncclComm*> missing;
+  for (const Deferred& call : calls)
+    if (real_of(call.comm) == nullptr && std::find(missing.begin(), missing.end(), call.comm) == missing.end())
+      missing.push_back(call.comm);
+  if (!missing.empty())
+    if (ncclResult_t made = make_real(missing, calls[0].function); made != ncclSuccess) return made;
+  ncclResult_t result = real()->ncclGroupStart();
+  for (const Deferred& call : calls) result = worse(result, call.call());
+  return worse(result, from_real(nullptr, real()->ncclGroupEnd()));
+}
+
+ncclResult_t end_of_paceline() {
+  const paceResult_t ended = paceGroupEnd();
+  return ended == paceSuccess ? ncclSuccess : failed_in_paceline(nullptr, ended);
+}
+
+}  // namespace
+
+Group& group() {
+  thread_local Group open;
+  return open;
+}
+
+ncclResult_t join_paceline_group() {
+  Group& here = group();
+  if (here.depth == 0 || here.paceline_open) return ncclSuccess;
+  here.paceline_open = true;
+  return static_cast<ncclResult_t>(paceGroupStart());
+}
+
+ncclResult_t join_real_group() {
+  Group& here = group();
+  if (here.depth == 0 || here.real_open) return ncclSuccess;
+  here.real_open = true;
+  return from_real(nullptr, real()->ncclGroupStart());
+}
+
+ncclResult_t give_birth(std::function<ncclResult_t()> birth) {
+  if (group().depth == 0) return birth();
+  group().births.push_back(std::move(birth));
+  return ncclSuccess;
+}
+
+ncclResult_t start_group() {
+  ++group().depth;
+  return ncclSuccess;
+}
+
+ncclResult_t end_group() {
+  Group& here = group();
+  if (here.depth == 0) return fail(nullptr, ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+  if (--here.depth > 0) return ncclSuccess;
+  // Most groups have neither births nor deferred calls: their vectors stay where they are (70 ns).
+  ncclResult_t result = std::exchange(here.error, ncclSuccess);
+  const bool paceline_open = std::exchange(here.paceline_open, false);
+  const bool real_open = std::exchange(here.real_open, false);
+  if (!here.births.empty()) [[unlikely]]
+    result = worse(result, run_together(std::exchange(here.births, {})));
+  // Every rank ends its groups in this order.
+  if (paceline_open) result = worse(result, end_of_paceline());
+  if (real_open) result = worse(result, from_real(nullptr, real()->ncclGroupEnd()));
+  if (!here.deferred.empty()) [[unlikely]]
+    result = worse(result, run_deferred(std::exchange(here.deferred, {})));
+  return result;
+}
+
+ncclResult_t simulate_group(const std::function<ncclResult_t()>& end) {
+  if (group().depth == 0) return fail(nullptr, ncclInvalidUsage, "ncclGroupSimulateEnd without ncclGroupStart");
+  if (--group().depth > 0) return ncclSuccess;
+  const Group ended = std::exchange(group(), {});
+  ncclResult_t result = ended.error;
+  if (ended.paceline_open) {
+    // A group with a call that fails its checks runs none of them.
+    (void)paceBarrier(nullptr, nullptr);
+    (void)paceGroupEnd();
+  }
+  if (ended.real_open) result = worse(result, from_real(nullptr, end()));
+  if (ended.paceline_open || !ended.births.empty() || !ended.deferred.empty())
+    result = worse(result, fail(nullptr, ncclInvalidUsage,
+                                "ncclGroupSimulateEnd: the group has calls that Paceline serves, whose time NCCL does "
+                                "not know: ask paceExplain, or set PACELINE_NCCL_FORWARD=all"));
+  return result;
+}
+
+}  // namespace paceline::nccl

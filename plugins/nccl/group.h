@@ -1,0 +1,47 @@
+// A thread's open group: what ncclGroupStart and ncclGroupEnd hold together.
+//
+// Paceline's group and the real library's are each opened by the first call that goes there. Calls for a real
+// communicator that is not made yet, and the making of communicators of Paceline's, wait for the end: there one thread
+// may act for several ranks.
+#pragma once
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "communicator.h"
+#include "nccl_api.h"
+
+namespace paceline::nccl {
+
+struct Deferred {
+  ncclComm* comm;
+  const char* function;
+  std::function<ncclResult_t()> call;
+};
+
+struct Group {
+  int depth = 0;
+  bool paceline_open = false;
+  bool real_open = false;
+  ncclResult_t error = ncclSuccess;  // of the first call that failed
+  std::vector<std::function<ncclResult_t()>> births;
+  std::vector<Deferred> deferred;
+};
+
+// This thread's.
+Group& group();
+
+// Before a call of paceline.h or of the real library: inside a group theirs is open too.
+ncclResult_t join_paceline_group();
+ncclResult_t join_real_group();
+
+// Make a communicator of Paceline's: at the group's end, or at once.
+ncclResult_t give_birth(std::function<ncclResult_t()> birth);
+
+ncclResult_t start_group();
+ncclResult_t end_group();
+// End the group without running its calls: `end` ends the real library's group.
+ncclResult_t simulate_group(const std::function<ncclResult_t()>& end);
+
+}  // namespace paceline::nccl

@@ -1,0 +1,301 @@
+// NCCL's functions about a communicator that is there: its end, its state, its operators and registrations.
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "communicator.h"
+#include "errors.h"
+#include "forward.h"
+#include "real_library.h"
+
+namespace paceline::nccl {
+namespace {
+
+// A state that a communicator can be destroyed or aborted in, left for `destroyed`. False: it is gone already.
+bool take_away(ncclComm* comm) {
+  if (comm == nullptr) return false;
+  State state = comm->state.load(std::memory_order_acquire);
+  do {
+    if (state != State::ready && (state < State::making || state > State::suspended)) return false;
+  } while (!comm->state.compare_exchange_weak(state, State::destroyed, std::memory_order_acq_rel));
+  return true;
+}
+
+void join_maker(ncclComm* comm) {
+  if (comm->maker.joinable()) comm->maker.join();
+}
+
+// A communicator that Paceline serves goes from one state to another.
+ncclResult_t change(ncclComm* comm, const char* function, State from, State to) {
+  if (comm == nullptr || !comm->state.compare_exchange_strong(from, to, std::memory_order_acq_rel))
+    return refuse(comm, function);
+  return ncclSuccess;
+}
+
+bool only_nccl(const ncclComm* comm) { return !ready(comm) || comm->pace == nullptr; }
+
+std::size_t size_of(ncclDataType_t type) {
+  constexpr std::size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+  return sizes[type];
+}
+
+ncclResult_t create_operator(ncclRedOp_t* op, const void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                             ncclComm* comm) {
+  if (op == nullptr || scalar == nullptr || type < 0 || type >= ncclNumTypes)
+    return fail(comm, ncclInvalidArgument, "ncclRedOpCreatePreMulSum: the operator, the scalar or its type is none");
+  Operator made;
+  made.live = true;
+  made.residence = residence;
+  made.type = type;
+  if (residence == ncclScalarHostImmediate) {
+    std::memcpy(made.scalar.data(), scalar, size_of(type));
+    if (paceResult_t result =
+            paceRedOpCreatePreMulSum(&made.pace, scalar, static_cast<paceDataType_t>(type), comm->pace);
+        result != paceSuccess)
+      return failed_in_paceline(comm, result);
+  } else {
+    made.device_scalar = const_cast<void*>(scalar);
+  }
+  const std::lock_guard lock(comm->mutex);
+  std::size_t number = 0;
+  while (number < comm->operators.size() && comm->operators[number].live) ++number;
+  if (number == comm->operators.size()) comm->operators.emplace_back();
+  comm->operators[number] = made;
+  *op = static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(number));
+  return ncclSuccess;
+}
+
+ncclResult_t destroy_operator(ncclRedOp_t op, ncclComm* comm) {
+  Operator ended;
+  {
+    const std::lock_guard lock(comm->mutex);
+    const auto number = static_cast<std::size_t>(static_cast<int>(op) - ncclNumOps);
+    if (op >= ncclNumOps && number < comm->operators.size()) std::swap(ended, comm->operators[number]);
+  }
+  if (!ended.live)
+    return fail(comm, ncclInvalidArgument,
+                fmt::format("ncclRedOpDestroy: there is no operation {} to destroy", static_cast<int>(op)));
+  if (ended.real >= 0) (void)real()->ncclRedOpDestroy(static_cast<ncclRedOp_t>(ended.real), real_of(comm));
+  if (ended.residence == ncclScalarHostImmediate) (void)paceRedOpDestroy(ended.pace, comm->pace);
+  return ncclSuccess;
+}
+
+// A registration of a communicator that Paceline serves; its buffers need none, NCCL's do.
+struct Registration {
+  void* real = nullptr;
+};
+
+}  // namespace
+}  // namespace paceline::nccl
+
+using namespace paceline::nccl;
+
+extern "C" {
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (only_nccl(comm))
+    return forward(comm, "ncclCommFinalize", &Real::ncclCommFinalize,
+                   [](auto function, ncclComm_t real) { return function(real); });
+  if (ncclResult_t changed = change(comm, "ncclCommFinalize", State::ready, State::finalized); changed != ncclSuccess)
+    return changed;
+  return real_of(comm) == nullptr ? ncclSuccess : from_real(comm, real()->ncclCommFinalize(real_of(comm)));
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;  // as NCCL does
+  if (ready(comm) && comm->pace == nullptr) {
+    const ncclResult_t result = real_of(comm) == nullptr
+                                    ? ncclSuccess
+                                    : forward(comm, "ncclCommDestroy", &Real::ncclCommDestroy,
+                                              [](auto function, ncclComm_t real) { return function(real); });
+    (void)take_away(comm);
+    join_maker(comm);
+    return result;
+  }
+  join_maker(comm);
+  if (!take_away(comm)) return refuse(comm, "ncclCommDestroy");
+  ncclResult_t result = ncclSuccess;
+  if (real_of(comm) != nullptr) result = from_real(comm, real()->ncclCommDestroy(real_of(comm)));
+  if (comm->pace != nullptr)
+    if (paceResult_t left = paceCommDestroy(comm->pace); left != paceSuccess)
+      result = worse(result, failed_in_paceline(comm, left));
+  return result;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  if (ready(comm) && comm->pace == nullptr) {
+    const ncclResult_t result = real_of(comm) == nullptr
+                                    ? ncclSuccess
+                                    : forward(comm, "ncclCommAbort", &Real::ncclCommAbort,
+                                              [](auto function, ncclComm_t real) { return function(real); });
+    (void)take_away(comm);
+    join_maker(comm);
+    return result;
+  }
+  {
+    const std::lock_guard lock(comm->mutex);
+    if (comm->state.load(std::memory_order_acquire) == State::making) {
+      // Its thread waits for other ranks, and puts away what it gets.
+      comm->unwanted = true;
+      comm->state.store(State::destroyed, std::memory_order_release);
+      if (comm->maker.joinable()) comm->maker.detach();
+      return ncclSuccess;
+    }
+  }
+  join_maker(comm);
+  if (!take_away(comm)) return refuse(comm, "ncclCommAbort");
+  ncclResult_t result = ncclSuccess;
+  if (comm->pace != nullptr) {
+    if (paceResult_t ended = paceCommAbort(comm->pace); ended != paceSuccess) result = failed_in_paceline(comm, ended);
+  }
+  if (real_of(comm) != nullptr) result = worse(result, from_real(comm, real()->ncclCommAbort(real_of(comm))));
+  // Refused while another thread is inside a call, which ends now: the communicator's memory then stays.
+  if (comm->pace != nullptr) (void)paceCommDestroy(comm->pace);
+  return result;
+}
+
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+  if (only_nccl(comm))
+    return forward(comm, "ncclCommRevoke", &Real::ncclCommRevoke,
+                   [=](auto function, ncclComm_t real) { return function(real, flags); });
+  if (ncclResult_t changed = change(comm, "ncclCommRevoke", State::ready, State::revoked); changed != ncclSuccess)
+    return changed;
+  ncclResult_t result = ncclSuccess;
+  if (paceResult_t ended = paceCommAbort(comm->pace); ended != paceSuccess) result = failed_in_paceline(comm, ended);
+  if (real_of(comm) != nullptr && real()->ncclCommRevoke != nullptr)
+    result = worse(result, from_real(comm, real()->ncclCommRevoke(real_of(comm), flags)));
+  return result;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  if (comm == nullptr || error == nullptr)
+    return fail(comm, ncclInvalidArgument, "ncclCommGetAsyncError: the communicator or the result pointer is NULL");
+  const State state = comm->state.load(std::memory_order_acquire);
+  if (state == State::making || state == State::failed) {
+    const std::lock_guard lock(comm->mutex);
+    *error = comm->result;
+    return ncclSuccess;
+  }
+  if (state == State::destroyed) return refuse(comm, "ncclCommGetAsyncError");
+  *error = ncclSuccess;
+  if (comm->pace != nullptr && state != State::revoked) {
+    paceResult_t trouble = paceSuccess;
+    if (paceResult_t asked = paceCommGetAsyncError(comm->pace, &trouble); asked != paceSuccess)
+      return failed_in_paceline(comm, asked);
+    if (trouble != paceSuccess) *error = failed_in_paceline(comm, trouble);
+  }
+  if (*error != ncclSuccess) return ncclSuccess;
+  if (real_of(comm) != nullptr) return from_real(comm, real()->ncclCommGetAsyncError(real_of(comm), error));
+  if (comm->pace == nullptr) *error = ncclInProgress;  // NCCL has not written the communicator yet
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
+  if (only_nccl(comm) || count == nullptr)
+    return forward(comm, "ncclCommCount", &Real::ncclCommCount,
+                   [=](auto function, ncclComm_t real) { return function(real, count); });
+  *count = comm->ranks;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
+  if (only_nccl(comm) || rank == nullptr)
+    return forward(comm, "ncclCommUserRank", &Real::ncclCommUserRank,
+                   [=](auto function, ncclComm_t real) { return function(real, rank); });
+  *rank = comm->rank;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
+  if (only_nccl(comm) || device == nullptr)
+    return forward(comm, "ncclCommCuDevice", &Real::ncclCommCuDevice,
+                   [=](auto function, ncclComm_t real) { return function(real, device); });
+  if (comm->device.device() < 0)
+    return fail(comm, ncclInvalidUsage, "ncclCommCuDevice: no CUDA device was current when the communicator was made");
+  *device = comm->device.device();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
+  if (only_nccl(comm))
+    return forward(comm, "ncclCommSuspend", &Real::ncclCommSuspend,
+                   [=](auto function, ncclComm_t real) { return function(real, flags); });
+  if (ncclResult_t changed = change(comm, "ncclCommSuspend", State::ready, State::suspended); changed != ncclSuccess)
+    return changed;
+  if (real_of(comm) == nullptr || real()->ncclCommSuspend == nullptr) return ncclSuccess;
+  return from_real(comm, real()->ncclCommSuspend(real_of(comm), flags));
+}
+
+ncclResult_t ncclCommResume(ncclComm_t comm) {
+  if (comm != nullptr && comm->pace == nullptr)
+    return forward(comm, "ncclCommResume", &Real::ncclCommResume,
+                   [](auto function, ncclComm_t real) { return function(real); });
+  if (ncclResult_t changed = change(comm, "ncclCommResume", State::suspended, State::ready); changed != ncclSuccess)
+    return changed;
+  if (real_of(comm) == nullptr || real()->ncclCommResume == nullptr) return ncclSuccess;
+  return from_real(comm, real()->ncclCommResume(real_of(comm)));
+}
+
+ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
+  const bool here = comm != nullptr && comm->pace != nullptr && real_of(comm) == nullptr && value != nullptr;
+  const State state = comm == nullptr ? State::destroyed : comm->state.load(std::memory_order_acquire);
+  if (!here || (state != State::ready && state != State::suspended))
+    return forward(comm, "ncclCommMemStats", &Real::ncclCommMemStats,
+                   [=](auto function, ncclComm_t real) { return function(real, stat, value); });
+  switch (stat) {
+    case ncclStatGpuMemSuspend: *value = 0; return ncclSuccess;
+    case ncclStatGpuMemSuspended: *value = state == State::suspended ? 1 : 0; return ncclSuccess;
+    default: return fail(comm, ncclInvalidUsage, "ncclCommMemStats: Paceline does not count its GPU memory");
+  }
+}
+
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void** handle) {
+  if (only_nccl(comm) || handle == nullptr)
+    return forward(comm, "ncclCommRegister", &Real::ncclCommRegister,
+                   [=](auto function, ncclComm_t real) { return function(real, buffer, bytes, handle); });
+  auto made = std::make_unique<Registration>();
+  if (real_of(comm) != nullptr)
+    if (ncclResult_t result = from_real(comm, real()->ncclCommRegister(real_of(comm), buffer, bytes, &made->real));
+        result != ncclSuccess)
+      return result;
+  const std::lock_guard lock(comm->mutex);
+  comm->registrations.insert(made.get());
+  *handle = made.release();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  if (only_nccl(comm))
+    return forward(comm, "ncclCommDeregister", &Real::ncclCommDeregister,
+                   [=](auto function, ncclComm_t real) { return function(real, handle); });
+  {
+    const std::lock_guard lock(comm->mutex);
+    if (comm->registrations.erase(handle) == 0) handle = nullptr;
+  }
+  if (handle == nullptr)
+    return fail(comm, ncclInvalidArgument, "ncclCommDeregister: the handle is none of this communicator's");
+  const std::unique_ptr<Registration> ended(static_cast<Registration*>(handle));
+  if (ended->real == nullptr) return ncclSuccess;
+  return from_real(comm, real()->ncclCommDeregister(real_of(comm), ended->real));
+}
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                      ncclScalarResidence_t residence, ncclComm_t comm) {
+  if (only_nccl(comm))
+    return forward(comm, "ncclRedOpCreatePreMulSum", &Real::ncclRedOpCreatePreMulSum,
+                   [=](auto function, ncclComm_t real) { return function(op, scalar, type, residence, real); });
+  return create_operator(op, scalar, type, residence, comm);
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  if (only_nccl(comm))
+    return forward(comm, "ncclRedOpDestroy", &Real::ncclRedOpDestroy,
+                   [=](auto function, ncclComm_t real) { return function(op, real); });
+  return destroy_operator(op, comm);
+}
+
+}  // extern "C"
+
+PACE_NCCL_LIFE(PACE_NCCL_TWIN)

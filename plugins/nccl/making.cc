@@ -1,0 +1,278 @@
+// NCCL's functions that make communicators.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "births.h"
+#include "errors.h"
+#include "forward.h"
+#include "group.h"
+#include "insight.h"
+#include "real_library.h"
+
+namespace paceline::nccl {
+namespace {
+
+ncclResult_t missing(const char* function, const char* what) {
+  return fail(nullptr, ncclInvalidArgument, fmt::format("{}: {} is NULL", function, what));
+}
+
+// Have the real library make the communicator: call(function), which writes made->real now or at the group's end.
+template <class Function, class Call>
+ncclResult_t made_by_nccl(ncclComm_t* out, ncclComm* made, const char* name, Function Real::*function, Call call) {
+  const Real* library = real();
+  if (library == nullptr) return fail_without_real(nullptr, name, "the unique id is NCCL's own");
+  if (library->*function == nullptr) return fail_to_forward(nullptr, name);
+  if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return joined;
+  made->state.store(State::ready, std::memory_order_release);
+  *out = made;
+  const ncclResult_t result = from_real(nullptr, call(library->*function));
+  if (result == ncclSuccess || result == ncclInProgress) return result;
+  made->state.store(State::destroyed, std::memory_order_release);
+  *out = nullptr;
+  return result;
+}
+
+// The same from a communicator that NCCL serves alone: call(function, its real communicator).
+template <class Function, class Call>
+ncclResult_t made_from(ncclComm* parent, ncclComm_t* out, ncclComm* made, const char* name, Function Real::*function,
+                       Call call) {
+  made->state.store(State::ready, std::memory_order_release);
+  *out = made;
+  const ncclResult_t result = forward(parent, name, function, call);
+  if (result == ncclSuccess || result == ncclInProgress) return result;
+  made->state.store(State::destroyed, std::memory_order_release);
+  *out = nullptr;
+  return result;
+}
+
+ncclComm* new_rank(int ranks, int rank, const ncclConfig_t* config) {
+  announce();
+  ncclComm* made = make_handle(config);
+  made->ranks = ranks;
+  made->rank = rank;
+  made->device = DeviceContext::current();
+  return made;
+}
+
+ncclComm* child_of(const ncclComm* parent, const ncclConfig_t* config) {
+  ncclComm* made = new_rank(parent->ranks, parent->rank, config);
+  if (config == nullptr) made->config = parent->config;
+  return made;
+}
+
+// A communicator of Paceline's that came from another one: its size and number, then who serves what.
+ncclResult_t settle(ncclComm* made, paceComm_t pace) {
+  if (pace == nullptr) return ncclSuccess;  // this rank has no part in it
+  (void)paceCommCount(pace, &made->ranks);
+  (void)paceCommUserRank(pace, &made->rank);
+  return agree(made, pace);
+}
+
+ncclResult_t bad_settings() {
+  return choice().problem.empty() ? ncclSuccess : fail(nullptr, ncclInvalidUsage, choice().problem);
+}
+
+// Rank and size as the ids are read: whose they are decides who makes the communicator.
+template <class Function, class Call>
+ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank, const ncclConfig_t* config,
+                  const char* name, Function Real::*function, Call call) {
+  if (comm == nullptr) return missing(name, "comm");
+  if (ranks < 1 || rank < 0 || rank >= ranks)
+    return fail(nullptr, ncclInvalidArgument, fmt::format("{}: rank {} of {} ranks", name, rank, ranks));
+  if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
+  ncclComm* made = new_rank(ranks, rank, config);
+  if (!is_pacelines(id))
+    return made_by_nccl(comm, made, name, function, [&](Function target) { return call(target, &made->real); });
+  return hand_out(comm, made, [made, id] { return join(made, id); });
+}
+
+// The lowest of the ranks that stay makes an id and sends it to the others.
+ncclResult_t share_id(ncclComm* parent, const std::vector<int>& staying, ncclUniqueId& id) {
+  paceUniqueId own{};
+  paceResult_t result = paceSuccess;
+  const bool first = staying[0] == parent->rank;
+  if (first) result = paceGetUniqueId(&own);
+  if (result == paceSuccess) result = paceGroupStart();
+  if (result != paceSuccess) return failed_in_paceline(parent, result);
+  if (!first) result = paceRecv(&own, sizeof own, paceUint8, staying[0], parent->pace, nullptr);
+  for (std::size_t i = 1; first && i < staying.size() && result == paceSuccess; ++i)
+    result = paceSend(&own, sizeof own, paceUint8, staying[i], parent->pace, nullptr);
+  const paceResult_t ended = paceGroupEnd();
+  if (result == paceSuccess) result = ended;
+  if (result != paceSuccess) return failed_in_paceline(parent, result);
+  std::memcpy(&id, &own, sizeof id);
+  return ncclSuccess;
+}
+
+// Whoever of the old ranks has the id of ncclCommGetUniqueId tells it to the others.
+ncclResult_t tell_growth(ncclComm* parent, const ncclUniqueId* mine, ncclUniqueId& id) {
+  std::vector<ncclUniqueId> told(static_cast<std::size_t>(parent->ranks));
+  const ncclUniqueId none{};
+  if (paceResult_t result =
+          paceAllGather(mine == nullptr ? &none : mine, told.data(), sizeof none, paceUint8, parent->pace, nullptr);
+      result != paceSuccess)
+    return failed_in_paceline(parent, result);
+  const auto found = std::find_if(told.begin(), told.end(), is_pacelines);
+  if (found == told.end())
+    return fail(parent, ncclInvalidArgument, "ncclCommGrow: no rank has given the id of ncclCommGetUniqueId");
+  id = *found;
+  return ncclSuccess;
+}
+
+}  // namespace
+}  // namespace paceline::nccl
+
+using namespace paceline::nccl;
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  if (id == nullptr) return missing("ncclGetUniqueId", "uniqueId");
+  if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
+  if (const std::string why = why_ids_are_nccls(); !why.empty()) {
+    const Real* library = real();
+    if (library == nullptr) return fail_without_real(nullptr, "ncclGetUniqueId", why);
+    return from_real(nullptr, library->ncclGetUniqueId(id));
+  }
+  paceUniqueId own{};
+  if (paceResult_t made = paceGetUniqueId(&own); made != paceSuccess) return failed_in_paceline(nullptr, made);
+  std::memcpy(id, &own, sizeof *id);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  return init(comm, ranks, id, rank, nullptr, "ncclCommInitRank", &Real::ncclCommInitRank,
+              [=](auto function, ncclComm_t* real) { return function(real, ranks, id, rank); });
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  return init(comm, ranks, id, rank, config, "ncclCommInitRankConfig", &Real::ncclCommInitRankConfig,
+              [=](auto function, ncclComm_t* real) { return function(real, ranks, id, rank, config); });
+}
+
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int ids, ncclUniqueId* id,
+                                      ncclConfig_t* config) {
+  if (id == nullptr || ids < 1) return missing("ncclCommInitRankScalable", "commIds");
+  return init(comm, ranks, id[0], rank, config, "ncclCommInitRankScalable", &Real::ncclCommInitRankScalable,
+              [=](auto function, ncclComm_t* real) { return function(real, ranks, rank, ids, id, config); });
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* device) {
+  if (comms == nullptr || devices < 1) return missing("ncclCommInitAll", "comm");
+  if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
+  if (const std::string why = why_ids_are_nccls(); !why.empty()) {
+    const Real* library = real();
+    if (library == nullptr) return fail_without_real(nullptr, "ncclCommInitAll", why);
+    if (group().depth > 0)
+      return fail(nullptr, ncclInvalidUsage, "ncclCommInitAll inside a group: it is a group of its own");
+    std::vector<ncclComm_t> reals(static_cast<std::size_t>(devices));
+    const ncclResult_t result = from_real(nullptr, library->ncclCommInitAll(reals.data(), devices, device));
+    for (int i = 0; i < devices; ++i) {
+      ncclComm* made = new_rank(devices, i, nullptr);
+      made->real = reals[static_cast<std::size_t>(i)];
+      made->state.store(State::ready, std::memory_order_release);
+      comms[i] = result == ncclSuccess ? made : nullptr;
+    }
+    return result;
+  }
+  ncclUniqueId id;
+  if (ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess) return made;
+  (void)start_group();
+  for (int i = 0; i < devices; ++i) {
+    ncclComm* made = new_rank(devices, i, nullptr);
+    made->device = DeviceContext::of_device(device == nullptr ? i : device[i]);
+    (void)hand_out(&comms[i], made, [made, id] { return join(made, id); });
+  }
+  return end_group();
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+  if (!ready(comm)) return refuse(comm, "ncclCommSplit");
+  if (made == nullptr) return missing("ncclCommSplit", "newcomm");
+  ncclComm* child = child_of(comm, config);
+  ncclResult_t result = ncclSuccess;
+  if (comm->pace == nullptr)
+    result = made_from(comm, made, child, "ncclCommSplit", &Real::ncclCommSplit, [=](auto function, ncclComm_t real) {
+      return function(real, color, key, &child->real, config);
+    });
+  else
+    result = hand_out(made, child, [=] {
+      paceComm_t pace = nullptr;
+      if (paceResult_t split = paceCommSplit(comm->pace, color, key, &pace, nullptr); split != paceSuccess)
+        return failed_in_paceline(comm, split);
+      return settle(child, pace);
+    });
+  if (color < 0) {
+    *made = nullptr;
+    if (child->maker.joinable()) child->maker.detach();
+  }
+  return result;
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config,
+                            int flags) {
+  if (!ready(comm)) return refuse(comm, "ncclCommShrink");
+  if (made == nullptr || excluded == nullptr)
+    return missing("ncclCommShrink", made == nullptr ? "newcomm" : "the list");
+  ncclComm* child = child_of(comm, config);
+  if (comm->pace == nullptr)
+    return made_from(comm, made, child, "ncclCommShrink", &Real::ncclCommShrink, [=](auto function, ncclComm_t real) {
+      return function(real, excluded, count, &child->real, config, flags);
+    });
+  std::vector<int> staying;
+  for (int rank = 0; rank < comm->ranks; ++rank)
+    if (std::find(excluded, excluded + count, rank) == excluded + count) staying.push_back(rank);
+  const auto place = std::find(staying.begin(), staying.end(), comm->rank);
+  if (place == staying.end())
+    return fail(comm, ncclInvalidArgument, "ncclCommShrink: an excluded rank does not call it");
+  child->ranks = static_cast<int>(staying.size());
+  child->rank = static_cast<int>(place - staying.begin());
+  return hand_out(made, child, [=] {
+    ncclUniqueId id{};
+    if (ncclResult_t shared = share_id(comm, staying, id); shared != ncclSuccess) return shared;
+    return join(child, id);
+  });
+}
+
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
+  if (!ready(comm) || comm->pace == nullptr)
+    return forward(comm, "ncclCommGetUniqueId", &Real::ncclCommGetUniqueId,
+                   [=](auto function, ncclComm_t real) { return function(real, id); });
+  if (id == nullptr) return missing("ncclCommGetUniqueId", "uniqueId");
+  paceUniqueId own{};
+  if (paceResult_t made = paceGetUniqueId(&own); made != paceSuccess) return failed_in_paceline(comm, made);
+  std::memcpy(id, &own, sizeof *id);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made,
+                          ncclConfig_t* config) {
+  if (comm == nullptr) {  // a new rank
+    if (id == nullptr) return missing("ncclCommGrow", "uniqueId");
+    return init(made, ranks, *id, rank, config, "ncclCommGrow", &Real::ncclCommGrow,
+                [=](auto function, ncclComm_t* real) { return function(nullptr, ranks, id, rank, real, config); });
+  }
+  if (!ready(comm)) return refuse(comm, "ncclCommGrow");
+  if (made == nullptr) return missing("ncclCommGrow", "newcomm");
+  ncclComm* child = child_of(comm, config);
+  if (comm->pace == nullptr)
+    return made_from(comm, made, child, "ncclCommGrow", &Real::ncclCommGrow, [=](auto function, ncclComm_t real) {
+      return function(real, ranks, id, rank, &child->real, config);
+    });
+  child->ranks = ranks;
+  const bool giver = id != nullptr;
+  const ncclUniqueId given = giver ? *id : ncclUniqueId{};
+  return hand_out(made, child, [=] {
+    ncclUniqueId shared{};
+    if (ncclResult_t told = tell_growth(comm, giver ? &given : nullptr, shared); told != ncclSuccess) return told;
+    return join(child, shared);
+  });
+}
+
+}  // extern "C"
+
+PACE_NCCL_BIRTHS(PACE_NCCL_TWIN)

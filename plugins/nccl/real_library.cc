@@ -1,0 +1,106 @@
+#include "real_library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "search.h"
+
+namespace paceline::nccl {
+namespace {
+
+// The sanitizers' runtimes refuse RTLD_DEEPBIND.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int how = RTLD_NOW | RTLD_LOCAL;
+#else
+constexpr int how = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
+#endif
+
+struct Chosen {
+  std::once_flag once;
+  std::atomic<const Real*> library{nullptr};
+  std::atomic<bool> made{false};
+  std::string why;
+};
+
+Chosen& chosen() {
+  static Chosen choice;
+  return choice;
+}
+
+void choose() {
+  const Found found = find_real();
+  Chosen& choice = chosen();
+  choice.why = found.why;
+  const Real* library = found.path.empty() ? nullptr : open_real(found.path, choice.why);
+  // Release: the pointers in the library, and the reason, come before them.
+  choice.library.store(library, std::memory_order_release);
+  choice.made.store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+const Real* open_real(const std::string& path, std::string& why) {
+  if (is_ourselves(path)) {
+    why = path + " is Paceline's own library, not NCCL's";
+    return nullptr;
+  }
+  void* handle = ::dlopen(path.c_str(), how);
+  if (handle == nullptr) {
+    why = fmt::format("{} does not load: {}", path, ::dlerror());
+    return nullptr;
+  }
+  if (::dlsym(handle, "paceNcclDescribe") != nullptr) {
+    ::dlclose(handle);
+    why = path + " is another copy of Paceline's library, not NCCL's";
+    return nullptr;
+  }
+  auto* library = new Real;  // for the life of the process, as the library
+  library->path = path;
+#define PACE_NCCL_LOAD(since, result, name, parameters, arguments) \
+  library->name = reinterpret_cast<decltype(library->name)>(::dlsym(handle, #name));
+  PACE_NCCL_FUNCTIONS(PACE_NCCL_LOAD)
+#undef PACE_NCCL_LOAD
+  if (library->ncclGetVersion == nullptr || library->ncclGetUniqueId == nullptr ||
+      library->ncclCommInitRankConfig == nullptr || library->ncclGetVersion(&library->version) != ncclSuccess) {
+    why = path + " is no NCCL of version 2.14 or later";
+    delete library;
+    ::dlclose(handle);
+    return nullptr;
+  }
+  return library;
+}
+
+const Real* real() {
+  Chosen& choice = chosen();
+  // Acquire: pairs with the store of choose().
+  if (const Real* library = choice.library.load(std::memory_order_acquire); library != nullptr) [[likely]]
+    return library;
+  std::call_once(choice.once, choose);
+  return choice.library.load(std::memory_order_acquire);
+}
+
+const std::string& why_no_real() {
+  (void)real();
+  return chosen().why;
+}
+
+bool real_in_reach() {
+  return chosen().made.load(std::memory_order_acquire) ? real() != nullptr : !find_real().path.empty();
+}
+
+void replace_real(const Real* library, std::string why) {
+  Chosen& choice = chosen();
+  std::call_once(choice.once, [] {});
+  choice.why = std::move(why);
+  choice.library.store(library, std::memory_order_release);
+  choice.made.store(true, std::memory_order_release);
+}
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+}  // namespace paceline::nccl

@@ -1,0 +1,145 @@
+#include "search.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <link.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace paceline::nccl {
+namespace {
+
+constexpr const char* file_name = "libnccl.so.2";
+
+std::vector<std::string> loaded_objects() {
+  std::vector<std::string> paths;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* into) {
+        if (info->dlpi_name != nullptr && info->dlpi_name[0] == '/')
+          static_cast<std::vector<std::string>*>(into)->emplace_back(info->dlpi_name);
+        return 0;
+      },
+      &paths);
+  return paths;
+}
+
+// The Python environment that a file lies in: ".../site-packages".
+std::string environment_of(const std::string& path) {
+  for (const char* folder : {"/site-packages/", "/dist-packages/"}) {
+    const std::size_t at = path.find(folder);
+    if (at != std::string::npos) return path.substr(0, at + std::string(folder).size() - 1);
+  }
+  return {};
+}
+
+void split_into(std::vector<std::string>& folders, const char* list) {
+  std::istringstream stream(list == nullptr ? "" : list);
+  for (std::string folder; std::getline(stream, folder, ':');)
+    if (!folder.empty() && folder.front() == '/') folders.push_back(folder);
+}
+
+// What ldconfig reads, as far as it names folders.
+std::vector<std::string> configured_folders() {
+  std::vector<std::string> folders, files = {"/etc/ld.so.conf"};
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/etc/ld.so.conf.d", ignored))
+    files.push_back(entry.path().string());
+  for (const std::string& file : files) {
+    std::ifstream lines(file);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.empty() && line.front() == '/') folders.push_back(line);
+  }
+  return folders;
+}
+
+// The Python environments above a folder `bin`: its ../lib/python3.X/site-packages.
+void add_environments(std::vector<std::string>& environments, const std::filesystem::path& bin) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(bin.parent_path() / "lib", ignored))
+    for (const char* packages : {"site-packages", "dist-packages"})
+      if (std::filesystem::is_directory(entry.path() / packages, ignored))
+        environments.push_back((entry.path() / packages).string());
+}
+
+// The folder of the program, as it was called: the interpreter of a virtual environment is a link out of it.
+std::filesystem::path program_folder() {
+  const std::filesystem::path called = program_invocation_name;
+  if (called.has_parent_path()) return std::filesystem::absolute(called).parent_path();
+  std::vector<std::string> folders;
+  split_into(folders, std::getenv("PATH"));
+  std::error_code ignored;
+  for (const std::string& folder : folders)
+    if (std::filesystem::exists(std::filesystem::path(folder) / called, ignored)) return folder;
+  return {};
+}
+
+std::vector<std::string> candidates() {
+  std::vector<std::string> files;
+  const std::vector<std::string> loaded = loaded_objects();
+  for (const std::string& path : loaded)
+    if (std::filesystem::path(path).filename().string().starts_with("libnccl.so")) files.push_back(path);
+  std::vector<std::string> environments;
+  std::transform(loaded.begin(), loaded.end(), std::back_inserter(environments), environment_of);
+  add_environments(environments, program_folder());
+  if (const char* active = std::getenv("VIRTUAL_ENV"); active != nullptr)
+    add_environments(environments, std::filesystem::path(active) / "bin");
+  for (const std::string& environment : environments)
+    if (!environment.empty()) files.push_back(environment + "/nvidia/nccl/lib/" + file_name);
+  std::vector<std::string> folders;
+  split_into(folders, std::getenv("LD_LIBRARY_PATH"));
+  for (std::string& folder : configured_folders()) folders.push_back(std::move(folder));
+  for (const char* folder : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib",
+                             "/usr/local/lib", "/usr/local/cuda/lib64"})
+    folders.emplace_back(folder);
+  for (const std::string& folder : folders) files.push_back(folder + "/" + file_name);
+  return files;
+}
+
+bool same_file(const std::string& one, const std::string& other) {
+  struct stat a {
+  }, b{};
+  return ::stat(one.c_str(), &a) == 0 && ::stat(other.c_str(), &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+}  // namespace
+
+std::string own_path() {
+  Dl_info here{};
+  if (::dladdr(reinterpret_cast<const void*>(&own_path), &here) == 0 || here.dli_fname == nullptr) return {};
+  std::error_code failed;
+  const auto path = std::filesystem::canonical(here.dli_fname, failed);
+  return failed ? here.dli_fname : path.string();
+}
+
+bool is_ourselves(const std::string& path) { return same_file(path, own_path()); }
+
+Found first_of(const std::vector<std::string>& files) {
+  std::vector<std::string> looked;
+  for (const std::string& file : files) {
+    std::error_code failed;
+    const auto path = std::filesystem::canonical(file, failed);
+    if (!failed && !is_ourselves(path.string())) return {path.string(), {}};
+    const std::string folder = std::filesystem::path(file).parent_path().string();
+    if (failed && std::find(looked.begin(), looked.end(), folder) == looked.end()) looked.push_back(folder);
+  }
+  return {{}, fmt::format("there is no {} in {}", file_name, fmt::join(looked, ", "))};
+}
+
+Found find_real() {
+  const char* given = std::getenv("PACELINE_NCCL_LIBRARY");
+  if (given == nullptr || *given == '\0') return first_of(candidates());
+  std::error_code failed;
+  const auto path = std::filesystem::canonical(given, failed);
+  if (failed) return {{}, fmt::format("PACELINE_NCCL_LIBRARY={}: {}", given, failed.message())};
+  return {path.string(), {}};
+}
+
+}  // namespace paceline::nccl

@@ -1,0 +1,25 @@
+// Where the real NCCL is: PACELINE_NCCL_LIBRARY; else one that the process has loaded; else next to torch, JAX, CuPy or
+// Paceline in a Python environment (nvidia/nccl/lib); else on the loader's path.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace paceline::nccl {
+
+struct Found {
+  std::string path;  // absolute; empty: none
+  std::string why;   // then, with the places looked at
+};
+
+Found find_real();
+
+// The same among given places, for tests: files in the order of preference.
+Found first_of(const std::vector<std::string>& files);
+
+// Whether the path is this library's own file.
+bool is_ourselves(const std::string& path);
+// This library's file.
+std::string own_path();
+
+}  // namespace paceline::nccl

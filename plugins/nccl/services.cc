@@ -1,0 +1,96 @@
+#include "services.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <sstream>
+
+#include "paceline/paceline.h"
+
+namespace paceline::nccl {
+namespace {
+
+struct Row {
+  std::string_view name;
+  std::string_view functions[2];
+};
+constexpr Row rows[] = {
+    {"all_reduce", {"ncclAllReduce"}},
+    {"broadcast", {"ncclBroadcast", "ncclBcast"}},
+    {"reduce", {"ncclReduce"}},
+    {"all_gather", {"ncclAllGather"}},
+    {"reduce_scatter", {"ncclReduceScatter"}},
+    {"gather", {"ncclGather"}},
+    {"scatter", {"ncclScatter"}},
+    {"all_to_all", {"ncclAlltoAll"}},
+    {"send_recv", {"ncclSend", "ncclRecv"}},
+};
+static_assert(std::size(rows) == service_count);
+
+Choice& stored() {
+  static Choice once = choose(std::getenv("PACELINE_NCCL_FORWARD"), paceDescribe("cuda"));
+  return once;
+}
+
+long number(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? -1 : std::strtol(text, nullptr, 10);
+}
+
+}  // namespace
+
+std::string_view name(Service service) { return rows[static_cast<int>(service)].name; }
+
+std::optional<Service> service_of(std::string_view function) {
+  for (int i = 0; i < service_count; ++i)
+    for (std::string_view served : rows[i].functions)
+      if (served == function) return static_cast<Service>(i);
+  return {};
+}
+
+std::string names(Services services) {
+  std::string text;
+  for (int i = 0; i < service_count; ++i)
+    if ((services & bit(static_cast<Service>(i))) != 0) text += (text.empty() ? "" : ", ") + std::string(rows[i].name);
+  return text;
+}
+
+Choice choose(const char* forward, const char* cuda) {
+  Choice made;
+  std::istringstream list(forward == nullptr ? "" : forward);
+  for (std::string word; std::getline(list, word, ',');) {
+    if (word == "all") {
+      made.forwarded = all_services;
+      continue;
+    }
+    Services found = 0;
+    for (int i = 0; i < service_count; ++i)
+      if (rows[i].name == word) found = bit(static_cast<Service>(i));
+    if (found == 0 && !word.empty() && made.problem.empty())
+      made.problem =
+          fmt::format("PACELINE_NCCL_FORWARD={}: '{}' is not among all, {}", forward, word, names(all_services));
+    made.forwarded |= found;
+  }
+  if (made.forwarded == all_services)
+    made.why_nothing = "PACELINE_NCCL_FORWARD says so";
+  else if (cuda == nullptr)
+    made.why_nothing = "Paceline has no engine for GPUs in this build or on this machine";
+  return made;
+}
+
+const Choice& choice() { return stored(); }
+void replace_choice(Choice other) { stored() = std::move(other); }
+
+bool job_spans_machines() {
+  if (number("SLURM_STEP_NUM_NODES") > 1) return true;
+  constexpr const char* launchers[][2] = {{"WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+                                          {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                          {"PMI_SIZE", "MPI_LOCALNRANKS"}};
+  for (const auto& [all, here] : launchers)
+    if (number(here) > 0 && number(all) > number(here)) return true;
+  return false;
+}
+
+}  // namespace paceline::nccl

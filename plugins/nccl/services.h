@@ -1,0 +1,54 @@
+// What Paceline can serve in NCCL's place, and who serves it in this process.
+//
+// Who makes a unique id decides for all its ranks: an id of Paceline's makes a communicator of Paceline's, NCCL's own
+// id makes one that NCCL serves alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace paceline::nccl {
+
+enum class Service {
+  all_reduce,
+  broadcast,
+  reduce,
+  all_gather,
+  reduce_scatter,
+  gather,
+  scatter,
+  all_to_all,
+  send_recv,  // together: a message has two ends
+};
+inline constexpr int service_count = 9;
+
+std::string_view name(Service service);
+// The service of a function such as "ncclBcast", if it is one.
+std::optional<Service> service_of(std::string_view function);
+
+// A set of services, a bit each.
+using Services = std::uint32_t;
+constexpr Services bit(Service service) { return Services{1} << static_cast<int>(service); }
+inline constexpr Services all_services = (Services{1} << service_count) - 1;
+std::string names(Services services);
+
+struct Choice {
+  Services forwarded = 0;   // by PACELINE_NCCL_FORWARD
+  std::string why_nothing;  // empty: Paceline serves what is not forwarded; else why NCCL serves all
+  std::string problem;      // a setting that cannot be read
+};
+
+// This process's choice, made once.
+const Choice& choice();
+
+// The parts of it, for tests. `cuda` is what paceDescribe("cuda") gives.
+Choice choose(const char* forward, const char* cuda);
+// For tests: the process's choice from now on.
+void replace_choice(Choice other);
+
+// By the launcher's variables: the job has ranks on several machines.
+bool job_spans_machines();
+
+}  // namespace paceline::nccl

@@ -1,0 +1,164 @@
+// Communicators that NCCL makes: what it is asked for, and when ours are ready.
+#include <cstring>
+#include <vector>
+
+#include "nccl/door.h"
+
+using namespace paceline;
+using namespace paceline::testing;
+
+namespace {
+
+ncclConfig_t undefined(std::size_t size, unsigned int version) {
+  ncclConfig_t config{};
+  config.size = size;
+  config.magic = NCCL_API_MAGIC;
+  config.version = version;
+  for (int ncclConfig_t::*field :
+       {&ncclConfig_t::blocking, &ncclConfig_t::cgaClusterSize, &ncclConfig_t::minCTAs, &ncclConfig_t::maxCTAs,
+        &ncclConfig_t::splitShare, &ncclConfig_t::trafficClass, &ncclConfig_t::collnetEnable, &ncclConfig_t::CTAPolicy,
+        &ncclConfig_t::shrinkShare, &ncclConfig_t::nvlsCTAs, &ncclConfig_t::nChannelsPerNetPeer})
+    config.*field = NCCL_CONFIG_UNDEF_INT;
+  return config;
+}
+
+ncclUniqueId unique_id() {
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  (void)Door::calls();
+  return id;
+}
+
+std::string id_text(const ncclUniqueId& id) { return "id" + std::to_string(static_cast<int>(id.internal[0])); }
+
+}  // namespace
+
+TEST_CASE("without an engine the unique id is NCCL's own, and so is the communicator") {
+  const Door door;
+  const ncclUniqueId id = unique_id();
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitRank(&comm, 8, id, 3) == ncclSuccess);
+  const std::string calls = Door::calls();
+  CHECK(calls.find("ncclCommInitRank(") == 0);
+  CHECK(calls.find(", 8, " + id_text(id) + ", 3)\n") != std::string::npos);
+  ncclResult_t state = ncclInternalError;
+  CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+  CHECK(state == ncclSuccess);
+}
+
+TEST_CASE("a configuration of every size and version arrives as it is") {
+  const Door door;
+  const struct {
+    std::size_t size;
+    unsigned int version;
+    const char* seen;
+  } versions[] = {
+      {offsetof(ncclConfig_t, graphUsageMode), 22809, "minCTAs=7,net=Socket,nvlink=11}"},
+      {offsetof(ncclConfig_t, maxP2pPeers), 22907, "minCTAs=7,net=Socket,nvlink=11,rma=12}"},
+      {sizeof(ncclConfig_t), 23007, "minCTAs=7,net=Socket,nvlink=11,rma=12,order=13}"},
+      {sizeof(ncclConfig_t) + 64, 23105, "minCTAs=7,net=Socket,nvlink=11,rma=12,order=13}"},
+  };
+  for (const auto& one : versions) {
+    std::vector<std::byte> memory(one.size + sizeof(ncclConfig_t));
+    ncclConfig_t config = undefined(one.size, one.version);
+    config.minCTAs = 7;
+    config.netName = "Socket";
+    config.nvlinkCentricSched = 11;
+    config.numRmaCtx = 12;
+    config.graphStreamOrdering = 13;
+    std::memcpy(memory.data(), &config, sizeof config);
+    ncclComm_t comm = nullptr;
+    const ncclUniqueId id = unique_id();
+    CHECK(ncclCommInitRankConfig(&comm, 2, id, 1, reinterpret_cast<ncclConfig_t*>(memory.data())) == ncclSuccess);
+    CHECK(Door::calls().find("config{" + std::to_string(one.size) + "," + std::to_string(one.version) +
+                             ",blocking=-2147483648," + one.seen) != std::string::npos);
+  }
+}
+
+TEST_CASE("many ids at once arrive with rank and size") {
+  const Door door;
+  ncclUniqueId ids[2] = {unique_id(), unique_id()};
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitRankScalable(&comm, 4, 2, 2, ids, nullptr) == ncclSuccess);
+  CHECK(Door::calls().find(", 4, 2, 2, " + std::to_string(reinterpret_cast<std::uintptr_t>(ids)) + ", null)\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("a nonblocking communicator is in progress until NCCL says otherwise") {
+  const Door door;
+  ncclConfig_t config = undefined(sizeof(ncclConfig_t), 23007);
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitRankConfig(&comm, 2, unique_id(), 0, &config) == ncclInProgress);
+  REQUIRE(comm != nullptr);
+  std::vector<ncclResult_t> seen(3);
+  for (ncclResult_t& state : seen) CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+  CHECK(seen == std::vector<ncclResult_t>{ncclInProgress, ncclInProgress, ncclSuccess});
+}
+
+TEST_CASE("one thread makes all ranks in a group, and has them at its end") {
+  const Door door;
+  const ncclUniqueId id = unique_id();
+  std::vector<ncclComm_t> comms(3);
+  CHECK(ncclGroupStart() == ncclSuccess);
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], 3, id, rank) == ncclSuccess);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclInProgress);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  for (int rank = 0; rank < 3; ++rank) {
+    int mine = -1;
+    CHECK(ncclCommUserRank(comms[static_cast<std::size_t>(rank)], &mine) == ncclSuccess);
+    CHECK(mine == rank);
+  }
+}
+
+TEST_CASE("all devices of a process") {
+  const Door door;
+  ncclComm_t comms[2] = {};
+  const int devices[2] = {1, 0};
+  CHECK(ncclCommInitAll(comms, 2, devices) == ncclSuccess);
+  int rank = -1;
+  CHECK(ncclCommUserRank(comms[1], &rank) == ncclSuccess);
+  CHECK(rank == 1);
+}
+
+TEST_CASE("where NCCL fails there is no communicator") {
+  const Door door;
+  const Failing failing("ncclCommInitRank", ncclSystemError);
+  ncclComm_t comm = at<ncclComm>(8);
+  CHECK(ncclCommInitRank(&comm, 2, unique_id(), 0) == ncclSystemError);
+  CHECK(comm == nullptr);
+}
+
+TEST_CASE("split, shrink and grow make communicators of ours from NCCL's") {
+  const Door door;
+  const ncclComm_t parent = one_rank(4, 2);
+  ncclComm_t split = nullptr, none = at<ncclComm>(8), shrunk = nullptr, grown = nullptr, newcomer = nullptr;
+  CHECK(ncclCommSplit(parent, 1, 5, &split, nullptr) == ncclSuccess);
+  CHECK(ncclCommSplit(parent, NCCL_SPLIT_NOCOLOR, 5, &none, nullptr) == ncclSuccess);
+  CHECK(none == nullptr);
+  int excluded[] = {3};
+  CHECK(ncclCommShrink(parent, excluded, 1, &shrunk, nullptr, NCCL_SHRINK_ABORT) == ncclSuccess);
+  CHECK(ncclCommGrow(parent, 6, nullptr, -1, &grown, nullptr) == ncclSuccess);
+  const ncclUniqueId id = unique_id();
+  CHECK(ncclCommGrow(nullptr, 6, &id, 5, &newcomer, nullptr) == ncclSuccess);
+  int count = 0;
+  CHECK((ncclCommCount(split, &count) == ncclSuccess && count == 4));
+  CHECK((ncclCommCount(shrunk, &count) == ncclSuccess && count == 3));
+  CHECK((ncclCommCount(grown, &count) == ncclSuccess && count == 6));
+  CHECK((ncclCommUserRank(newcomer, &count) == ncclSuccess && count == 5));
+  for (ncclComm_t comm : {split, shrunk, grown, newcomer, parent}) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST_CASE("an error that comes by itself is NCCL's") {
+  const Door door;
+  const ncclComm_t comm = one_rank();
+  const Failing failing("asynchronously", ncclRemoteError);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+  CHECK(state == ncclRemoteError);
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+  CHECK(Door::calls().find("ncclCommAbort(comm") != std::string::npos);
+}

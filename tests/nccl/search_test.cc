@@ -1,0 +1,85 @@
+// Where the real library is looked for, and what is taken for one.
+#include "nccl/search.h"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "nccl/real_library.h"
+
+using namespace paceline::nccl;
+
+namespace {
+
+// A folder of its own, gone at the end.
+struct Folder {
+  std::filesystem::path path = std::filesystem::temp_directory_path() / ("nccl-search-" + std::to_string(::getpid()));
+  Folder() { std::filesystem::create_directories(path / "second"); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] std::string file(const std::string& name) const {
+    std::ofstream(path / name) << "no library";
+    return (path / name).string();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the first file that is there is taken, whatever link leads to it") {
+  const Folder folder;
+  const std::string there = folder.file("second/libnccl.so.2.30");
+  std::filesystem::create_symlink(there, folder.path / "libnccl.so.2");
+  const Found found = first_of({"/nowhere/libnccl.so.2", (folder.path / "libnccl.so.2").string()});
+  CHECK(found.path == std::filesystem::canonical(there).string());
+}
+
+TEST_CASE("where none is there the folders are named, each once") {
+  const Found found = first_of({"/nowhere/libnccl.so.2", "/neither/libnccl.so.2", "/nowhere/libnccl.so.2"});
+  CHECK(found.path.empty());
+  CHECK(found.why == "there is no libnccl.so.2 in /nowhere, /neither");
+}
+
+TEST_CASE("we are never taken for NCCL") {
+  const Folder folder;
+  std::filesystem::create_symlink(own_path(), folder.path / "libnccl.so.2");
+  CHECK(is_ourselves((folder.path / "libnccl.so.2").string()));
+  CHECK(first_of({(folder.path / "libnccl.so.2").string()}).path.empty());
+  std::string why;
+  CHECK(open_real((folder.path / "libnccl.so.2").string(), why) == nullptr);
+  CHECK(why.find("is Paceline's own library, not NCCL's") != std::string::npos);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("another copy of our library is not taken for NCCL either") {
+  std::string why;
+  CHECK(open_real(PACELINE_OWN_NCCL, why) == nullptr);
+  CHECK(why == std::string(PACELINE_OWN_NCCL) + " is another copy of Paceline's library, not NCCL's");
+}
+#endif
+
+TEST_CASE("a file that is no library, and a library that is no NCCL, are named") {
+  const Folder folder;
+  std::string why;
+  const std::string text = folder.file("libnccl.so.2");
+  CHECK(open_real(text, why) == nullptr);
+  CHECK(why.find(text + " does not load: ") == 0);
+  CHECK(open_real("libm.so.6", why) == nullptr);
+  CHECK(why == "libm.so.6 is no NCCL of version 2.14 or later");
+}
+
+TEST_CASE("the variable decides alone") {
+  ::setenv("PACELINE_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
+  const Found found = find_real();
+  ::unsetenv("PACELINE_NCCL_LIBRARY");
+  CHECK(found.path.empty());
+  CHECK(found.why == "PACELINE_NCCL_LIBRARY=/nowhere/libnccl.so.2: No such file or directory");
+}
+
+TEST_CASE("versions read as NCCL writes them") {
+  CHECK(version_text(22809) == "2.28.9");
+  CHECK(version_text(23007) == "2.30.7");
+}

@@ -1,0 +1,379 @@
+// Calls that Paceline serves: its host buffers and host streams stand for a GPU's.
+#include <array>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "nccl/door.h"
+
+using namespace paceline;
+using namespace paceline::testing;
+
+// Leave the rank's function with a complaint unless the call succeeds.
+#define NCCL_EXPECT(call)                                                                             \
+  do {                                                                                                \
+    if (ncclResult_t nccl_result = (call); nccl_result != ncclSuccess)                                \
+      return std::to_string(__LINE__) + ": " + ncclGetErrorString(nccl_result) + ": " + last_error(); \
+  } while (false)
+
+namespace {
+
+// function(rank, communicator) on every rank of one communicator.
+template <class Function>
+void on_ranks(int ranks, Function function) {
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  on_every_rank(ranks, [&](int rank) -> std::string {
+    ncclComm_t comm = nullptr;
+    NCCL_EXPECT(ncclCommInitRank(&comm, ranks, id, rank));
+    std::string complaint = function(rank, comm);
+    NCCL_EXPECT(ncclCommDestroy(comm));
+    return complaint;
+  });
+}
+
+using Floats = std::vector<float>;
+
+}  // namespace
+
+TEST_CASE("Paceline serves every collective without NCCL") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(3, [](int rank, ncclComm_t comm) -> std::string {
+    const auto mine = static_cast<float>(rank + 1);
+    Floats in{mine, 10 * mine}, out(2), all(6), spread{1, 2, 3, 4, 5, 6};
+    NCCL_EXPECT(ncclAllReduce(in.data(), out.data(), 2, ncclFloat32, ncclSum, comm, nullptr));
+    PACE_REQUIRE((out == Floats{6, 60}));
+    NCCL_EXPECT(ncclAllReduce(in.data(), out.data(), 2, ncclFloat32, ncclAvg, comm, nullptr));
+    PACE_REQUIRE((out == Floats{2, 20}));
+    NCCL_EXPECT(ncclBroadcast(in.data(), out.data(), 2, ncclFloat32, 2, comm, nullptr));
+    PACE_REQUIRE((out == Floats{3, 30}));
+    out = in;
+    NCCL_EXPECT(ncclBcast(out.data(), 2, ncclFloat32, 1, comm, nullptr));
+    PACE_REQUIRE((out == Floats{2, 20}));
+    NCCL_EXPECT(ncclReduce(in.data(), out.data(), 2, ncclFloat32, ncclMax, 0, comm, nullptr));
+    PACE_REQUIRE((rank != 0 || out == Floats{3, 30}));
+    NCCL_EXPECT(ncclAllGather(in.data(), all.data(), 2, ncclFloat32, comm, nullptr));
+    PACE_REQUIRE((all == Floats{1, 10, 2, 20, 3, 30}));
+    NCCL_EXPECT(ncclReduceScatter(spread.data(), out.data(), 2, ncclFloat32, ncclSum, comm, nullptr));
+    PACE_REQUIRE(out[0] == 3 * spread[static_cast<std::size_t>(2 * rank)]);
+    NCCL_EXPECT(ncclGather(in.data(), all.data(), 2, ncclFloat32, 1, comm, nullptr));
+    NCCL_EXPECT(ncclScatter(spread.data(), out.data(), 2, ncclFloat32, 1, comm, nullptr));
+    PACE_REQUIRE(
+        (out == Floats{spread[static_cast<std::size_t>(2 * rank)], spread[static_cast<std::size_t>(2 * rank + 1)]}));
+    NCCL_EXPECT(ncclAlltoAll(spread.data(), all.data(), 2, ncclFloat32, comm, nullptr));
+    PACE_REQUIRE(all[0] == spread[static_cast<std::size_t>(2 * rank)]);
+    return "";
+  });
+}
+
+TEST_CASE("sends and receives of a group pass each other") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(2, [](int rank, ncclComm_t comm) -> std::string {
+    const int mine = rank + 40;
+    int theirs = 0, sum = 0;
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclSend(&mine, 1, ncclInt32, 1 - rank, comm, nullptr));
+    NCCL_EXPECT(ncclRecv(&theirs, 1, ncclInt32, 1 - rank, comm, nullptr));
+    NCCL_EXPECT(ncclAllReduce(&mine, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+    PACE_REQUIRE(theirs == 0);
+    NCCL_EXPECT(ncclGroupEnd());
+    PACE_REQUIRE(theirs == 41 - rank);
+    PACE_REQUIRE(sum == 81);
+    return "";
+  });
+}
+
+TEST_CASE("one thread makes all ranks of a communicator and calls for them in groups") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[3] = {};
+  REQUIRE(ncclCommInitAll(comms, 3, nullptr) == ncclSuccess);
+  std::array<int, 3> values{1, 2, 4};
+  std::array<paceHostStream_t, 3> streams{};
+  for (paceHostStream_t& stream : streams) REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  CHECK(ncclGroupStart() == ncclSuccess);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(ncclAllReduce(&values[i], &values[i], 1, ncclInt32, ncclSum, comms[i],
+                        reinterpret_cast<cudaStream_t>(streams[i])) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  for (paceHostStream_t stream : streams) {
+    CHECK(paceHostStreamSynchronize(stream) == paceSuccess);
+    CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+  }
+  CHECK(values == std::array<int, 3>{7, 7, 7});
+  int rank = -1, count = 0;
+  CHECK((ncclCommUserRank(comms[2], &rank) == ncclSuccess && rank == 2));
+  CHECK((ncclCommCount(comms[2], &count) == ncclSuccess && count == 3));
+  std::vector<std::thread> threads;
+  for (ncclComm_t comm : comms) threads.emplace_back([comm] { CHECK(ncclCommDestroy(comm) == ncclSuccess); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("an operator with a scalar of the host is Paceline's") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(2, [](int rank, ncclComm_t comm) -> std::string {
+    float factor = rank == 0 ? 2 : 10, value = 3;
+    ncclRedOp_t op{};
+    NCCL_EXPECT(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, ncclScalarHostImmediate, comm));
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr));
+    PACE_REQUIRE(value == 36);
+    NCCL_EXPECT(ncclRedOpDestroy(op, comm));
+    PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(ncclRedOpDestroy(op, comm) == ncclInvalidArgument);
+    return "";
+  });
+}
+
+TEST_CASE("what Paceline does not serve brings NCCL's communicator, once, on every rank") {
+  const Door door(has_engine);
+  on_ranks(2, [](int rank, ncclComm_t comm) -> std::string {
+    int one = 1;
+    NCCL_EXPECT(ncclAllReduce(&one, &one, 1, ncclInt32, ncclSum, comm, nullptr));
+    ncclWindow_t window = nullptr;
+    NCCL_EXPECT(ncclCommWindowRegister(comm, &one, 4, &window, 1));
+    NCCL_EXPECT(ncclCommWindowRegister(comm, &one, 4, &window, 1));
+    const ncclTeam_t team = ncclTeamWorld(comm);
+    PACE_REQUIRE(team.nRanks == 2);
+    PACE_REQUIRE(team.rank == rank);
+    return "";
+  });
+  const std::string calls = Door::calls();
+  std::size_t made = 0;
+  for (std::size_t at = calls.find("ncclCommInitRankConfig("); at != std::string::npos;
+       at = calls.find("ncclCommInitRankConfig(", at + 1))
+    ++made;
+  CHECK(made == 2);
+  CHECK(calls.find("ncclGetUniqueId(") == calls.rfind("ncclGetUniqueId("));
+  CHECK(calls.find("ncclAllReduce(") == std::string::npos);
+}
+
+TEST_CASE("without NCCL such a call is an error on every rank that says what needed it") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(2, [](int, ncclComm_t comm) -> std::string {
+    ncclWindow_t window = nullptr;
+    PACE_REQUIRE(ncclCommWindowRegister(comm, nullptr, 4, &window, 1) == ncclInvalidUsage);
+    PACE_REQUIRE(last_error(comm).find("ncclCommWindowRegister needs NCCL itself (Paceline does not serve it), and "
+                                       "there is no libnccl.so.2 in /nowhere") == 0);
+    return "";
+  });
+}
+
+TEST_CASE("an operator with a scalar of the device makes its calls NCCL's") {
+  const Door door(has_engine);
+  on_ranks(2, [](int, ncclComm_t comm) -> std::string {
+    ncclRedOp_t op{};
+    float value = 1;
+    NCCL_EXPECT(ncclRedOpCreatePreMulSum(&op, at<void>(48), ncclFloat32, ncclScalarDevice, comm));
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr));
+    NCCL_EXPECT(ncclRedOpDestroy(op, comm));
+    return "";
+  });
+  const std::string calls = Door::calls();
+  CHECK(calls.find(", 48, 7, 0, comm") != std::string::npos);
+  CHECK(calls.find(", 1, 7, 77, comm") != std::string::npos);
+  CHECK(calls.find("ncclRedOpDestroy(77, comm") != std::string::npos);
+}
+
+TEST_CASE("in a group of one thread's ranks NCCL's communicators are made together, at its end") {
+  const Door door(has_engine);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  ncclWindow_t windows[2] = {};
+  CHECK(ncclGroupStart() == ncclSuccess);
+  for (int i = 0; i < 2; ++i) CHECK(ncclCommWindowRegister(comms[i], at<void>(16), 4, &windows[i], 1) == ncclSuccess);
+  CHECK(Door::calls() == "");
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  const std::string calls = Door::calls();
+  std::string names;
+  for (std::size_t at = 0; at < calls.size(); at = calls.find('\n', at) + 1)
+    names += calls.substr(at, calls.find('(', at) - at) + " ";
+  CHECK(names ==
+        "ncclGetUniqueId ncclGroupStart ncclCommInitRankConfig ncclCommInitRankConfig ncclGroupEnd ncclGroupStart "
+        "ncclCommWindowRegister ncclCommWindowRegister ncclGroupEnd ");
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("forwarded services go to NCCL's communicator, which is there from the start") {
+  const Door door(has_engine, "all_reduce");
+  on_ranks(2, [](int, ncclComm_t comm) -> std::string {
+    int value = 1;
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr));
+    PACE_REQUIRE(value == 1);
+    NCCL_EXPECT(ncclReduceScatter(std::array<int, 2>{2, 2}.data(), &value, 1, ncclInt32, ncclSum, comm, nullptr));
+    PACE_REQUIRE(value == 4);
+    return "";
+  });
+  const std::string calls = Door::calls();
+  CHECK(calls.find("ncclAllReduce(") != std::string::npos);
+  CHECK(calls.find("ncclReduceScatter(") == std::string::npos);
+}
+
+TEST_CASE("split, shrink and grow of Paceline's communicators") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId growth{};
+  std::atomic<bool> told{false};
+  on_ranks(3, [&](int rank, ncclComm_t comm) -> std::string {
+    ncclComm_t made = nullptr;
+    int count = 0, mine = -1;
+    NCCL_EXPECT(ncclCommSplit(comm, rank == 2 ? NCCL_SPLIT_NOCOLOR : 0, -rank, &made, nullptr));
+    PACE_REQUIRE((made == nullptr) == (rank == 2));
+    if (made != nullptr) {
+      NCCL_EXPECT(ncclCommCount(made, &count));
+      NCCL_EXPECT(ncclCommUserRank(made, &mine));
+      PACE_REQUIRE(count == 2);
+      PACE_REQUIRE(mine == 1 - rank);
+      NCCL_EXPECT(ncclCommDestroy(made));
+    }
+    int excluded[] = {0};
+    if (rank != 0) {
+      NCCL_EXPECT(ncclCommShrink(comm, excluded, 1, &made, nullptr, NCCL_SHRINK_DEFAULT));
+      int sum = rank;
+      NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, made, nullptr));
+      PACE_REQUIRE(sum == 3);
+      NCCL_EXPECT(ncclCommDestroy(made));
+    }
+    if (rank == 0) {
+      NCCL_EXPECT(ncclCommGetUniqueId(comm, &growth));
+      told = true;
+      told.notify_all();
+    }
+    std::thread newcomer;
+    std::string complaint;
+    if (rank == 1)
+      newcomer = std::thread([&] {
+        told.wait(false);
+        ncclComm_t joined = nullptr;
+        int one = 10;
+        if (ncclCommGrow(nullptr, 4, &growth, 3, &joined, nullptr) != ncclSuccess ||
+            ncclAllReduce(&one, &one, 1, ncclInt32, ncclSum, joined, nullptr) != ncclSuccess || one != 13)
+          complaint = "the newcomer: " + last_error();
+        (void)ncclCommDestroy(joined);
+      });
+    ncclComm_t grown = nullptr;
+    const ncclResult_t result = ncclCommGrow(comm, 4, rank == 0 ? &growth : nullptr, -1, &grown, nullptr);
+    int one = 1;
+    if (result == ncclSuccess) NCCL_EXPECT(ncclAllReduce(&one, &one, 1, ncclInt32, ncclSum, grown, nullptr));
+    if (newcomer.joinable()) newcomer.join();
+    NCCL_EXPECT(result);
+    PACE_REQUIRE(one == 13);
+    NCCL_EXPECT(ncclCommDestroy(grown));
+    return complaint;
+  });
+}
+
+TEST_CASE("a nonblocking communicator of Paceline's is made behind the program's back") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config{};
+  config.size = sizeof config;
+  config.magic = NCCL_API_MAGIC;
+  config.blocking = 0;
+  ncclComm_t comms[2] = {};
+  CHECK(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config) == ncclInProgress);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclInProgress);
+  int value = 1;
+  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], nullptr) == ncclInvalidUsage);
+  CHECK(last_error(comms[0]).find("ncclAllReduce: the communicator is still being made") == 0);
+  CHECK(ncclCommInitRankConfig(&comms[1], 2, id, 1, &config) == ncclInProgress);
+  for (ncclComm_t comm : comms)
+    for (state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+      REQUIRE(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+  CHECK(state == ncclSuccess);
+  for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST_CASE("a communicator that nobody joins can be aborted at once") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config{};
+  config.size = sizeof config;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInProgress);
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+  CHECK(ncclCommAbort(comm) == ncclInvalidArgument);
+}
+
+TEST_CASE("an abort ends a call that waits, and says so") {
+  const Door door(has_engine, nullptr, nullptr);
+  std::atomic<ncclComm_t> waiting{nullptr};
+  on_ranks(2, [&](int rank, ncclComm_t comm) -> std::string {
+    if (rank == 0) {
+      waiting = comm;
+      waiting.notify_all();
+      int value = 1;
+      PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclRemoteError);
+      ncclResult_t state = ncclSuccess;
+      NCCL_EXPECT(ncclCommGetAsyncError(comm, &state));
+      PACE_REQUIRE(state == ncclRemoteError);
+      PACE_REQUIRE(!last_error(comm).empty());
+    } else {
+      waiting.wait(nullptr);
+      NCCL_EXPECT(ncclCommRevoke(comm, 0));
+      PACE_REQUIRE(ncclAllReduce(nullptr, nullptr, 0, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
+      PACE_REQUIRE(last_error(comm) == "ncclAllReduce: the communicator has been revoked");
+    }
+    return "";
+  });
+}
+
+TEST_CASE("a finalized and a suspended communicator take no calls") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int value = 1;
+    std::uint64_t suspended = 0;
+    NCCL_EXPECT(ncclCommSuspend(comm, 1));
+    NCCL_EXPECT(ncclCommMemStats(comm, ncclStatGpuMemSuspended, &suspended));
+    PACE_REQUIRE(suspended == 1);
+    PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
+    NCCL_EXPECT(ncclCommResume(comm));
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr));
+    NCCL_EXPECT(ncclCommFinalize(comm));
+    PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
+    PACE_REQUIRE(last_error(comm) == "ncclAllReduce: the communicator has been finalized");
+    return "";
+  });
+}
+
+TEST_CASE("registrations are handles of ours, and go to NCCL where it is") {
+  const Door door(has_engine, "gather");
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    void* handle = nullptr;
+    NCCL_EXPECT(ncclCommRegister(comm, at<void>(16), 8, &handle));
+    PACE_REQUIRE(handle != at<void>(0x1234));
+    NCCL_EXPECT(ncclCommDeregister(comm, handle));
+    PACE_REQUIRE(ncclCommDeregister(comm, handle) == ncclInvalidArgument);
+    return "";
+  });
+  const std::string calls = Door::calls();
+  CHECK(calls.find("ncclCommRegister(comm") != std::string::npos);
+  CHECK(calls.find(", " + std::to_string(0x1234) + ")\n") != std::string::npos);
+}
+
+TEST_CASE("Paceline's errors are NCCL's codes, with Paceline's sentence") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int value = 1;
+    PACE_REQUIRE(ncclBroadcast(&value, &value, 1, ncclInt32, 7, comm, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "broadcast: root 7 is not among the ranks 0..0");
+    return "";
+  });
+}
+
+TEST_CASE("a group with Paceline's calls has no estimate of NCCL's, and runs nothing") {
+  const Door door(has_engine);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int in = 1, out = 0;
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclAllReduce(&in, &out, 1, ncclInt32, ncclSum, comm, nullptr));
+    ncclSimInfo_t info{};
+    PACE_REQUIRE(ncclGroupSimulateEnd(&info) == ncclInvalidUsage);
+    PACE_REQUIRE(out == 0);
+    NCCL_EXPECT(ncclAllReduce(&in, &out, 1, ncclInt32, ncclSum, comm, nullptr));
+    PACE_REQUIRE(out == 1);
+    return "";
+  });
+}
