@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from paceline import _native
+from paceline.door import nccl_library
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = Path(os.environ.get("PACELINE_NCCL_DOOR", _native.library_path().parent / "nccl" / "libnccl.so.2"))
+LIBRARY = nccl_library()
 COMPILER = os.environ.get("CXX", "g++-12")
 
 

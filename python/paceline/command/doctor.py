@@ -41,19 +41,31 @@ def add_parser(commands: Any) -> None:
         description="Look at what a job needs of this machine, and say what would slow it (warn) or break it (fail), "
         "with the remedy. Exit code 1 if anything fails.",
     )
+    parser.add_argument(
+        "--nccl", action="store_true", help="look at libnccl.so.2 instead: who would serve a program's calls, and why"
+    )
     parser.add_argument("--json", metavar="F", help="write the findings to this file")
     parser.set_defaults(job=job, parser=parser)
 
 
 def job(chosen: argparse.Namespace) -> int:
-    checks = [check() for check in CHECKS]
-    print(table(checks))
+    state: dict[str, Any] = {}
+    if chosen.nccl:
+        from . import doctor_nccl
+
+        checks, state = doctor_nccl.checks()
+        print(table(checks), doctor_nccl.calls(state), sep="\n\n")
+    else:
+        checks = [check() for check in CHECKS]
+        print(table(checks))
     if chosen.json:
-        document = {
+        document: dict[str, Any] = {
             "version": __version__,
             "host": socket.gethostname(),
             "checks": [asdict(check) for check in checks],
         }
+        if chosen.nccl:
+            document["nccl"] = state
         Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
     return 1 if any(check.state == "fail" for check in checks) else 0
 

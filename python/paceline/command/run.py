@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
+from ..door import nccl_environment
 from ..launch import launch
 from .sizes import positive
 
@@ -26,6 +28,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--address", default="127.0.0.1", help="this machine's address on which rank 0 listens (default: 127.0.0.1)"
     )
+    parser.add_argument(
+        "--nccl", action="store_true", help="put Paceline in NCCL's place under the program (paceline env nccl)"
+    )
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- CMD", help="the program and its arguments")
     parser.set_defaults(job=job, parser=parser)
 
@@ -34,4 +39,11 @@ def job(chosen: argparse.Namespace) -> int:
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
     if not program:
         chosen.parser.error("no program: paceline run -n 4 -- CMD...")
-    return launch(program, chosen.ranks, address=chosen.address, timeout=chosen.timeout, grace=chosen.grace)
+    return launch(
+        program,
+        chosen.ranks,
+        address=chosen.address,
+        timeout=chosen.timeout,
+        grace=chosen.grace,
+        environment={**os.environ, **(nccl_environment() if chosen.nccl else {})},
+    )
