@@ -10,14 +10,15 @@
 namespace paceline::nccl {
 namespace {
 
-// As in NCCL itself, one for the process: watchdogs ask for it from other threads.
+// As in NCCL itself, one for the process: watchdogs ask for it from other threads. Never destroyed, for the thread of
+// an aborted communicator may outlive main().
 struct Last {
   std::mutex mutex;
   std::string sentence;
 };
 Last& last() {
-  static Last error;
-  return error;
+  static auto* error = new Last;
+  return *error;
 }
 
 void note(ncclComm* comm, const std::string& sentence) {

@@ -26,8 +26,8 @@ struct Chosen {
 };
 
 Chosen& chosen() {
-  static Chosen choice;
-  return choice;
+  static auto* choice = new Chosen;  // for threads that outlive main()
+  return *choice;
 }
 
 void choose() {

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstdlib>
-#include <cstring>
+#include <deque>
 #include <iterator>
+#include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "paceline/paceline.h"
 
@@ -29,9 +32,16 @@ constexpr Row rows[] = {
 };
 static_assert(std::size(rows) == service_count);
 
-Choice& stored() {
-  static Choice once = choose(std::getenv("PACELINE_NCCL_FORWARD"), paceDescribe("cuda"));
-  return once;
+// One for the process; tests put others in its place, and a thread may still read an old one. Never destroyed: the
+// thread of an aborted communicator may outlive main().
+struct Choices {
+  std::mutex mutex;
+  std::deque<Choice> all{choose(std::getenv("PACELINE_NCCL_FORWARD"), paceDescribe("cuda"))};
+  std::atomic<const Choice*> current{&all.front()};
+};
+Choices& choices() {
+  static auto* made = new Choices;
+  return *made;
 }
 
 long number(const char* variable) {
@@ -80,8 +90,13 @@ Choice choose(const char* forward, const char* cuda) {
   return made;
 }
 
-const Choice& choice() { return stored(); }
-void replace_choice(Choice other) { stored() = std::move(other); }
+// Acquire: the choice's contents come before it.
+const Choice& choice() { return *choices().current.load(std::memory_order_acquire); }
+
+void replace_choice(Choice other) {
+  const std::lock_guard lock(choices().mutex);
+  choices().current.store(&choices().all.emplace_back(std::move(other)), std::memory_order_release);
+}
 
 bool job_spans_machines() {
   if (number("SLURM_STEP_NUM_NODES") > 1) return true;
