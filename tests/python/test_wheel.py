@@ -49,6 +49,12 @@ with paceline.init() as comm:
     run(empty / "bin/paceline", "run", "-n", 2, "--", empty / "bin/python", "-c", program)
 
 
+def test_the_nccl_door_stands_on_the_wheels_own_library(empty: Path) -> None:
+    program = "import ctypes; version = ctypes.c_int(); print(ctypes.CDLL(None).ncclGetVersion(ctypes.byref(version)))"
+    command = ("run", "-n", 1, "--nccl", "--", empty / "bin/python", "-c", program)
+    assert run(empty / "bin/paceline", *command) == "0\n"
+
+
 def test_the_header_and_the_type_marker_are_inside(empty: Path) -> None:
     (package,) = (empty / "lib").glob("python*/site-packages/paceline")
     assert (package / "include/paceline/paceline.h").is_file()

@@ -1,0 +1,85 @@
+// The agreement of a communicator's ranks, in processes that were set up differently.
+#include "nccl/births.h"
+
+#include "bootstrap/ranks.h"
+#include "nccl/door.h"
+
+using namespace paceline;
+using namespace paceline::testing;
+
+namespace {
+
+struct Process {
+  const char* cuda;
+  const char* forward;
+  const nccl::Real* library;
+};
+
+std::string joined(const ncclUniqueId& id, int rank, ncclComm_t& comm) {
+  const ncclResult_t result = ncclCommInitRank(&comm, 2, id, rank);
+  return result == ncclSuccess ? "made" : std::to_string(result) + " " + last_error();
+}
+
+// Rank 0 here, rank 1 in a child: what each says when it has made the communicator, and what its fake was called with.
+struct Both {
+  std::string here, there, calls_here, calls_there;
+};
+
+Both make_in(const Process& one, const Process& other) {
+  const Door door(one.cuda, one.forward, one.library);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  Child child([&](const Child::Say& say) {
+    const Door theirs(other.cuda, other.forward, other.library);
+    ncclComm_t comm = nullptr;
+    say(joined(id, 1, comm));
+    std::string calls;
+    for (char letter : Door::calls()) calls += letter == '\n' ? ';' : letter;
+    say(calls);
+    (void)ncclCommDestroy(comm);
+  });
+  Both both;
+  ncclComm_t comm = nullptr;
+  both.here = joined(id, 0, comm);
+  both.there = child.line();
+  both.calls_there = child.line();
+  both.calls_here = Door::calls();
+  (void)ncclCommDestroy(comm);
+  return both;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that forward different services do not get a communicator, and are named") {
+  const Both both = make_in({has_engine, nullptr, &fake()}, {has_engine, "gather,send_recv", &fake()});
+  CHECK(both.here == "5 PACELINE_NCCL_FORWARD differs: rank 0 forwards [], rank 1 [gather, send_recv]");
+  CHECK(both.there == both.here);
+}
+
+TEST_CASE("a rank without an engine makes all calls NCCL's, on every rank") {
+  const Both both = make_in({has_engine, nullptr, &fake()}, {nullptr, nullptr, &fake()});
+  CHECK(both.here == "made");
+  CHECK(both.there == "made");
+  CHECK(both.calls_here.find("ncclGetUniqueId(") == 0);
+  CHECK(both.calls_here.find("ncclCommInitRankConfig(") != std::string::npos);
+  CHECK(both.calls_there.find("ncclCommInitRankConfig(") == 0);
+}
+
+TEST_CASE("a rank without NCCL, where NCCL is needed, is named on every rank") {
+  const Both both = make_in({has_engine, "gather", &fake()}, {has_engine, "gather", nullptr});
+  CHECK(both.here ==
+        "5 the making of the communicator needs NCCL itself (PACELINE_NCCL_FORWARD says so), and rank 1 has none: see "
+        "PACELINE_NCCL_LIBRARY");
+  CHECK(both.there.find("5 the making of the communicator needs NCCL itself (PACELINE_NCCL_FORWARD says so), and there "
+                        "is no libnccl.so.2 in /nowhere.") == 0);
+}
+
+TEST_CASE("the ids of both makers are told apart") {
+  const Door door(has_engine);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  CHECK(nccl::is_pacelines(id));
+  const Door other;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  CHECK(!nccl::is_pacelines(id));
+}
