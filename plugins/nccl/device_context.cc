@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 namespace paceline::nccl {
 namespace {
 
@@ -12,10 +14,7 @@ struct Driver {
   int (*get_device)(int* device) = nullptr;
   int (*retain_primary)(void** context, int device) = nullptr;
 
-  Driver() {
-    // NOLOAD: a program that uses GPUs has it, and nobody else needs it.
-    void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (library == nullptr) return;
+  explicit Driver(void* library) {
     load(get_current, library, "cuCtxGetCurrent");
     load(set_current, library, "cuCtxSetCurrent");
     load(get_device, library, "cuCtxGetDevice");
@@ -27,29 +26,40 @@ struct Driver {
   }
 };
 
-const Driver& driver() {
-  static const Driver loaded;
-  return loaded;
+// nullptr until the process has the driver: a program that uses GPUs loads it, and nobody else needs it.
+const Driver* driver() {
+  static std::atomic<const Driver*> loaded{nullptr};
+  // Acquire: the pointers in it come before it.
+  if (const Driver* known = loaded.load(std::memory_order_acquire); known != nullptr) return known;
+  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  static const Driver first(library);
+  if (first.get_current == nullptr || first.set_current == nullptr || first.get_device == nullptr ||
+      first.retain_primary == nullptr)
+    return nullptr;
+  loaded.store(&first, std::memory_order_release);
+  return &first;
 }
 
 }  // namespace
 
 DeviceContext DeviceContext::current() {
   DeviceContext here;
-  if (driver().get_current != nullptr && driver().get_current(&here.context_) == 0 && here.context_ != nullptr)
-    (void)driver().get_device(&here.device_);
+  const Driver* const cuda = driver();
+  if (cuda != nullptr && cuda->get_current(&here.context_) == 0 && here.context_ != nullptr)
+    (void)cuda->get_device(&here.device_);
   return here;
 }
 
 DeviceContext DeviceContext::of_device(int device) {
   DeviceContext there;
-  if (driver().retain_primary != nullptr && driver().retain_primary(&there.context_, device) == 0)
-    there.device_ = device;
+  const Driver* const cuda = driver();
+  if (cuda != nullptr && cuda->retain_primary(&there.context_, device) == 0) there.device_ = device;
   return there;
 }
 
 void DeviceContext::enter() const {
-  if (context_ != nullptr) (void)driver().set_current(context_);
+  if (context_ != nullptr) (void)driver()->set_current(context_);
 }
 
 }  // namespace paceline::nccl

@@ -26,6 +26,25 @@ void join_maker(ncclComm* comm) {
   if (comm->maker.joinable()) comm->maker.join();
 }
 
+// The end of the real communicator, where there is one; of one that NCCL serves alone within the thread's group.
+ncclResult_t end_real(ncclComm* comm, ncclResult_t (*Real::*function)(ncclComm_t)) {
+  const ncclComm_t target = real_of(comm);
+  if (target == nullptr) return ncclSuccess;
+  if (comm->pace == nullptr)
+    if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return joined;
+  return from_real(comm, (real()->*function)(target));
+}
+
+// Whether the communicator is still being made: its thread waits for other ranks, and puts away what it gets.
+bool left_to_its_maker(ncclComm* comm) {
+  const std::lock_guard lock(comm->mutex);
+  if (comm->state.load(std::memory_order_acquire) != State::making) return false;
+  comm->unwanted = true;
+  comm->state.store(State::destroyed, std::memory_order_release);
+  if (comm->maker.joinable()) comm->maker.detach();
+  return true;
+}
+
 // A communicator that Paceline serves goes from one state to another.
 ncclResult_t change(ncclComm* comm, const char* function, State from, State to) {
   if (comm == nullptr || !comm->state.compare_exchange_strong(from, to, std::memory_order_acq_rel))
@@ -104,19 +123,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
-  if (ready(comm) && comm->pace == nullptr) {
-    const ncclResult_t result = real_of(comm) == nullptr
-                                    ? ncclSuccess
-                                    : forward(comm, "ncclCommDestroy", &Real::ncclCommDestroy,
-                                              [](auto function, ncclComm_t real) { return function(real); });
-    (void)take_away(comm);
-    join_maker(comm);
-    return result;
-  }
   join_maker(comm);
   if (!take_away(comm)) return refuse(comm, "ncclCommDestroy");
-  ncclResult_t result = ncclSuccess;
-  if (real_of(comm) != nullptr) result = from_real(comm, real()->ncclCommDestroy(real_of(comm)));
+  ncclResult_t result = end_real(comm, &Real::ncclCommDestroy);
   if (comm->pace != nullptr)
     if (paceResult_t left = paceCommDestroy(comm->pace); left != paceSuccess)
       result = worse(result, failed_in_paceline(comm, left));
@@ -125,32 +134,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
-  if (ready(comm) && comm->pace == nullptr) {
-    const ncclResult_t result = real_of(comm) == nullptr
-                                    ? ncclSuccess
-                                    : forward(comm, "ncclCommAbort", &Real::ncclCommAbort,
-                                              [](auto function, ncclComm_t real) { return function(real); });
-    (void)take_away(comm);
-    join_maker(comm);
-    return result;
-  }
-  {
-    const std::lock_guard lock(comm->mutex);
-    if (comm->state.load(std::memory_order_acquire) == State::making) {
-      // Its thread waits for other ranks, and puts away what it gets.
-      comm->unwanted = true;
-      comm->state.store(State::destroyed, std::memory_order_release);
-      if (comm->maker.joinable()) comm->maker.detach();
-      return ncclSuccess;
-    }
-  }
+  if (left_to_its_maker(comm)) return ncclSuccess;
   join_maker(comm);
   if (!take_away(comm)) return refuse(comm, "ncclCommAbort");
   ncclResult_t result = ncclSuccess;
-  if (comm->pace != nullptr) {
+  if (comm->pace != nullptr)
     if (paceResult_t ended = paceCommAbort(comm->pace); ended != paceSuccess) result = failed_in_paceline(comm, ended);
-  }
-  if (real_of(comm) != nullptr) result = worse(result, from_real(comm, real()->ncclCommAbort(real_of(comm))));
+  result = worse(result, end_real(comm, &Real::ncclCommAbort));
   // Refused while another thread is inside a call, which ends now: the communicator's memory then stays.
   if (comm->pace != nullptr) (void)paceCommDestroy(comm->pace);
   return result;

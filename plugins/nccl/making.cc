@@ -85,6 +85,9 @@ ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
     return fail(nullptr, ncclInvalidArgument, fmt::format("{}: rank {} of {} ranks", name, rank, ranks));
   if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
   ncclComm* made = new_rank(ranks, rank, config);
+  if (is_pacelines(id) && config != nullptr && config->magic != NCCL_API_MAGIC)
+    return fail(nullptr, ncclInvalidArgument,
+                fmt::format("{}: the configuration was not started from NCCL_CONFIG_INITIALIZER", name));
   if (!is_pacelines(id))
     return made_by_nccl(comm, made, name, function, [&](Function target) { return call(target, &made->real); });
   return hand_out(comm, made, [made, id] { return join(made, id); });

@@ -284,12 +284,23 @@ TEST_CASE("a nonblocking communicator of Paceline's is made behind the program's
   for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
+TEST_CASE("a configuration that nobody started is refused") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config{};
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInvalidArgument);
+  CHECK(last_error() == "ncclCommInitRankConfig: the configuration was not started from NCCL_CONFIG_INITIALIZER");
+}
+
 TEST_CASE("a communicator that nobody joins can be aborted at once") {
   const Door door(has_engine, nullptr, nullptr);
   ncclUniqueId id{};
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   ncclConfig_t config{};
   config.size = sizeof config;
+  config.magic = NCCL_API_MAGIC;
   config.blocking = 0;
   ncclComm_t comm = nullptr;
   CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInProgress);
