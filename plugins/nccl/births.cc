@@ -107,7 +107,9 @@ ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
   std::memcpy(&where, &id, sizeof where);
   paceComm_t pace = nullptr;
   if (paceResult_t joined = paceCommInitRank(&pace, made->ranks, where, made->rank); joined != paceSuccess)
-    return failed_in_paceline(made, joined);
+    return fail(made, nccl_code(joined),
+                fmt::format("{} (ranks on several machines need PACELINE_INTERFACE, or PACELINE_NCCL_FORWARD=all)",
+                            paceGetLastError(nullptr)));
   return agree(made, pace);
 }
 

@@ -101,6 +101,7 @@ void replace_choice(Choice other) {
 bool job_spans_machines() {
   if (number("SLURM_STEP_NUM_NODES") > 1) return true;
   constexpr const char* launchers[][2] = {{"WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+                                          {"WORLD_SIZE", "LOCAL_SIZE"},
                                           {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
                                           {"PMI_SIZE", "MPI_LOCALNRANKS"}};
   for (const auto& [all, here] : launchers)

@@ -69,7 +69,8 @@ def site_packages(package: str) -> Path | None:
 CUDA = site_packages("nvidia.cu13")
 NCCL = site_packages("nvidia.nccl")
 needs_headers = pytest.mark.skipif(
-    CUDA is None or NCCL is None, reason="needs nvidia-cuda-runtime and nvidia-nccl-cu13 of .venv"
+    CUDA is None or NCCL is None or not (CUDA / "include/crt/host_config.h").exists(),
+    reason="needs nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-nccl-cu13 of .venv",
 )
 
 

@@ -138,3 +138,12 @@ def test_calls_are_grouped_by_who_serves_them_and_why() -> None:
     assert doctor_nccl.calls({"functions": functions}) == (
         "paceline: on GPUs\n  ncclAllReduce ncclSend\nnccl: Paceline does not serve it\n  ncclMemAlloc"
     )
+
+
+def test_torch_sees_the_version_behind_ours() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda is None:
+        pytest.skip("this torch has no CUDA")
+    program = "import torch; print(*torch.cuda.nccl.version(), sep='.')"
+    done = paceline("run", "-n", "1", "--nccl", "--", sys.executable, "-c", program)
+    assert done.stdout == f"{describe_nccl()['real']['version']}\n"
