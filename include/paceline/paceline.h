@@ -236,7 +236,8 @@ PACE_API paceResult_t paceExplain(paceComm_t comm, const char* collective, size_
 /* Force an algorithm by name wherever it applies, from the next call on (the same on every rank); NULL: choose. */
 PACE_API paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm);
 /* The algorithm table, the configuration table or the build as JSON text: which = "algorithms", "configuration",
- * "build". Valid for the life of the process. NULL for another name. */
+ * "build"; "cuda": {"devices"} where calls on GPU memory can be made, else NULL. Valid for the life of the process.
+ * NULL for another name. */
 PACE_API const char* paceDescribe(const char* which);
 /* Record what each step of the following calls did and when, until paceTraceStop writes this rank's events, Chrome
  * trace JSON (an array of events, microseconds of the system clock), to `path`. */

@@ -9,6 +9,7 @@
 #include "api/handle.h"
 #include "base/configuration.h"
 #include "cuda/build.h"
+#include "cuda/device.h"
 
 namespace paceline::api {
 namespace {
@@ -70,6 +71,13 @@ Status explain(Communicator& communicator, const char* collective, std::size_t c
   return {};
 }
 
+// Empty: calls on GPU memory are none of this build's, or of this machine's.
+std::string gpus_text() {
+  if (!built_with_cuda()) return {};
+  const auto devices = device_count();
+  return devices.ok() && *devices > 0 ? nlohmann::json({{"devices", *devices}}).dump() : std::string();
+}
+
 // For what changes a communicator without being one of its calls.
 template <class Work>
 paceResult_t inside(paceComm_t comm, Work work) {
@@ -102,6 +110,10 @@ paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm) {
 }
 
 const char* paceDescribe(const char* which) try {
+  if (which != nullptr && std::strcmp(which, "cuda") == 0) {
+    static const std::string gpus = gpus_text();
+    return gpus.empty() ? nullptr : gpus.c_str();
+  }
   static const std::string algorithm_table = algorithms_text();
   static const std::string configuration_table = configuration_text();
   static const std::string build = build_description();

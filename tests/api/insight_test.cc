@@ -62,6 +62,13 @@ TEST_CASE("descriptions are JSON and whole") {
   CHECK(paceDescribe(nullptr) == nullptr);
 }
 
+TEST_CASE("calls on GPU memory are there exactly where the build finds a GPU") {
+  const auto devices = nlohmann::json::parse(paceDescribe("build"))["cuda"]["devices"];
+  const char* described = paceDescribe("cuda");
+  CHECK((described == nullptr) == devices.empty());
+  if (described != nullptr) CHECK(nlohmann::json::parse(described)["devices"] == devices.size());
+}
+
 class TemporaryFile {
  public:
   TemporaryFile() {
