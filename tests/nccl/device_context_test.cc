@@ -1,0 +1,61 @@
+// Which device is current, in a process of its own: the fake driver stays loaded there.
+#include "nccl/device_context.h"
+
+#include <array>
+#include <string>
+
+#include "bootstrap/ranks.h"
+#include "nccl/door.h"
+
+using namespace paceline;
+using namespace paceline::nccl;
+using namespace paceline::testing;
+
+namespace {
+
+void load_driver() { (void)::dlopen(PACELINE_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL); }
+
+}  // namespace
+
+TEST_CASE("without the driver no device is current, and entering none is nothing") {
+  Child child([](const Child::Say& say) {
+    DeviceContext::of_device(3).enter();
+    say(std::to_string(DeviceContext::current().device()));
+  });
+  CHECK(child.line() == "-1");
+}
+
+TEST_CASE("the current device is kept and entered again") {
+  Child child([](const Child::Say& say) {
+    say(std::to_string(DeviceContext::current().device()));
+    load_driver();
+    DeviceContext::of_device(3).enter();
+    const DeviceContext three = DeviceContext::current();
+    DeviceContext::of_device(5).enter();
+    say(std::to_string(DeviceContext::current().device()));
+    three.enter();
+    say(std::to_string(DeviceContext::current().device()));
+  });
+  CHECK(child.line() == "-1");
+  CHECK(child.line() == "5");
+  CHECK(child.line() == "3");
+}
+
+TEST_CASE("one thread's ranks are made on their devices, and its own stays") {
+  Child child([](const Child::Say& say) {
+    load_driver();
+    const Door door(has_engine, nullptr, nullptr);
+    DeviceContext::of_device(7).enter();
+    ncclComm_t comms[2] = {};
+    const int devices[2] = {5, 2};
+    say(std::to_string(ncclCommInitAll(comms, 2, devices)));
+    for (ncclComm_t comm : comms) {
+      int device = -1;
+      (void)ncclCommCuDevice(comm, &device);
+      say(std::to_string(device));
+    }
+    say(std::to_string(DeviceContext::current().device()));
+    for (ncclComm_t comm : comms) (void)ncclCommAbort(comm);
+  });
+  for (const char* expected : {"0", "5", "2", "7"}) CHECK(child.line() == std::string(expected));
+}
