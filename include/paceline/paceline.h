@@ -155,6 +155,9 @@ PACE_API paceResult_t paceCommUserRank(paceComm_t comm, int* rank);
 /* Ranks of this communicator on this node, and this rank's number among them. */
 PACE_API paceResult_t paceCommNodeCount(paceComm_t comm, int* count);
 PACE_API paceResult_t paceCommNodeRank(paceComm_t comm, int* rank);
+/* Whether calls on GPU memory are made by kernels between the ranks' GPUs (1), or go through host memory (0): because of
+ * several nodes, GPUs that do not reach each other, or a program that has used none of them yet. */
+PACE_API paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct);
 
 /* ---- Operators ---- */
 

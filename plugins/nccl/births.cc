@@ -16,14 +16,18 @@ namespace {
 // What each rank tells the others.
 struct Facts {
   Services forwarded = 0;
-  std::uint8_t serves = 0;
+  std::uint8_t engine = 0;  // Paceline serves GPU memory there
+  std::uint8_t direct = 0;  // and the GPUs of the ranks reach each other
   std::uint8_t real_in_reach = 0;
 };
 
-Facts my_facts() {
+Facts my_facts(paceComm_t pace) {
   Facts facts;
   facts.forwarded = choice().forwarded;
-  facts.serves = choice().why_nothing.empty() ? 1 : 0;
+  facts.engine = choice().why_nothing.empty() ? 1 : 0;
+  int direct = 1;
+  if (choice().on_gpus && paceCommGpuDirect(pace, &direct) != paceSuccess) direct = 0;
+  facts.direct = static_cast<std::uint8_t>(direct);
   facts.real_in_reach = real_in_reach() ? 1 : 0;
   return facts;
 }
@@ -33,14 +37,16 @@ std::string why_nccl_serves_all(paceComm_t pace, const std::vector<Facts>& facts
   int here = 0;
   if (paceCommNodeCount(pace, &here) != paceSuccess || here != static_cast<int>(facts.size()))
     return "the ranks are on several machines";
-  for (std::size_t rank = 0; rank < facts.size(); ++rank)
-    if (facts[rank].serves == 0) return fmt::format("Paceline has no engine for GPUs on rank {}", rank);
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    if (facts[rank].engine == 0) return fmt::format("Paceline has no engine for GPUs on rank {}", rank);
+    if (facts[rank].direct == 0) return fmt::format("rank {}'s GPU does not reach those of the other ranks", rank);
+  }
   return {};
 }
 
 // Who serves what; `why`: NCCL serves all, and the reason.
 ncclResult_t share_out(ncclComm* made, std::string& why) {
-  const Facts mine = my_facts();
+  const Facts mine = my_facts(made->pace);
   std::vector<Facts> facts(static_cast<std::size_t>(made->ranks));
   if (paceResult_t told = paceAllGather(&mine, facts.data(), sizeof mine, paceUint8, made->pace, nullptr);
       told != paceSuccess)

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <iterator>
 #include <mutex>
@@ -87,6 +88,7 @@ Choice choose(const char* forward, const char* cuda) {
     made.why_nothing = "PACELINE_NCCL_FORWARD says so";
   else if (cuda == nullptr)
     made.why_nothing = "Paceline has no engine for GPUs in this build or on this machine";
+  made.on_gpus = cuda != nullptr && std::strstr(cuda, "\"devices\"") != nullptr;
   return made;
 }
 

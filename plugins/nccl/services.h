@@ -36,6 +36,7 @@ std::string names(Services services);
 
 struct Choice {
   Services forwarded = 0;   // by PACELINE_NCCL_FORWARD
+  bool on_gpus = false;     // what Paceline serves is GPU memory; else host memory, which tests take for it
   std::string why_nothing;  // empty: Paceline serves what is not forwarded; else why NCCL serves all
   std::string problem;      // a setting that cannot be read
 };

@@ -221,6 +221,10 @@ paceResult_t paceCommNodeRank(paceComm_t comm, int* rank) {
   return answer(comm, rank, [](const Communicator& c) { return c.node_rank(); });
 }
 
+paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct) {
+  return answer(comm, direct, [](const Communicator& c) { return c.gpus_direct() ? 1 : 0; });
+}
+
 paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scalar, paceDataType_t type, paceComm_t comm) {
   return guarded([&] {
     if (Status status = check(comm); !status.ok()) return finish(status);

@@ -114,6 +114,13 @@ TEST_CASE("what makes communicators checks its arguments") {
   CHECK(comm == nullptr);
 }
 
+TEST_CASE("ranks that use no GPU have none that reach each other") {
+  const Ranks communicator(1);
+  int direct = 7;
+  CHECK(paceCommGpuDirect(communicator[0], &direct) == paceSuccess);
+  CHECK(direct == 0);
+}
+
 TEST_CASE("questions check their result pointers") {
   const Ranks communicator(1);
   paceComm_t comm = communicator[0];

@@ -65,6 +65,20 @@ TEST_CASE("a rank without an engine makes all calls NCCL's, on every rank") {
   CHECK(both.calls_there.find("ncclCommInitRankConfig(") == 0);
 }
 
+TEST_CASE("GPUs that do not reach each other make all calls NCCL's") {
+  const Both both = make_in({R"({"devices":8})", nullptr, &fake()}, {R"({"devices":8})", nullptr, &fake()});
+  CHECK(both.here == "made");
+  CHECK(both.calls_here.find("ncclCommInitRankConfig(") != std::string::npos);
+  CHECK(both.calls_there.find("ncclCommInitRankConfig(") == 0);
+}
+
+TEST_CASE("without NCCL they get no communicator, and are told why") {
+  const Both both = make_in({R"({"devices":8})", nullptr, nullptr}, {R"({"devices":8})", nullptr, nullptr});
+  CHECK(both.here.find("5 the making of the communicator needs NCCL itself (rank 0's GPU does not reach those of the "
+                       "other ranks), and there is no libnccl.so.2 in /nowhere.") == 0);
+  CHECK(both.there.find("5 the making of the communicator needs NCCL itself (rank 0's GPU does not reach") == 0);
+}
+
 TEST_CASE("a rank without NCCL, where NCCL is needed, is named on every rank") {
   const Both both = make_in({has_engine, "gather", &fake()}, {has_engine, "gather", nullptr});
   CHECK(both.here ==

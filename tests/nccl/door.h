@@ -25,7 +25,7 @@ inline const nccl::Real& fake() {
 
 template <class Function>
 Function* of_fake(const char* name) {
-  static void* handle = ::dlopen(PACELINE_FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD);
+  static void* handle = ::dlopen(fake().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   return reinterpret_cast<Function*>(::dlsym(handle, name));
 }
 

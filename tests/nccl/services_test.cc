@@ -17,6 +17,7 @@ TEST_CASE("every service has a name and its functions") {
 TEST_CASE("without an engine NCCL serves all") {
   CHECK(choose(nullptr, nullptr).why_nothing == "Paceline has no engine for GPUs in this build or on this machine");
   CHECK(choose(nullptr, "{}").why_nothing.empty());
+  CHECK(choose(nullptr, R"({"devices":2})").on_gpus);
 }
 
 TEST_CASE("a list of services is forwarded") {
