@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <unordered_set>
 
 #include "errors.h"
 #include "real_library.h"
@@ -14,6 +15,16 @@ namespace {
 
 // NCCL's own fields end long before: more is no ncclConfig_t.
 constexpr std::size_t largest_config = 4096;
+
+struct Handles {
+  std::mutex mutex;
+  std::deque<ncclComm> all;  // they stay where they are
+  std::unordered_set<const ncclComm*> known;
+};
+Handles& handles() {
+  static auto* made = new Handles;
+  return *made;
+}
 
 const char* reason_of(State state) {
   switch (state) {
@@ -76,12 +87,17 @@ ncclConfig_t* Config::get(bool blocking) {
 }
 
 ncclComm* make_handle(const ncclConfig_t* config) {
-  static std::mutex mutex;
-  static auto* handles = new std::deque<ncclComm>();
-  const std::lock_guard lock(mutex);
-  ncclComm& handle = handles->emplace_back();
+  const std::lock_guard lock(handles().mutex);
+  ncclComm& handle = handles().all.emplace_back();
+  handles().known.insert(&handle);
   handle.config = Config(config);
   return &handle;
+}
+
+bool is_nccls(const ncclComm* comm) {
+  if (comm == nullptr) return false;
+  const std::lock_guard lock(handles().mutex);
+  return handles().known.count(comm) == 0;
 }
 
 ncclResult_t refuse(ncclComm* comm, const char* function) {

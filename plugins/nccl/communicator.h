@@ -79,6 +79,9 @@ namespace paceline::nccl {
 
 // A new handle, for the life of the process.
 ncclComm* make_handle(const ncclConfig_t* config);
+// Whether a handle is NCCL's own. A program whose NCCL was loaded before us sends us such: there NCCL's calls of its
+// own functions come here first, and go on to it as they are.
+bool is_nccls(const ncclComm* comm);
 
 // Acquire: pairs with the real library's store, after which its communicator can be used.
 inline ncclComm_t real_of(const ncclComm* comm) { return __atomic_load_n(&comm->real, __ATOMIC_ACQUIRE); }

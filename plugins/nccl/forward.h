@@ -23,6 +23,8 @@ ncclResult_t forward(ncclComm* comm, const char* name, Function Real::*function,
     if (target != nullptr && (open.depth == 0 || (open.real_open && open.deferred.empty()))) [[likely]]
       return from_real(comm, call(library->*function, target));
   }
+  if (!ready(comm) && is_nccls(comm) && library != nullptr && library->*function != nullptr)
+    return call(library->*function, comm);
   return forward_later(comm, name, library != nullptr && library->*function != nullptr,
                        [=]() mutable { return from_real(comm, call(real()->*function, real_of(comm))); });
 }

@@ -25,8 +25,10 @@ Answer of_communicator(ncclComm* comm, const char* name, Function Real::*functio
     return forward(comm, name, function, call);
   } else {
     const Real* library = real();
+    const bool has = library != nullptr && library->*function != nullptr;
+    if (!ready(comm) && has && is_nccls(comm)) return call(library->*function, comm);
     if (!ready(comm)) return failure<Answer>(refuse(comm, name));
-    if (library == nullptr || library->*function == nullptr) return failure<Answer>(fail_to_forward(comm, name));
+    if (!has) return failure<Answer>(fail_to_forward(comm, name));
     if (real_of(comm) == nullptr && comm->pace != nullptr && group().depth == 0) (void)make_real({comm}, name);
     return real_of(comm) == nullptr ? Answer{} : call(library->*function, real_of(comm));
   }

@@ -162,6 +162,9 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (comm == nullptr || error == nullptr)
     return fail(comm, ncclInvalidArgument, "ncclCommGetAsyncError: the communicator or the result pointer is NULL");
+  if (!ready(comm) && is_nccls(comm))
+    return forward(comm, "ncclCommGetAsyncError", &Real::ncclCommGetAsyncError,
+                   [=](auto function, ncclComm_t real) { return function(real, error); });
   const State state = comm->state.load(std::memory_order_acquire);
   if (state == State::making || state == State::failed) {
     const std::lock_guard lock(comm->mutex);

@@ -60,6 +60,19 @@ TEST_CASE("every call arrives with its arguments and the real handle") {
   CHECK(Door::calls() == "ncclCommDestroy(" + real + ")\n");
 }
 
+TEST_CASE("a handle of NCCL's own goes on as it is") {
+  const Door door;
+  ncclComm_t real = nullptr;
+  REQUIRE(fake().ncclCommInitRank(&real, 5, ncclUniqueId{}, 3) == ncclSuccess);
+  const std::string name = name_of(real);
+  CHECK(ncclBroadcast(at<void>(16), at<void>(32), 5, ncclInt8, 1, real, nullptr) == ncclSuccess);
+  CHECK(Door::calls() == "ncclBroadcast(16, 32, 5, 0, 1, " + name + ", 0)\n");
+  ncclResult_t state = ncclInternalError;
+  CHECK(ncclCommGetAsyncError(real, &state) == ncclSuccess);
+  CHECK(state == ncclSuccess);
+  CHECK(ncclTeamWorld(real).nRanks == 5);
+}
+
 TEST_CASE("answers that are no codes come back") {
   const Door door;
   const ncclComm_t comm = one_rank(5, 3);
