@@ -34,7 +34,10 @@ void choose() {
   const Found found = find_real();
   Chosen& choice = chosen();
   choice.why = found.why;
-  const Real* library = found.path.empty() ? nullptr : open_real(found.path, choice.why);
+  const Real* library = nullptr;
+  for (const std::string& path : found.paths)
+    if (library = open_real(path, choice.why); library != nullptr) break;
+  if (library != nullptr) choice.why.clear();
   // Release: the pointers in the library, and the reason, come before them.
   choice.library.store(library, std::memory_order_release);
   choice.made.store(true, std::memory_order_release);
@@ -88,7 +91,7 @@ const std::string& why_no_real() {
 }
 
 bool real_in_reach() {
-  return chosen().made.load(std::memory_order_acquire) ? real() != nullptr : !find_real().path.empty();
+  return chosen().made.load(std::memory_order_acquire) ? real() != nullptr : !find_real().paths.empty();
 }
 
 void replace_real(const Real* library, std::string why) {

@@ -121,25 +121,31 @@ std::string own_path() {
 
 bool is_ourselves(const std::string& path) { return same_file(path, own_path()); }
 
-Found first_of(const std::vector<std::string>& files) {
+Found those_there(const std::vector<std::string>& files) {
+  Found found;
   std::vector<std::string> looked;
+  const auto add = [](std::vector<std::string>& to, std::string one) {
+    if (std::find(to.begin(), to.end(), one) == to.end()) to.push_back(std::move(one));
+  };
   for (const std::string& file : files) {
     std::error_code failed;
     const auto path = std::filesystem::canonical(file, failed);
-    if (!failed && !is_ourselves(path.string())) return {path.string(), {}};
-    const std::string folder = std::filesystem::path(file).parent_path().string();
-    if (failed && std::find(looked.begin(), looked.end(), folder) == looked.end()) looked.push_back(folder);
+    if (failed)
+      add(looked, std::filesystem::path(file).parent_path().string());
+    else if (!is_ourselves(path.string()))
+      add(found.paths, path.string());
   }
-  return {{}, fmt::format("there is no {} in {}", file_name, fmt::join(looked, ", "))};
+  if (found.paths.empty()) found.why = fmt::format("there is no {} in {}", file_name, fmt::join(looked, ", "));
+  return found;
 }
 
 Found find_real() {
   const char* given = std::getenv("PACELINE_NCCL_LIBRARY");
-  if (given == nullptr || *given == '\0') return first_of(candidates());
+  if (given == nullptr || *given == '\0') return those_there(candidates());
   std::error_code failed;
   const auto path = std::filesystem::canonical(given, failed);
   if (failed) return {{}, fmt::format("PACELINE_NCCL_LIBRARY={}: {}", given, failed.message())};
-  return {path.string(), {}};
+  return {{path.string()}, {}};
 }
 
 }  // namespace paceline::nccl

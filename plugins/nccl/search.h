@@ -8,14 +8,14 @@
 namespace paceline::nccl {
 
 struct Found {
-  std::string path;  // absolute; empty: none
-  std::string why;   // then, with the places looked at
+  std::vector<std::string> paths;  // absolute, the best first; empty: none
+  std::string why;                 // then, with the places looked at
 };
 
 Found find_real();
 
-// The same among given places, for tests: files in the order of preference.
-Found first_of(const std::vector<std::string>& files);
+// Those of the files that are there and are not this library, each once, in their order.
+Found those_there(const std::vector<std::string>& files);
 
 // Whether the path is this library's own file.
 bool is_ourselves(const std::string& path);

@@ -7,6 +7,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "nccl/real_library.h"
 
@@ -29,17 +31,19 @@ struct Folder {
 
 }  // namespace
 
-TEST_CASE("the first file that is there is taken, whatever link leads to it") {
+TEST_CASE("files that are there are taken in their order, once, whatever link leads to them") {
   const Folder folder;
   const std::string there = folder.file("second/libnccl.so.2.30");
   std::filesystem::create_symlink(there, folder.path / "libnccl.so.2");
-  const Found found = first_of({"/nowhere/libnccl.so.2", (folder.path / "libnccl.so.2").string()});
-  CHECK(found.path == std::filesystem::canonical(there).string());
+  const std::string other = folder.file("libnccl.so.2.28");
+  const Found found = those_there({"/nowhere/libnccl.so.2", (folder.path / "libnccl.so.2").string(), other, there});
+  CHECK(found.paths ==
+        std::vector{std::filesystem::canonical(there).string(), std::filesystem::canonical(other).string()});
 }
 
 TEST_CASE("where none is there the folders are named, each once") {
-  const Found found = first_of({"/nowhere/libnccl.so.2", "/neither/libnccl.so.2", "/nowhere/libnccl.so.2"});
-  CHECK(found.path.empty());
+  const Found found = those_there({"/nowhere/libnccl.so.2", "/neither/libnccl.so.2", "/nowhere/libnccl.so.2"});
+  CHECK(found.paths.empty());
   CHECK(found.why == "there is no libnccl.so.2 in /nowhere, /neither");
 }
 
@@ -47,7 +51,7 @@ TEST_CASE("we are never taken for NCCL") {
   const Folder folder;
   std::filesystem::create_symlink(own_path(), folder.path / "libnccl.so.2");
   CHECK(is_ourselves((folder.path / "libnccl.so.2").string()));
-  CHECK(first_of({(folder.path / "libnccl.so.2").string()}).path.empty());
+  CHECK(those_there({(folder.path / "libnccl.so.2").string()}).paths.empty());
   std::string why;
   CHECK(open_real((folder.path / "libnccl.so.2").string(), why) == nullptr);
   CHECK(why.find("is Paceline's own library, not NCCL's") != std::string::npos);
@@ -75,7 +79,7 @@ TEST_CASE("the variable decides alone") {
   ::setenv("PACELINE_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
   const Found found = find_real();
   ::unsetenv("PACELINE_NCCL_LIBRARY");
-  CHECK(found.path.empty());
+  CHECK(found.paths.empty());
   CHECK(found.why == "PACELINE_NCCL_LIBRARY=/nowhere/libnccl.so.2: No such file or directory");
 }
 
