@@ -14,7 +14,7 @@
 
 #include "nccl/nccl_api.h"
 
-struct ncclComm {
+struct alignas(16) ncclComm {  // as malloc gives it
   static constexpr int mark = 0x46414b45;
   int magic = mark;
   int number = 0;
