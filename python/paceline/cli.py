@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__, _native
-from .command import bench, doctor, explain, run, topo
+from .command import bench, doctor, explain, run, topo, tune
 from .errors import Error
 
-COMMANDS = (bench, run, topo, explain, doctor)
+COMMANDS = (bench, run, topo, tune, explain, doctor)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -53,6 +53,12 @@ class Namespaces:
         """Take a node's cable out: nothing comes or goes, and no connection is closed."""
         _ip("-n", self._hub, "link", "set", f"port{node}", "down")
 
+    def shape(self, node: int, mbits: float) -> None:
+        """Limit a node's cable to this rate, each way."""
+        limit = ["tbf", "rate", f"{mbits:g}mbit", "burst", "64kb", "latency", "200ms"]
+        for namespace, device in ((f"{self._name}-{node}", "eth0"), (self._hub, f"port{node}")):
+            _ip("netns", "exec", namespace, "tc", "qdisc", "replace", "dev", device, "root", *limit)
+
     @property
     def _hub(self) -> str:
         return f"{self._name}-hub"
