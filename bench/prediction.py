@@ -6,8 +6,8 @@
 
 First `paceline tune` makes a profile (--profile F: take this one), of --calibrate's numbers of ranks. Then, with that
 profile, each algorithm's time is predicted (paceExplain) and measured. What is measured is the call's slowest rank:
-the median over the calls of a pass; of several passes over everything the least, since a disturbance only adds. The
-calibration's own estimator is the same.
+the median over the calls of a pass; of several passes, each with ranks started anew, the least, since a disturbance
+only adds. The calibration's own estimator is the same.
 
 The nodes of --transport tcp are network namespaces around a bridge. Each sends and receives at 1 Gbit/s, the last one
 at 200 Mbit/s (token buckets, `tc`), so a ring is as slow as its slowest link.
@@ -58,12 +58,14 @@ def main() -> int:
                 counts = ",".join(map(str, calibrated))
                 words = ["tune", "-n", counts, "--transport", "shm", "--seconds", seconds, "--output", str(profile)]
                 subprocess.run([sys.executable, "-m", "paceline", *words], check=True)
-        rows = []
-        for count in ranks:
-            result = Path(folder) / "side.json"
-            words = [str(Path(__file__).resolve()), "--side", str(result), "--transport", chosen.transport]
-            start(count, words, str(profile))
-            rows += json.loads(result.read_text())
+        passes: list[dict[str, Any]] = []
+        for _ in range(PASSES):
+            for count in ranks:
+                result = Path(folder) / "side.json"
+                words = [str(Path(__file__).resolve()), "--side", str(result), "--transport", chosen.transport]
+                start(count, words, str(profile))
+                passes += json.loads(result.read_text())
+    rows = _least(passes)
     document = _document(rows, calibrated)
     print(_report(document))
     if chosen.json:
@@ -124,33 +126,38 @@ def _side(chosen: argparse.Namespace) -> int:
     from paceline.datatypes import DATA_TYPES
 
     dtype = DATA_TYPES["float32"]
-    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = []
     with paceline.init() as comm:
-        for _ in range(PASSES):
-            for name in COLLECTIVES:
-                collective = TABLE[name]
-                counts = [collective.count(size, comm.size, dtype.size) for size in SIZES[chosen.transport]]
-                trial = Trial(comm, collective, Pattern(dtype, "sum", comm.size), 0, max(counts))
-                names = [row["name"] for row in algorithm_table() if name in row["collectives"]]
-                for count in counts:
-                    effort = Effort(seconds=0.02 if chosen.transport == "shm" else 0.1)
-                    for row in measure(trial, count, [*names], effort, False):
-                        comm.set_algorithm(row.algorithm)
-                        predicted = trial.plan(count).predicted_us
-                        comm.set_algorithm(None)
-                        found = rows.setdefault(
-                            (name, row.algorithm, row.bytes),
-                            {"collective": name, "algorithm": row.algorithm, "transport": chosen.transport,
-                             "ranks": comm.size, "bytes": row.bytes, "predicted_us": predicted,
-                             "measured_us": row.time_us.median, "chosen": row.chosen},
-                        )  # fmt: skip
-                        found["measured_us"] = min(found["measured_us"], row.time_us.median)
+        for name in COLLECTIVES:
+            collective = TABLE[name]
+            counts = [collective.count(size, comm.size, dtype.size) for size in SIZES[chosen.transport]]
+            trial = Trial(comm, collective, Pattern(dtype, "sum", comm.size), 0, max(counts))
+            names = [row["name"] for row in algorithm_table() if name in row["collectives"]]
+            for count in counts:
+                effort = Effort(seconds=0.02 if chosen.transport == "shm" else 0.1)
+                for row in measure(trial, count, [*names], effort, False):
+                    comm.set_algorithm(row.algorithm)
+                    predicted = trial.plan(count).predicted_us
+                    comm.set_algorithm(None)
+                    rows.append({"collective": name, "algorithm": row.algorithm, "transport": chosen.transport,
+                                 "ranks": comm.size, "bytes": row.bytes, "predicted_us": predicted,
+                                 "measured_us": row.time_us.median, "chosen": row.chosen})  # fmt: skip
         if comm.rank == 0:
-            for found in rows.values():
-                found["error"] = abs(found["predicted_us"] / found["measured_us"] - 1)
-            Path(chosen.side).write_text(json.dumps([*rows.values()]))
+            Path(chosen.side).write_text(json.dumps(rows))
         comm.barrier()
     return 0
+
+
+def _least(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the passes' rows of one call the fastest, with its error."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in passes:
+        key = (row["collective"], row["algorithm"], row["ranks"], row["bytes"])
+        if key not in rows or row["measured_us"] < rows[key]["measured_us"]:
+            rows[key] = row
+    for row in rows.values():
+        row["error"] = abs(row["predicted_us"] / row["measured_us"] - 1)
+    return [*rows.values()]
 
 
 def _quantile(values: list[float], share: float) -> float:

@@ -4,7 +4,9 @@ For each transport and number of ranks, all ranks together:
   1. Calibration: every algorithm of every collective at a few sizes, as planned by the untuned model. From the times
      come the model's constants: start-up, step, bandwidth, reduction, copies, and what goes on side by side.
   2. Candidates: the same with the fitted model, at many sizes, and again half way between two sizes of which another
-     algorithm is the fastest. A time is the least of several passes' medians: a disturbance only adds.
+     algorithm is the fastest.
+Ranks are started anew for each of several passes, since where the kernel puts them matters as much as anything. A time
+is the least of the passes' medians: a disturbance only adds.
 """
 
 from __future__ import annotations
@@ -71,14 +73,20 @@ def job(chosen: argparse.Namespace) -> int:
     if launched_size() is not None:
         return _measure(chosen)
     jobs, path = _jobs(chosen), _path(chosen)
-    settings = []
-    for transport, ranks, seconds in jobs:
-        found = _launch(chosen, transport, ranks, seconds)
-        if found is None:
-            return 1
-        settings.append(found)
-        print(_report(found), flush=True)
-    tuning.merge(path, settings)
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    end = time.monotonic() + chosen.seconds
+    for number in range(_PASSES):
+        if number and time.monotonic() > end:
+            break
+        for transport, ranks, seconds in jobs:
+            before = found.get((transport, ranks))
+            setting = _launch(chosen, transport, ranks, seconds / _PASSES, before)
+            if setting is None:
+                return 1
+            found[transport, ranks] = setting
+    for setting in found.values():
+        print(_report(setting))
+    tuning.merge(path, [*found.values()])
     print(f"# written: {path}")
     return 0
 
@@ -107,9 +115,14 @@ def _jobs(chosen: argparse.Namespace) -> list[tuple[str, int, float]]:
     return [(transport, ranks, chosen.seconds / len(pairs)) for transport, ranks in pairs]
 
 
-def _launch(chosen: argparse.Namespace, transport: str, ranks: int, seconds: float) -> dict[str, Any] | None:
+def _launch(
+    chosen: argparse.Namespace, transport: str, ranks: int, seconds: float, before: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """One pass of a setting; `before`: what earlier passes found, for it to go on from. None: a rank failed."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "setting.json"
+        if before is not None:
+            result.write_text(json.dumps(before))
         words = ["tune", "--setting", str(result), "--seconds", str(max(1, round(seconds)))]
         words += ["--largest", str(chosen.largest)]
         environment = dict(os.environ, PACELINE_TRANSPORT=_TRANSPORTS[transport])
@@ -123,7 +136,17 @@ def _launch(chosen: argparse.Namespace, transport: str, ranks: int, seconds: flo
 def _measure(chosen: argparse.Namespace) -> int:
     """One rank's part of a setting."""
     with init() as comm:
-        found = Tuning(comm, chosen.seconds, chosen.largest).run()
+        one = Tuning(comm, chosen.seconds, chosen.largest, 1 if chosen.setting else _PASSES)
+        if chosen.setting:
+            path = Path(chosen.setting)
+            found = one.pass_after(json.loads(path.read_text()) if path.exists() else one.calibrate())
+        else:
+            found = one.calibrate()
+            for number in range(_PASSES):
+                if number and one.time_is_up():
+                    break
+                found = one.pass_after(found)
+        comm.barrier()  # before the file is written anew: every rank has read it
         if comm.rank == 0 and chosen.setting:
             Path(chosen.setting).write_text(json.dumps(found))
         elif comm.rank == 0:
@@ -138,7 +161,7 @@ def _measure(chosen: argparse.Namespace) -> int:
 class Tuning:
     """The measuring of one communicator. All ranks do the same and end with the same setting."""
 
-    def __init__(self, comm: Communicator, seconds: float, largest: int) -> None:
+    def __init__(self, comm: Communicator, seconds: float, largest: int, passes: int) -> None:
         self._comm = comm
         self._end = time.monotonic() + seconds
         dtype = DATA_TYPES["float32"]
@@ -151,37 +174,42 @@ class Tuning:
             self._trials[name] = Trial(comm, collective, Pattern(dtype, "sum", comm.size), 0, most)
         table = algorithm_table()
         self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in _COLLECTIVES}
-        self._parts = len(_COLLECTIVES) * (len(self._calibration) + _PASSES * len(self._candidates))
-        rows = self._parts * sum(map(len, self._algorithms.values())) / len(_COLLECTIVES)
+        rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))
         # Warming up and the slow calls of long messages take about as long as the timed calls.
         self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * seconds / rows)))
         self._times: tuning.Times = {}
         self._limit: dict[str, int] = {}  # collective: the largest size that was not too long
 
-    def run(self) -> dict[str, Any]:
-        comm = self._comm
-        tuning.use(comm, None)
-        with Progress(self._parts, comm.rank == 0) as progress:
+    def calibrate(self) -> dict[str, Any]:
+        """A setting with the fitted model, and no times yet."""
+        tuning.use(self._comm, None)
+        with self._progress(self._calibration) as progress:
             self._pass(self._calibration, progress)
-            fitted = tuning.setting(comm, self._times, fit=True)
-            tuning.use(comm, tuning.profile([{**fitted, "measured": [], "table": []}]))
-            self._times = {}
-            self._pass(self._candidates, progress)
-            for _ in range(1, _PASSES):
-                if self._time_is_up():
-                    break
-                self._pass(self._candidates, progress)
-            for name, sizes in self._crossings().items():
-                for size in sizes * (1 if self._time_is_up() else _PASSES):
-                    self._sizes(name, size, progress)
-        found = tuning.setting(comm, self._times, fit=False)
-        return {**found, "model_error": fitted["model_error"]}
+        fitted = tuning.setting(self._comm, self._times, fit=True)
+        self._times = {}
+        return {**fitted, "measured": [], "table": []}
 
-    def _time_is_up(self) -> bool:
+    def pass_after(self, before: dict[str, Any]) -> dict[str, Any]:
+        """The setting, with the times of one more pass."""
+        self._times = {(row["collective"], row["algorithm"]): dict(row["points"]) for row in before["measured"]}
+        tuning.use(self._comm, tuning.profile([{**before, "measured": [], "table": []}]))
+        with self._progress(self._candidates) as progress:
+            self._pass(self._candidates, progress)
+            if before["measured"]:
+                for name, sizes in self._crossings().items():
+                    for size in sizes:
+                        self._sizes(name, size, progress)
+        found = tuning.setting(self._comm, self._times, fit=False)
+        return {**found, "model_error": before["model_error"]}
+
+    def time_is_up(self) -> bool:
         """Whether rank 0's time is: all ranks say the same."""
         late = array("q", [int(time.monotonic() > self._end)])
         self._comm.broadcast(late, root=0)
         return bool(late[0])
+
+    def _progress(self, sizes: list[int]) -> Progress:
+        return Progress(len(_COLLECTIVES) * len(sizes), self._comm.rank == 0)
 
     def _pass(self, sizes: list[int], progress: Progress) -> None:
         for name in _COLLECTIVES:
