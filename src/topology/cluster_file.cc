@@ -217,6 +217,9 @@ Result<Topology> read_cluster(std::string_view text) {
   if (*nodes > 0 && static_cast<std::size_t>(*nodes) > most_vertices / node->vertices().size())
     return wrong(
         fmt::format("{} nodes of {} vertices are more than {}", *nodes, node->vertices().size(), most_vertices));
+  const int leaves = network->nodes_per_leaf > 0 ? (*nodes - 1) / network->nodes_per_leaf + 1 : 1;
+  if (leaves > 1 && network->spines > static_cast<int>(most_vertices) / leaves)
+    return wrong(fmt::format("{} spines for {} leaves: that is too many", network->spines, leaves));
   return cluster(*node, *nodes, *network);
 }
 

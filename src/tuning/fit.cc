@@ -71,6 +71,7 @@ CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves
   }
   if (error != nullptr) {
     std::vector<double> errors;
+    errors.reserve(samples.size());
     for (const Sample& sample : samples) errors.push_back(std::expm1(log_error(sample, best)));
     std::ranges::sort(errors);
     *error = errors.empty() ? 0 : errors[errors.size() / 2];

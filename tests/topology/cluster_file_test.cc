@@ -63,6 +63,9 @@ TEST_CASE("what is wrong with a cluster file is said with its place") {
   CHECK(error_of(R"({"node": {"preset": "rx3"}, "nodes": 0})") == "a cluster has 1 to 65536 nodes, not 0");
   CHECK(error_of(R"({"node": {"preset": "rx3"}, "racks": 2})") ==
         "the file has a field that is not known: it may have node, nodes, network");
+  CHECK(error_of(R"({"node": {"preset": "rx3"}, "nodes": 4, "network":
+      {"nic_gbs": 12, "nodes_per_leaf": 2, "spines": 900000000}})") ==
+        "900000000 spines for 2 leaves: that is too many");
   CHECK(error_of(pair_with("")) == "there is no way from a to b");
   CHECK(error_of(pair_with(R"({"between": ["a", "b"], "kind": "pcie", "gbs": 0})"))
             .starts_with("the link from a to b has a bandwidth of 0 GB/s"));
