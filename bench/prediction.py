@@ -33,7 +33,7 @@ COLLECTIVES = ("broadcast", "all_reduce", "all_gather", "reduce_scatter")
 # Between the sizes of the calibration, which are powers of two.
 SIZES = {
     "shm": [24, 200, 1000, 5000, 20_000, 80_000, 300_000, 1_000_000, 5_000_000, 20_000_000],
-    "tcp": [200, 5000, 20_000, 80_000, 300_000, 1_200_000, 3_000_000],
+    "tcp": [5000, 20_000, 80_000, 300_000, 1_200_000, 3_000_000],
 }
 PASSES = 3
 
@@ -53,10 +53,12 @@ def main() -> int:
             seconds = str(chosen.seconds)
             if over_tcp:
                 for count in calibrated:
-                    start(count, ["-m", "paceline", "tune", "--output", str(profile), "--seconds", seconds], "off")
+                    words = ["-m", "paceline", "tune", "--output", str(profile), "--seconds", seconds]
+                    start(count, [*words, "--largest", "512K", "--collectives", ",".join(COLLECTIVES)], "off")
             else:
                 counts = ",".join(map(str, calibrated))
                 words = ["tune", "-n", counts, "--transport", "shm", "--seconds", seconds, "--output", str(profile)]
+                words += ["--collectives", ",".join(COLLECTIVES)]
                 subprocess.run([sys.executable, "-m", "paceline", *words], check=True)
         passes: list[dict[str, Any]] = []
         for _ in range(PASSES):

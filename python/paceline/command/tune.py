@@ -57,6 +57,7 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     add("-n", "--ranks", type=_counts, metavar="LIST", help="numbers of ranks (default: 2, 4, ... up to the CPUs)")
+    add("--collectives", type=_names, default=_COLLECTIVES, metavar="LIST", help="what to measure (default: all)")
     add("--transport", choices=[*_TRANSPORTS, "all"], default="all", help="what to measure (default: all)")
     add("--output", metavar="F", help="the file to write (default: where communicators look for it)")
     add("--seconds", type=positive, default=int(_BUDGET), metavar="S", help=f"time to measure (default: {_BUDGET:.0f})")
@@ -67,6 +68,14 @@ def add_parser(commands: Any) -> None:
 
 def _counts(text: str) -> list[int]:
     return [positive(item) for item in text.split(",")]
+
+
+def _names(text: str) -> list[str]:
+    names = list(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in _COLLECTIVES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(_COLLECTIVES)}")
+    return names
 
 
 def job(chosen: argparse.Namespace) -> int:
@@ -127,7 +136,7 @@ def _launch(
         if before is not None:
             result.write_text(json.dumps(before))
         words = ["tune", "--setting", str(result), "--seconds", str(max(1, round(seconds)))]
-        words += ["--largest", str(chosen.largest)]
+        words += ["--largest", str(chosen.largest), "--collectives", ",".join(chosen.collectives)]
         environment = dict(os.environ, PACELINE_TRANSPORT=_TRANSPORTS[transport])
         command = [sys.executable, "-m", "paceline", *words]
         if launch(command, ranks, program="paceline tune", environment=environment) != 0:
@@ -139,7 +148,7 @@ def _launch(
 def _measure(chosen: argparse.Namespace) -> int:
     """One rank's part of a setting."""
     with init() as comm:
-        one = Tuning(comm, chosen.seconds, chosen.largest, 1 if chosen.setting else _PASSES)
+        one = Tuning(comm, chosen, 1 if chosen.setting else _PASSES)
         if chosen.setting:
             path = Path(chosen.setting)
             found = one.pass_after(json.loads(path.read_text()) if path.exists() else one.calibrate())
@@ -164,22 +173,23 @@ def _measure(chosen: argparse.Namespace) -> int:
 class Tuning:
     """The measuring of one communicator. All ranks do the same and end with the same setting."""
 
-    def __init__(self, comm: Communicator, seconds: float, largest: int, passes: int) -> None:
+    def __init__(self, comm: Communicator, chosen: argparse.Namespace, passes: int) -> None:
+        largest, self._names = chosen.largest, chosen.collectives
         self._comm = comm
-        self._end = time.monotonic() + seconds
+        self._end = time.monotonic() + chosen.seconds
         dtype = DATA_TYPES["float32"]
         self._candidates = [size for size in _CANDIDATES if size <= largest] or [largest]
         self._calibration = [size for size in _CALIBRATION if size <= largest] or [largest]
         self._trials = {}
-        for name in _COLLECTIVES:
+        for name in self._names:
             collective = COLLECTIVES[name]
             most = collective.count(self._candidates[-1], comm.size, dtype.size)
             self._trials[name] = Trial(comm, collective, Pattern(dtype, "sum", comm.size), 0, most)
         table = algorithm_table()
-        self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in _COLLECTIVES}
+        self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in self._names}
         rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))
         # Warming up and the slow calls of long messages take about as long as the timed calls.
-        self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * seconds / rows)))
+        self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)))
         self._times: tuning.Times = {}
         self._limit: dict[str, int] = {}  # collective: the largest size that was not too long
 
@@ -212,10 +222,10 @@ class Tuning:
         return bool(late[0])
 
     def _progress(self, sizes: list[int]) -> Progress:
-        return Progress(len(_COLLECTIVES) * len(sizes), self._comm.rank == 0)
+        return Progress(len(self._names) * len(sizes), self._comm.rank == 0)
 
     def _pass(self, sizes: list[int], progress: Progress) -> None:
-        for name in _COLLECTIVES:
+        for name in self._names:
             for size in sizes:
                 self._sizes(name, size, progress)
 
@@ -238,7 +248,7 @@ class Tuning:
     def _crossings(self) -> dict[str, list[int]]:
         """For each collective, sizes half way between two of which another algorithm is the fastest."""
         found: dict[str, list[int]] = {}
-        for name in _COLLECTIVES:
+        for name in self._names:
             trial = self._trials[name]
             curves = {algorithm: points for (each, algorithm), points in self._times.items() if each == name}
             sizes = sorted({size for points in curves.values() for size in points})
@@ -270,6 +280,8 @@ def _report(found: dict[str, Any]) -> str:
     ]
     for name in _COLLECTIVES:
         rows = [row for row in found["table"] if row["collective"] == name]
+        if not rows:
+            continue
         parts = [f"{row['algorithm']}{' below ' + _rounded(row['below']) if 'below' in row else ''}" for row in rows]
         lines.append(f"  {name:<15} {', then '.join(parts)}")
     return "\n".join(lines)
