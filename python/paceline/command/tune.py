@@ -191,7 +191,7 @@ class Tuning:
         # Warming up and the slow calls of long messages take about as long as the timed calls.
         self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)))
         self._times: tuning.Times = {}
-        self._limit: dict[str, int] = {}  # collective: the largest size that was not too long
+        self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size to measure
 
     def calibrate(self) -> dict[str, Any]:
         """A setting with the fitted model, and no times yet."""
@@ -232,18 +232,20 @@ class Tuning:
     def _sizes(self, name: str, size: int, progress: Progress) -> None:
         """One collective at one size, with each of its algorithms."""
         progress.step(f"{self._comm.size} ranks: {name} {size_text(size)}")
-        if size > self._limit.get(name, size):
+        names: list[str | None] = [
+            algorithm for algorithm in self._algorithms[name] if size <= self._limit.get((name, algorithm), size)
+        ]
+        if not names:
             return
         trial = self._trials[name]
         count = trial.collective.count(size, self._comm.size, trial.dtype.size)
         self._comm.set_algorithm(None)
-        names: list[str | None] = [*self._algorithms[name]]
         for row in measure(trial, count, names, self._effort, False):
             points = self._times.setdefault((name, row.algorithm), {})
             nbytes = count * trial.dtype.size
             points[nbytes] = min(points.get(nbytes, row.time_us.median), row.time_us.median)
             if row.time_us.median > _LONGEST:
-                self._limit[name] = size
+                self._limit[name, row.algorithm] = size
 
     def _crossings(self) -> dict[str, list[int]]:
         """For each collective, sizes half way between two of which another algorithm is the fastest."""
