@@ -27,7 +27,17 @@ WITHOUT_MULTICAST = {
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
     "NVSHMEM_DISABLE_NVLS": "1",
 }
-COLLECTIVES = "all_reduce broadcast all_gather reduce_scatter all_to_all reduce gather scatter send_recv".split()
+COLLECTIVES = [
+    "all_reduce",
+    "broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "reduce",
+    "gather",
+    "scatter",
+    "send_recv",
+]
 SIZES = [8, 128, 4 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 16 << 20, 128 << 20, 1 << 30]
 ROUNDS = 3
 
@@ -56,9 +66,8 @@ class Rank:
     """One rank's part of the comparison."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
-        import torch
-
         import paceline
+        import torch
         from peers_gpu import Nccl, Paceline, SymmetricMemory, Unavailable
 
         self.torch, self.unavailable = torch, Unavailable

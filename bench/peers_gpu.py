@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-
 import paceline
+import torch
 from paceline import _native
 
 FLOAT32, SUM = 7, 0  # the same numbers in NCCL and Paceline

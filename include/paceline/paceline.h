@@ -242,6 +242,24 @@ PACE_API paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorith
  * "build"; "cuda": {"devices"} where calls on GPU memory can be made, else NULL. Valid for the life of the process.
  * NULL for another name. */
 PACE_API const char* paceDescribe(const char* which);
+/* Times measured on this communicator, made a setting of a profile (JSON text; src/tuning/profile.h says what it has).
+ * `measured`: [{"collective", "algorithm", "points": [[bytes, microseconds], ...]}, ...], sizes ascending, float32.
+ * fits != 0: the cost model's constants are fitted to the times; 0: the table of the fastest algorithms is made.
+ * *setting is valid until this thread's next call. */
+PACE_API paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const char** setting);
+/* Choose by this profile (JSON text, the same on every rank) from the next call on; NULL: by the model alone. */
+PACE_API paceResult_t paceCommSetTuning(paceComm_t comm, const char* profile);
+/* JSON text: {"path": where this machine's profile is looked for (PACELINE_TUNING), "fingerprint", "version"}. */
+PACE_API const char* paceTuningFile(void);
+/* A topology and what can be reached on it, as JSON text. `request` is a JSON object, all of its fields optional:
+ *   "preset": name of a known machine or cluster, "nodes": how many of its nodes;
+ *   "file": text of a cluster file;  "nccl_xml": text of NCCL's topology XML;  none of the three: this machine;
+ *   "gpus": the GPUs' numbers that the collectives run on (default: all);
+ *   "nccl_xml_out": true to have the topology as NCCL's XML too.
+ * The answer has "vertices", "links", "gpus", "broadcast_gbs" (from the worst root), "worst_root", "all_gather_gbs",
+ * "reduce_scatter_gbs" and "all_reduce_busbw_gbs" (busbw), "rings" and "ring_gbs", "trees", "chain" and "nccl_rings"
+ * (XML); only the graph where it has no GPU. It is valid until this thread's next call of paceTopology. */
+PACE_API paceResult_t paceTopology(const char* request, const char** answer);
 /* Record what each step of the following calls did and when, until paceTraceStop writes this rank's events, Chrome
  * trace JSON (an array of events, microseconds of the system clock), to `path`. */
 PACE_API paceResult_t paceTraceStart(paceComm_t comm);

@@ -100,10 +100,19 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "paceExplain": [_comm, c_char_p, _count, _type, _op, _root, POINTER(PlanInfo)],
     "paceCommSetAlgorithm": [_comm, c_char_p],
     "paceDescribe": [c_char_p],
+    "paceTopology": [c_char_p, POINTER(c_char_p)],
+    "paceTune": [_comm, c_char_p, c_int, POINTER(c_char_p)],
+    "paceCommSetTuning": [_comm, c_char_p],
+    "paceTuningFile": [],
     "paceTraceStart": [_comm],
     "paceTraceStop": [_comm, c_char_p],
 }
-_TEXT = {"paceGetErrorString", "paceGetLastError", "paceDescribe"}  # these return text, the others a paceResult_t
+_TEXT = {
+    "paceGetErrorString",
+    "paceGetLastError",
+    "paceDescribe",
+    "paceTuningFile",
+}  # these return text, the others a paceResult_t
 
 
 def library_path() -> Path:

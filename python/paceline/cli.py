@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__, _native
-from .command import bench, doctor, env, explain, run
+from .command import bench, doctor, env, explain, run, topo, tune
 from .errors import Error
 
-COMMANDS = (bench, run, explain, env, doctor)
+COMMANDS = (bench, run, topo, tune, explain, env, doctor)
 
 
 def parser() -> argparse.ArgumentParser:

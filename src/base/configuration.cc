@@ -87,6 +87,9 @@ constexpr Row rows[] = {
      read_text<&C::algorithm>},
     {{"PACELINE_CHUNK", "bytes", "", "largest chunk that one step moves; default: chosen"},
      [](std::string_view text, C& into) { return read_bytes(text, into.chunk); }},
+    {{"PACELINE_TUNING", "path, or off", "",
+      "what `paceline tune` has measured; rank 0 reads it for all; default: ~/.cache/paceline/tuning-FINGERPRINT.json"},
+     read_text<&C::tuning>},
     {{"PACELINE_TRANSPORT", "auto, shm or tcp", "auto", "auto: shared memory inside a node, TCP between nodes"},
      [](std::string_view text, C& into) {
        return read_choice(text, into.transport, {"auto", "shm", "tcp"});

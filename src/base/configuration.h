@@ -28,6 +28,7 @@ struct Configuration {
   std::string algorithm;    // empty: chosen
   std::size_t chunk = 0;    // bytes; 0: chosen
   std::string transport;    // auto, shm or tcp
+  std::string tuning;       // path of the profile, or off; empty: in the user's cache
   std::string single_copy;  // auto, on or off
   double spin = 20;         // us
   std::size_t staging = 0;  // bytes a rank and channel; 0: chosen

@@ -14,6 +14,7 @@
 #include "base/streaming.h"
 #include "comm/trace.h"
 #include "engine/wait.h"
+#include "tuning/tuning_file.h"
 
 namespace paceline {
 namespace {
@@ -86,17 +87,29 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
   std::unique_ptr<Communicator> made(new Communicator(session, std::move(everyone), rank, options));
   PACE_TRY(check_algorithm(made->options_.algorithm));
   const auto deadline = after(configuration().join_timeout);
-  PACE_TRY(made->connect(1, [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); }));
+  std::string tuning = rank == 0 && session->size() > 1 ? tuning_of_this_machine(rank) : "";
+  const auto exchange = [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); };
+  PACE_TRY(made->connect(1, exchange, tuning.size()));
+  PACE_TRY(made->share_tuning(std::move(tuning)));
   return made;
 }
 
-Status Communicator::connect(std::uint64_t id, const Exchange& exchange) {
+// What rank 0 has read goes to all as the first broadcast, so that all choose alike whatever files they have.
+Status Communicator::share_tuning(std::string text) {
+  if (connections_.announced == 0) return {};
+  text.resize(connections_.announced);
+  auto* bytes = reinterpret_cast<std::byte*>(text.data());
+  PACE_TRY(run({.which = Collective::broadcast, .send = bytes, .recv = bytes, .count = text.size()}));
+  return set_tuning(text);
+}
+
+Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::size_t announced) {
   id_ = id;
   std::vector<Member> members;
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
   membership_ = session_->enter(id, session_ranks_, rank());
-  auto connected =
-      paceline::connect(members, rank(), id, session_->secret(), exchange, after(configuration().join_timeout));
+  auto connected = paceline::connect(members, rank(), id, session_->secret(), exchange,
+                                     after(configuration().join_timeout), announced);
   if (!connected.ok()) return connected.status();
   connections_ = std::move(*connected);
   wiring_.transports = {connections_.shared_memory.get(), connections_.tcp.get()};
@@ -138,7 +151,7 @@ CostModel Communicator::cost_model(DataType type) const {
     model.start = 20;
     model.bandwidth = 2000;
   }
-  return model;
+  return tuned_ ? tuned_->model(model) : model;
 }
 
 // Chunks of at most what one message may carry, one after another.
@@ -169,7 +182,7 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   if (is_message(request.which)) return make_message_plan(request);
   const Problem problem = problem_of(request, size(), in_place);
   const CostModel model = cost_model(request.type);
-  auto choice = choose(problem, model, options_.algorithm, options_.chunk);
+  auto choice = choose(problem, model, options_.algorithm, options_.chunk, tuned_.get());
   if (!choice.ok()) return choice.status();
   Schedule schedule(problem, choice->parameters, rank());
   choice->algorithm->write(schedule);
@@ -215,10 +228,39 @@ Result<PlanInfo> Communicator::explain(const Request& request) {
   info.chunk_bytes = (*plan)->chunk_bytes;
   info.channels = static_cast<int>((*plan)->lanes.size());
   info.predicted_us = (*plan)->predicted_us;
+  info.transport = transport();
+  return info;
+}
+
+std::string_view Communicator::transport() const {
   const bool shm = connections_.shared_memory != nullptr;
   const bool tcp = connections_.tcp != nullptr;
-  info.transport = shm && tcp ? "shm+tcp" : shm ? "shm" : tcp ? "tcp" : "local";
-  return info;
+  return shm && tcp ? "shm+tcp" : shm ? "shm" : tcp ? "tcp" : "local";
+}
+
+std::string_view Communicator::tuned_transport() const {
+  const auto& everyone = session_->members();
+  const auto node = [&](int rank) { return everyone[static_cast<std::size_t>(rank)].node; };
+  const bool one_machine =
+      std::ranges::all_of(session_ranks_, [&](int rank) { return node(rank) == node(session_ranks_.front()); });
+  return connections_.tcp != nullptr && one_machine ? "loopback" : transport();
+}
+
+Status Communicator::set_tuning(std::string_view profile) {
+  std::shared_ptr<const Profile> read;
+  if (!profile.empty()) {
+    auto parsed = read_profile(profile);
+    if (!parsed.ok()) return parsed.status();
+    read = std::make_shared<const Profile>(std::move(*parsed));
+  }
+  use_profile(std::move(read));
+  return {};
+}
+
+void Communicator::use_profile(std::shared_ptr<const Profile> profile) {
+  profile_ = std::move(profile);
+  tuned_ = profile_ ? Tuned::of(*profile_, tuned_transport(), size()) : nullptr;
+  plans_.clear();
 }
 
 // ---- Calls ----
@@ -433,6 +475,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   const std::uint64_t id =
       ((id_ * 0x100000001b3U + child) * 0x100000001b3U + static_cast<std::uint64_t>(color)) | (std::uint64_t{1} << 63);
   PACE_TRY(made->connect(id, among));
+  made->use_profile(profile_);
   return made;
 }
 

@@ -18,6 +18,7 @@
 #include "engine/execution.h"
 #include "schedule/request.h"
 #include "tuning/choice.h"
+#include "tuning/tuned.h"
 
 namespace paceline {
 
@@ -73,6 +74,12 @@ class Communicator {
   // A name, or empty for the choice by cost. Unknown names are an error.
   Status set_algorithm(const std::string& name);
   Result<PlanInfo> explain(const Request& request);
+  // Choose by a profile, the same on every rank; empty: by the model alone.
+  Status set_tuning(std::string_view profile);
+  [[nodiscard]] std::string_view transport() const;  // "shm", "tcp", "shm+tcp" or "local"
+  // The same as profiles have it: TCP inside one machine is "loopback", which says nothing about networks.
+  [[nodiscard]] std::string_view tuned_transport() const;
+  [[nodiscard]] CostModel cost_model(DataType type) const;
 
   Status start_trace();
   Status stop_trace(const std::string& path);
@@ -85,7 +92,9 @@ class Communicator {
   Communicator(std::shared_ptr<Session> session, std::vector<int> session_ranks, int rank,
                const CommunicatorOptions& options);
   static Status check_algorithm(const std::string& name);
-  Status connect(std::uint64_t id, const Exchange& exchange);
+  Status connect(std::uint64_t id, const Exchange& exchange, std::size_t announced = 0);
+  Status share_tuning(std::string text);
+  void use_profile(std::shared_ptr<const Profile> profile);
 
   // A call made ready: where its plan runs, and what is left to do after it.
   struct Prepared {
@@ -97,7 +106,6 @@ class Communicator {
   Result<const Plan*> plan_for(const Request& request, bool in_place);
   Result<Plan> make_plan(const Request& request, bool in_place);
   [[nodiscard]] Plan make_message_plan(const Request& request) const;
-  [[nodiscard]] CostModel cost_model(DataType type) const;
   Status begin(const Request& request);
   void finish(const Request& request) const;
   Status deliver_to_self(std::span<const Request* const> messages) const;
@@ -115,8 +123,10 @@ class Communicator {
   Wiring wiring_;
   std::unique_ptr<Execution> execution_;
   PlanCache plans_;
-  Arena scratch_;   // schedules' scratch, and places for messages
-  Arena operands_;  // inputs that are scaled or moved before the call
+  std::shared_ptr<const Profile> profile_;  // nullptr: none
+  std::shared_ptr<const Tuned> tuned_;      // what it has for this communicator
+  Arena scratch_;                           // schedules' scratch, and places for messages
+  Arena operands_;                          // inputs that are scaled or moved before the call
   std::uint32_t sequence_ = 0;
   std::uint32_t children_ = 0;
   // The sends to a peer, or the receives from it: numbered, in a group one after another.

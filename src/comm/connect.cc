@@ -30,6 +30,7 @@ struct Card {
   std::uint32_t port = 0;
   std::uint32_t gpu = 0;  // this process uses one
   std::int64_t pid = 0;
+  std::uint64_t announced = 0;
   Probe probe;
   HeapPlace heap;  // descriptor -1: none
   std::array<char, 64> segment{};
@@ -106,8 +107,14 @@ std::map<std::string, std::vector<int>> nodes_of(const std::vector<Member>& memb
 class Connecting {
  public:
   Connecting(const std::vector<Member>& members, int rank, std::uint64_t id, const std::string& secret,
-             Clock::time_point deadline)
-      : members_(members), rank_(rank), id_(id), secret_(secret), deadline_(deadline), nodes_(nodes_of(members)) {
+             Clock::time_point deadline, std::size_t announced)
+      : members_(members),
+        rank_(rank),
+        id_(id),
+        secret_(secret),
+        deadline_(deadline),
+        announced_(announced),
+        nodes_(nodes_of(members)) {
     for (const auto& [name, ranks] : nodes_)
       if (std::ranges::find(ranks, rank_) != ranks.end()) node_ = ranks;
     layout_.emplace(static_cast<int>(node_.size()), max_channels, configuration().staging);
@@ -150,6 +157,7 @@ class Connecting {
     card.cpus = allowed_cpus();
     card.gpu = cuda::in_use() ? 1 : 0;
     card.pid = getpid();
+    card.announced = announced_;
     card.probe = make_probe();
     if (const auto place = heap_probe_.place()) card.heap = *place;
     put(card.settings, settings());
@@ -236,6 +244,7 @@ class Connecting {
     made.node_size = static_cast<int>(node_.size());
     made.several_nodes = nodes_.size() > 1;
     made.gpus_in_use = std::ranges::all_of(cards, [](const Card& card) { return card.gpu != 0; });
+    made.announced = cards.front().announced;
     made.largest_message = made.several_nodes ? largest_tcp_message : layout_->slot_bytes();
     for (const auto& [name, ranks] : nodes_) {
       int cpus = 0;  // ranks may have CPUs of their own or share: the largest count is the node's
@@ -278,6 +287,7 @@ class Connecting {
   std::uint64_t id_;
   const std::string& secret_;
   Clock::time_point deadline_;
+  std::size_t announced_;
   std::map<std::string, std::vector<int>> nodes_;
   std::vector<int> node_;  // this rank's
   std::optional<NodeLayout> layout_;
@@ -289,8 +299,8 @@ class Connecting {
 }  // namespace
 
 Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, const std::string& secret,
-                            const Exchange& exchange, Clock::time_point deadline) {
-  return Connecting(members, rank, id, secret, deadline).make(exchange);
+                            const Exchange& exchange, Clock::time_point deadline, std::size_t announced) {
+  return Connecting(members, rank, id, secret, deadline, announced).make(exchange);
 }
 
 Status sit_out(const Exchange& exchange) {

@@ -33,12 +33,14 @@ struct Connections {
   std::size_t largest_message = 0;  // bytes
   double sharing = 1;               // ranks for each CPU, on the fullest node
   bool several_nodes = false;
-  bool gpus_in_use = false;  // every rank's process has used a GPU already
+  bool gpus_in_use = false;   // every rank's process has used a GPU already
+  std::size_t announced = 0;  // bytes of a text that rank 0 has for all
 };
 
-// members[i]: the communicator's rank i. `id` tells this communicator's connections from others'.
+// members[i]: the communicator's rank i. `id` tells this communicator's connections from others'. `announced`: of rank
+// 0 alone, for Connections::announced.
 Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, const std::string& secret,
-                            const Exchange& exchange, Clock::time_point deadline);
+                            const Exchange& exchange, Clock::time_point deadline, std::size_t announced = 0);
 
 // Take part in the exchanges of a connect() without connecting to anyone.
 Status sit_out(const Exchange& exchange);

@@ -30,6 +30,8 @@ namespace paceline {
 // lacks. Errors (invalid_argument): not well-formed XML (with the byte), another root or version, a number that is
 // none, a bus id twice, elements nested too deep, no GPU, and what validate() finds.
 Result<Topology> read_nccl_topology(std::string_view xml);
+// The same, also of a machine without GPU.
+Result<Topology> read_nccl_machine(std::string_view xml);
 
 // The whole of a valid topology but the network switches: NCCL's file has one machine, or several that it calls by
 // hash. Links get the nearest kind and count. Missing bus ids are made up. Errors (unsupported): a GPU or NIC that is

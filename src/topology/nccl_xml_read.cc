@@ -291,13 +291,18 @@ Result<Topology> Reader::topology() {
     for (const auto& [nic, rating] : network_)
       topology.connect(place_[static_cast<std::size_t>(nic)], network, LinkKind::network, rating);
   }
-  PACE_TRY(validate(topology));
   return topology;
 }
 
 }  // namespace
 
 Result<Topology> read_nccl_topology(std::string_view xml) {
+  auto topology = read_nccl_machine(xml);
+  if (topology.ok() && topology->gpus().empty()) return wrong("the topology has no GPU");
+  return topology;
+}
+
+Result<Topology> read_nccl_machine(std::string_view xml) {
   pugi::xml_document document;
   const auto parsed = document.load_buffer(xml.data(), xml.size());
   if (!parsed)
@@ -307,7 +312,9 @@ Result<Topology> read_nccl_topology(std::string_view xml) {
     return wrong(fmt::format("NCCL's topology XML begins with a system element, not '{:.40}'", root.name()));
   Reader reader;
   PACE_TRY(reader.system(root));
-  return reader.topology();
+  auto topology = reader.topology();
+  if (topology.ok() && !topology->gpus().empty()) PACE_TRY(validate(*topology));
+  return topology;
 }
 
 }  // namespace paceline

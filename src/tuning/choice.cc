@@ -5,7 +5,8 @@
 namespace paceline {
 namespace {
 
-Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel& model, std::size_t chunk_bytes) {
+Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel& model, std::size_t chunk_bytes,
+            const Tuned* tuned) {
   Choice choice;
   choice.algorithm = &algorithm;
   choice.parameters = algorithm.parameters(problem, model);
@@ -13,18 +14,22 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
   const std::size_t elements = std::max<std::size_t>(1, limit / model.element);
   choice.parameters.chunk = chunk_bytes == 0 ? std::min(choice.parameters.chunk, elements) : elements;
   choice.predicted_us = algorithm.cost(problem, choice.parameters, model);
+  if (tuned != nullptr) choice.predicted_us *= tuned->correction(algorithm, problem, problem.count * model.element);
   return choice;
 }
 
 }  // namespace
 
-Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced,
-                      std::size_t chunk_bytes) {
+Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
+                      const Tuned* tuned) {
+  const Algorithm* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, problem.count * model.element);
   Choice best;
+  if (fastest != nullptr) best = with(*fastest, problem, model, chunk_bytes, tuned);
   for (const Algorithm& algorithm : algorithms()) {
     if (!serves(algorithm, problem)) continue;
-    if (algorithm.name == forced) return with(algorithm, problem, model, chunk_bytes);
-    Choice choice = with(algorithm, problem, model, chunk_bytes);
+    if (algorithm.name == forced) return with(algorithm, problem, model, chunk_bytes, tuned);
+    if (fastest != nullptr) continue;
+    Choice choice = with(algorithm, problem, model, chunk_bytes, tuned);
     if (best.algorithm == nullptr || choice.predicted_us < best.predicted_us) best = std::move(choice);
   }
   if (best.algorithm == nullptr)

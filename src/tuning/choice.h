@@ -6,6 +6,7 @@
 
 #include "algorithms/table.h"
 #include "base/status.h"
+#include "tuning/tuned.h"
 
 namespace paceline {
 
@@ -16,6 +17,8 @@ struct Choice {
 };
 
 // forced: used wherever it serves the problem; empty: none. chunk_bytes: largest chunk; 0: the algorithm's own.
-Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes);
+// tuned: what was measured, or nullptr; its table goes before costs, and its times correct them.
+Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
+                      const Tuned* tuned = nullptr);
 
 }  // namespace paceline

@@ -85,12 +85,12 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
         chosen.parser.error("--device cuda: the CUDA engine is not in this build")
     if chosen.plot and plot.missing():
         chosen.parser.error(str(plot.missing()))
-    names = [algorithm["name"] for algorithm in _algorithms()]
+    names = [algorithm["name"] for algorithm in algorithm_table()]
     if chosen.algorithm not in (None, "all", *names):
         chosen.parser.error(f"there is no algorithm {chosen.algorithm!r}: take one of {', '.join(names)}, or all")
 
 
-def _algorithms() -> list[dict[str, Any]]:
+def algorithm_table() -> list[dict[str, Any]]:
     """The library's table of algorithms: name, sentence, collectives."""
     found: list[dict[str, Any]] = json.loads(_native.library().paceDescribe(b"algorithms"))
     return found
@@ -151,7 +151,7 @@ class _Bench:
     def _candidates(self, collective: Collective) -> list[str | None]:
         if self._chosen.algorithm != "all":
             return [self._chosen.algorithm]
-        return [row["name"] for row in _algorithms() if collective.name in row["collectives"]]
+        return [row["name"] for row in algorithm_table() if collective.name in row["collectives"]]
 
     def _show(self, text: str) -> None:
         if self._comm.rank == 0:

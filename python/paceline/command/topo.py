@@ -1,0 +1,177 @@
+"""`paceline topo`: show a topology, how fast collectives on it can be, and the rings, trees and chain that reach it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ..topology import topology
+from . import topo_plot
+from .sizes import positive
+
+_MOST = 8  # of one kind in a line
+_PLURALS = {"pcie switch": "PCIe switches", "nvswitch": "NVSwitches", "network switch": "network switches"}
+_SHORT = {"gpu": "GPU", "cpu": "CPU", "nic": "NIC", "pcie switch": "PCIe switch", "nvswitch": "NVSwitch"}
+
+
+def numbers(text: str) -> list[int]:
+    """A list of GPUs: 0,1,4-7."""
+    found: list[int] = []
+    for item in text.split(","):
+        first, dash, last = item.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of GPUs: write 0,1,2 or 0-3,6")
+        if dash and int(last) - int(first) > 1 << 20:
+            raise argparse.ArgumentTypeError(f"{text!r} names too many GPUs")
+        found.extend(range(int(first), int(last or first) + 1))
+    return found
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "topo",
+        allow_abbrev=False,
+        help="show a topology and what it can reach",
+        description="Show the graph of GPUs, CPUs, switches and NICs, the bounds of collectives' rates on it, and the "
+        "rings, trees and chain found. Without an option: this machine.",
+        epilog="example: paceline topo --preset dgx1-v100 --gpus 0,1,4,5",
+    )
+    add = parser.add_argument
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--preset", metavar="P", help="a known machine or cluster, as dgx1-v100")
+    source.add_argument("--file", metavar="F", help="a cluster file (docs/topology.md)")
+    source.add_argument("--nccl-xml", metavar="X", help="NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it")
+    add("--nodes", type=positive, metavar="K", help="how many nodes of the preset")
+    add("--gpus", type=numbers, metavar="LIST", help="the collectives' GPUs, as 0,1,4-7 (default: all)")
+    add("--json", metavar="F", help="write everything to this file")
+    add("--plot", metavar="F", help="draw the graph to this file (SVG)")
+    add("--nccl-xml-out", metavar="F", help="write the topology as NCCL's topology XML")
+    add("--nccl-rings-out", metavar="F", help="write the rings as NCCL's graph XML (NCCL_GRAPH_FILE)")
+    parser.set_defaults(job=job, parser=parser)
+
+
+def job(chosen: argparse.Namespace) -> int:
+    if chosen.nodes and not chosen.preset:
+        chosen.parser.error("--nodes goes with --preset")
+    found = topology(request(chosen))
+    print(report(chosen.preset or chosen.file or chosen.nccl_xml or "this machine", found), end="")
+    for path, key in ((chosen.nccl_xml_out, "nccl_xml"), (chosen.nccl_rings_out, "nccl_rings")):
+        if path and key in found:
+            Path(path).write_text(found[key])
+    if chosen.json:
+        shown = {key: value for key, value in found.items() if not key.startswith("nccl")}
+        Path(chosen.json).write_text(json.dumps(shown, indent=1) + "\n")
+    if chosen.plot:
+        Path(chosen.plot).write_text(topo_plot.svg(found))
+    return 0
+
+
+def request(chosen: argparse.Namespace) -> dict[str, Any]:
+    """The options as paceTopology wants them."""
+    asked: dict[str, Any] = {"nccl_xml_out": bool(chosen.nccl_xml_out)}
+    if chosen.preset:
+        asked.update(preset=chosen.preset, nodes=chosen.nodes or 0)
+    for option, key in ((chosen.file, "file"), (chosen.nccl_xml, "nccl_xml")):
+        if option:
+            asked[key] = Path(option).read_text(errors="replace")
+    if chosen.gpus is not None:
+        asked["gpus"] = chosen.gpus
+    return asked
+
+
+def report(name: str, found: dict[str, Any]) -> str:
+    """What a person reads."""
+    lines = [f"# {name}: {_census(found['vertices'])}", "", "links (each way unless ->)"]
+    lines += _links(found["links"])
+    lines.append("")
+    if not found["gpus"]:
+        return "\n".join([*lines, "no GPU: there is nothing to find rings, trees or a chain for"]) + "\n"
+    lines.append(f"bounds on {_gpus(found['gpus'])}, GB/s")
+    lines.append(
+        f"  broadcast             {_rate(found['broadcast_gbs'])}  from the worst root, GPU {found['worst_root']}"
+    )
+    for key, title in (("all_gather_gbs", "all_gather busbw"), ("reduce_scatter_gbs", "reduce_scatter busbw"),
+                       ("all_reduce_busbw_gbs", "all_reduce busbw")):  # fmt: skip
+        lines.append(f"  {title:<21} {_rate(found[key])}")
+    lines += ["", _rings_title(found)]
+    lines += [f"  {_rate(rate)}  {_way(order)}" for order, rate in zip(found["rings"], found["ring_gbs"], strict=True)]
+    lines += ["", f"broadcast trees from GPU {found['worst_root']}: {len(found['trees'])}"]
+    lines += [f"  {_rate(tree['gbs'])}  {_tree(tree)}" for tree in found["trees"][:_MOST]]
+    if len(found["trees"]) > _MOST:
+        lines.append(f"  and {len(found['trees']) - _MOST} more")
+    return "\n".join([*lines, "", *_chain(found["chain"])]) + "\n"
+
+
+def _census(vertices: list[dict[str, Any]]) -> str:
+    counts = Counter(vertex["kind"] for vertex in vertices)
+    words = []
+    for kind, count in counts.items():
+        short = _SHORT.get(kind, kind)
+        words.append(f"{count} {short if count == 1 else _PLURALS.get(kind, short + 's')}")
+    return ", ".join(words)
+
+
+def _links(links: list[dict[str, Any]]) -> list[str]:
+    """Links of one kind and rate in one line; those that go both ways alike once."""
+    rated = Counter((link["from"], link["to"], link["kind"], link["gbs"], link["latency_us"]) for link in links)
+    groups: dict[tuple[str, float, float], list[str]] = {}
+    for (here, there, *rating), count in rated.items():
+        for _ in range(count):
+            key = (here, there, *rating)
+            back = (there, here, *rating)
+            if not rated[key]:
+                break
+            rated[key] -= 1
+            both = rated[back] > 0
+            rated[back] -= both
+            kind, gbs, latency = rating
+            groups.setdefault((kind, gbs, latency), []).append(f"{here}{' - ' if both else ' -> '}{there}")
+    lines = []
+    for (kind, gbs, latency), names in groups.items():
+        more = f", and {len(names) - _MOST} more" if len(names) > _MOST else ""
+        lines.append(f"  {kind:<7} {gbs:8.2f} GB/s {latency:6.2f} us  {', '.join(names[:_MOST])}{more}")
+    return lines
+
+
+def _gpus(gpus: list[int]) -> str:
+    if len(gpus) == 1:
+        return f"GPU {gpus[0]}"
+    if len(gpus) > 2 and gpus == list(range(gpus[0], gpus[0] + len(gpus))):
+        return f"GPUs {gpus[0]} to {gpus[-1]}"
+    return f"GPUs {', '.join(map(str, gpus))}"
+
+
+def _rate(gbs: float | None) -> str:
+    return f"{'-':>8}" if gbs is None else f"{gbs:8.2f}"
+
+
+def _way(order: list[int]) -> str:
+    return " -> ".join(map(str, order))
+
+
+def _rings_title(found: dict[str, Any]) -> str:
+    if not found["rings"]:
+        return "edge-disjoint rings: none"
+    best = "no other rings are faster" if found["rings_exact"] else "the best found; others may be faster"
+    return f"edge-disjoint rings: {len(found['rings'])}, together {sum(found['ring_gbs']):.2f} GB/s ({best})"
+
+
+def _tree(tree: dict[str, Any]) -> str:
+    """Each parent with its children: 0: 3 4; 3: 2."""
+    children: dict[int, list[int]] = {}
+    for parent, child in tree["edges"]:
+        children.setdefault(parent, []).append(child)
+    return "; ".join(f"{parent}: {' '.join(map(str, below))}" for parent, below in children.items())
+
+
+def _chain(chain: dict[str, Any]) -> list[str]:
+    ends = [end for end in (chain["entry"], *map(str, chain["order"]), chain["exit"]) if end is not None]
+    load, least = chain["max_link_load"], chain["least_possible"]
+    if not load:
+        return [f"chain: {' -> '.join(ends)}"]
+    proof = "no order has less" if load == least else f"at least {least} is needed"
+    times = "once" if load == 1 else f"{load} times"
+    return [f"chain: {' -> '.join(ends)}", f"  load of the busiest link: it carries the stream {times} ({proof})"]

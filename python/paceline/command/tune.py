@@ -1,0 +1,296 @@
+"""`paceline tune`: measure this machine, fit the cost model to it, and find the fastest algorithms.
+
+For each transport and number of ranks, all ranks together:
+  1. Calibration: every algorithm of every collective at a few sizes, as planned by the untuned model. From the times
+     come the model's constants: start-up, step, bandwidth, reduction, copies, and what goes on side by side.
+  2. Candidates: the same with the fitted model, at many sizes, and again half way between two sizes of which another
+     algorithm is the fastest.
+Ranks are started anew for each of several passes, since where the kernel puts them matters as much as anything. A time
+is the least of the passes' medians: a disturbance only adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from array import array
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from .. import tuning
+from ..communicator import Communicator, init
+from ..datatypes import DATA_TYPES
+from ..errors import Error
+from ..launch import launch, launched_size
+from .bench import algorithm_table
+from .collectives import COLLECTIVES
+from .measure import Effort, Trial, measure
+from .pattern import Pattern
+from .progress import Progress
+from .sizes import positive, size_text
+from .sizes import size as parse_size
+
+_CALIBRATION = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20]
+_CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 21)), 4 << 20, 8 << 20, 32 << 20]
+_PASSES = 3
+_TRANSPORTS = {"shm": "shm", "loopback": "tcp"}  # as profiles call it: PACELINE_TRANSPORT
+_BUDGET = 150.0  # s, of measuring; with the starting of ranks it stays under three minutes
+_LONGEST = 40_000.0  # us; no longer calls are made, as of long messages on slow links: their times grow with the size
+_WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
+_COLLECTIVES = [name for name in COLLECTIVES if name != "barrier"]
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "tune",
+        allow_abbrev=False,
+        help="measure this machine and save what is fastest",
+        description="Measure every algorithm on this machine, fit the cost model to it, and save both: communicators "
+        "on this machine then choose by what was measured. Takes less than three minutes. Started by torchrun, mpirun, "
+        "srun or `paceline run` it measures the job as it is.",
+        epilog="example: paceline tune -n 2,4",
+    )
+    add = parser.add_argument
+    add("-n", "--ranks", type=_counts, metavar="LIST", help="numbers of ranks (default: 2, 4, ... up to the CPUs)")
+    add("--collectives", type=_names, default=_COLLECTIVES, metavar="LIST", help="what to measure (default: all)")
+    add("--transport", choices=[*_TRANSPORTS, "all"], default="all", help="what to measure (default: all)")
+    add("--output", metavar="F", help="the file to write (default: where communicators look for it)")
+    add("--seconds", type=positive, default=int(_BUDGET), metavar="S", help=f"time to measure (default: {_BUDGET:.0f})")
+    add("--largest", type=parse_size, default=_CANDIDATES[-1], metavar="BYTES", help="longest message (default: 32M)")
+    add("--setting", metavar="F", help=argparse.SUPPRESS)
+    parser.set_defaults(job=job, parser=parser)
+
+
+def _counts(text: str) -> list[int]:
+    return [positive(item) for item in text.split(",")]
+
+
+def _names(text: str) -> list[str]:
+    names = list(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in _COLLECTIVES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(_COLLECTIVES)}")
+    return names
+
+
+def job(chosen: argparse.Namespace) -> int:
+    if launched_size() is not None:
+        return _measure(chosen)
+    jobs, path = _jobs(chosen), _path(chosen)
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    end = time.monotonic() + chosen.seconds
+    taken: dict[tuple[str, int], float] = {}  # s
+    for _ in range(_PASSES):
+        for transport, ranks, seconds in jobs:
+            before = found.get((transport, ranks))
+            begin = time.monotonic()
+            if begin + taken.get((transport, ranks), 0.0) > end and before is not None:
+                continue
+            setting = _launch(chosen, transport, ranks, seconds / _PASSES, before)
+            if setting is None:
+                return 1
+            found[transport, ranks] = setting
+            taken[transport, ranks] = time.monotonic() - begin
+    for setting in found.values():
+        print(_report(setting))
+    tuning.merge(path, [*found.values()])
+    print(f"# written: {path}")
+    return 0
+
+
+def _path(chosen: argparse.Namespace) -> Path:
+    path = chosen.output or tuning.tuning_file()["path"]
+    if not path:
+        raise Error("PACELINE_TUNING=off: give --output, or set it to the file to write")
+    return Path(path)
+
+
+def _jobs(chosen: argparse.Namespace) -> list[tuple[str, int, float]]:
+    """Transport, ranks and seconds of each."""
+    cpus = len(os.sched_getaffinity(0))
+    counts = chosen.ranks or sorted({2, *(1 << k for k in range(1, 20) if 1 << k <= cpus), cpus} - {1})
+    if any(count < 2 for count in counts):
+        chosen.parser.error("a collective among 1 rank is a copy: there is nothing to tune")
+    transports = list(_TRANSPORTS) if chosen.transport == "all" else [chosen.transport]
+    # Loopback is for trying TCP out; more ranks of it would take the time of what jobs run on.
+    pairs = [
+        (transport, ranks)
+        for transport in transports
+        for ranks in counts
+        if chosen.ranks or transport == "shm" or ranks <= 4
+    ]
+    return [(transport, ranks, chosen.seconds / len(pairs)) for transport, ranks in pairs]
+
+
+def _launch(
+    chosen: argparse.Namespace, transport: str, ranks: int, seconds: float, before: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """One pass of a setting; `before`: what earlier passes found, for it to go on from. None: a rank failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "setting.json"
+        if before is not None:
+            result.write_text(json.dumps(before))
+        words = ["tune", "--setting", str(result), "--seconds", str(max(1, round(seconds)))]
+        words += ["--largest", str(chosen.largest), "--collectives", ",".join(chosen.collectives)]
+        environment = dict(os.environ, PACELINE_TRANSPORT=_TRANSPORTS[transport])
+        command = [sys.executable, "-m", "paceline", *words]
+        if launch(command, ranks, program="paceline tune", environment=environment) != 0:
+            return None
+        found: dict[str, Any] = json.loads(result.read_text())
+        return found
+
+
+def _measure(chosen: argparse.Namespace) -> int:
+    """One rank's part of a setting."""
+    with init() as comm:
+        one = Tuning(comm, chosen, 1 if chosen.setting else _PASSES)
+        if chosen.setting:
+            path = Path(chosen.setting)
+            found = one.pass_after(json.loads(path.read_text()) if path.exists() else one.calibrate())
+        else:
+            found = one.calibrate()
+            for number in range(_PASSES):
+                if number and one.time_is_up():
+                    break
+                found = one.pass_after(found)
+        comm.barrier()  # before the file is written anew: every rank has read it
+        if comm.rank == 0 and chosen.setting:
+            Path(chosen.setting).write_text(json.dumps(found))
+        elif comm.rank == 0:
+            path = _path(chosen)
+            tuning.merge(path, [found])
+            print(_report(found))
+            print(f"# written: {path}")
+        comm.barrier()
+    return 0
+
+
+class Tuning:
+    """The measuring of one communicator. All ranks do the same and end with the same setting."""
+
+    def __init__(self, comm: Communicator, chosen: argparse.Namespace, passes: int) -> None:
+        largest, self._names = chosen.largest, chosen.collectives
+        self._comm = comm
+        self._end = time.monotonic() + chosen.seconds
+        dtype = DATA_TYPES["float32"]
+        self._candidates = [size for size in _CANDIDATES if size <= largest] or [largest]
+        self._calibration = [size for size in _CALIBRATION if size <= largest] or [largest]
+        self._trials = {}
+        for name in self._names:
+            collective = COLLECTIVES[name]
+            most = collective.count(self._candidates[-1], comm.size, dtype.size)
+            self._trials[name] = Trial(comm, collective, Pattern(dtype, "sum", comm.size), 0, most)
+        table = algorithm_table()
+        self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in self._names}
+        rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))
+        # Warming up and the slow calls of long messages take about as long as the timed calls.
+        self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)))
+        self._times: tuning.Times = {}
+        self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size to measure
+
+    def calibrate(self) -> dict[str, Any]:
+        """A setting with the fitted model, and no times yet."""
+        tuning.use(self._comm, None)
+        with self._progress(self._calibration) as progress:
+            self._pass(self._calibration, progress)
+        fitted = tuning.setting(self._comm, self._times, fit=True)
+        self._times = {}
+        return {**fitted, "measured": [], "table": []}
+
+    def pass_after(self, before: dict[str, Any]) -> dict[str, Any]:
+        """The setting, with the times of one more pass."""
+        self._times = {(row["collective"], row["algorithm"]): dict(row["points"]) for row in before["measured"]}
+        tuning.use(self._comm, tuning.profile([{**before, "measured": [], "table": []}]))
+        with self._progress(self._candidates) as progress:
+            self._pass(self._candidates, progress)
+            if before["measured"]:
+                for name, sizes in self._crossings().items():
+                    for size in sizes:
+                        self._sizes(name, size, progress)
+        found = tuning.setting(self._comm, self._times, fit=False)
+        return {**found, "model_error": before["model_error"]}
+
+    def time_is_up(self) -> bool:
+        """Whether rank 0's time is: all ranks say the same."""
+        late = array("q", [int(time.monotonic() > self._end)])
+        self._comm.broadcast(late, root=0)
+        return bool(late[0])
+
+    def _progress(self, sizes: list[int]) -> Progress:
+        return Progress(len(self._names) * len(sizes), self._comm.rank == 0)
+
+    def _pass(self, sizes: list[int], progress: Progress) -> None:
+        for name in self._names:
+            for size in sizes:
+                self._sizes(name, size, progress)
+
+    def _sizes(self, name: str, size: int, progress: Progress) -> None:
+        """One collective at one size, with each of its algorithms."""
+        progress.step(f"{self._comm.size} ranks: {name} {size_text(size)}")
+        names: list[str | None] = [
+            algorithm for algorithm in self._algorithms[name] if size <= self._limit.get((name, algorithm), size)
+        ]
+        if not names:
+            return
+        trial = self._trials[name]
+        count = trial.collective.count(size, self._comm.size, trial.dtype.size)
+        self._comm.set_algorithm(None)
+        for row in measure(trial, count, names, self._effort, False):
+            points = self._times.setdefault((name, row.algorithm), {})
+            nbytes = count * trial.dtype.size
+            points[nbytes] = min(points.get(nbytes, row.time_us.median), row.time_us.median)
+            if row.time_us.median > _LONGEST:
+                self._limit[name, row.algorithm] = size
+
+    def _crossings(self) -> dict[str, list[int]]:
+        """For each collective, sizes half way between two of which another algorithm is the fastest."""
+        found: dict[str, list[int]] = {}
+        for name in self._names:
+            trial = self._trials[name]
+            curves = {algorithm: points for (each, algorithm), points in self._times.items() if each == name}
+            sizes = sorted({size for points in curves.values() for size in points})
+            # The half-way sizes of the first round count as well, but are not halved again.
+            main = [size for size in sizes if size in self._counts(name)]
+            best = [min(curves, key=lambda each: curves[each].get(size, float("inf"))) for size in main]
+            factor = trial.collective.total_bytes(1, self._comm.size, 1)
+            found[name] = [
+                int(sqrt(here * there)) * factor
+                for here, there, a, b in zip(main, main[1:], best, best[1:])
+                if here and curves[a].get(there, float("inf")) > _WORTH * curves[b][there]
+            ]
+        return found
+
+    def _counts(self, name: str) -> set[int]:
+        trial = self._trials[name]
+        size = trial.dtype.size
+        return {trial.collective.count(each, self._comm.size, size) * size for each in self._candidates}
+
+
+def _report(found: dict[str, Any]) -> str:
+    """What was found, for people."""
+    model = found["model"]
+    lines = [
+        f"# {found['ranks']} ranks over {found['transport']}: start {model['start_us']:.2f} us, "
+        f"step {model['step_us']:.3f} us, {model['bandwidth_gbs']:.2f} GB/s between ranks, "
+        f"{model['reduce_gbs']:.2f} GB/s folded, {model['copy_gbs']:.2f} GB/s copied, "
+        f"{100 * model['duplex']:.0f}% both ways at once (model error {100 * found['model_error']:.0f}%)"
+    ]
+    for name in _COLLECTIVES:
+        rows = [row for row in found["table"] if row["collective"] == name]
+        if not rows:
+            continue
+        parts = [f"{row['algorithm']}{' below ' + _rounded(row['below']) if 'below' in row else ''}" for row in rows]
+        lines.append(f"  {name:<15} {', then '.join(parts)}")
+    return "\n".join(lines)
+
+
+def _rounded(nbytes: int) -> str:
+    for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g}{unit}"
+    return f"{nbytes}B"

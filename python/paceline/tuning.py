@@ -1,0 +1,102 @@
+"""Profiles: what `paceline tune` has measured on a machine, and the file that keeps it (docs/tuning.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from ctypes import byref, c_char_p
+from itertools import pairwise
+from math import log
+from pathlib import Path
+from typing import Any
+
+from . import _native
+from .communicator import Communicator
+
+FORMAT = 1
+
+# (collective, algorithm): size in bytes of the call's count: microseconds
+Times = dict[tuple[str, str], dict[int, float]]
+
+
+def tuning_file() -> dict[str, str]:
+    """{"path", "fingerprint", "version"}: where this machine's profile is looked for; an empty path: switched off."""
+    found: dict[str, str] = json.loads(_native.library().paceTuningFile())
+    return found
+
+
+def setting(comm: Communicator, times: Times, *, fit: bool) -> dict[str, Any]:
+    """Measured times as a setting of a profile: with the cost model fitted to them, or with their table."""
+    rows = [
+        {"collective": collective, "algorithm": algorithm, "points": sorted(points.items())}
+        for (collective, algorithm), points in times.items()
+    ]
+    made = c_char_p()
+    result = _native.library().paceTune(comm._handle, json.dumps(rows).encode(), int(fit), byref(made))
+    if result:
+        raise comm._failure(result)
+    found: dict[str, Any] = json.loads(made.value or b"{}")
+    return found
+
+
+def profile(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The document that a file holds."""
+    here = tuning_file()
+    return {"format": FORMAT, "fingerprint": here["fingerprint"], "version": here["version"], "settings": [*settings]}
+
+
+def use(comm: Communicator, document: Mapping[str, Any] | None) -> None:
+    """Choose by this profile from the next call on, on every rank; None: by the model alone."""
+    text = None if document is None else json.dumps(document).encode()
+    result = _native.library().paceCommSetTuning(comm._handle, text)
+    if result:
+        raise comm._failure(result)
+
+
+def load(path: Path) -> dict[str, Any] | None:
+    """The profile in a file, if it is one of this machine and version."""
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+        wanted = profile([])
+        here = all(document[key] == wanted[key] for key in ("format", "fingerprint", "version"))
+        if here and all(row.keys() >= {"transport", "ranks", "measured", "table"} for row in document["settings"]):
+            return document
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        pass
+    return None
+
+
+def measured_us(
+    document: Mapping[str, Any], transport: str, ranks: int, collective: str, algorithm: str, nbytes: int
+) -> float | None:
+    """The measured time at a size of the call's count, between two measured sizes interpolated; None: not measured."""
+    for row in document["settings"]:
+        if (row["transport"], row["ranks"]) != (transport, ranks):
+            continue
+        for curve in row["measured"]:
+            if (curve["collective"], curve["algorithm"]) == (collective, algorithm):
+                return _interpolated(curve["points"], nbytes)
+    return None
+
+
+def _interpolated(points: Sequence[tuple[int, float]], nbytes: int) -> float | None:
+    for (low, before), (high, after) in pairwise(points):
+        if low <= nbytes <= high:
+            share = log(max(nbytes, 1) / max(low, 1)) / log(high / max(low, 1))
+            return float(before * (after / before) ** share)
+    return None
+
+
+def merge(path: Path, settings: Sequence[Mapping[str, Any]]) -> None:
+    """Write settings into a file; those for other transports and numbers of ranks stay, if they are of this machine."""
+    document = profile(settings)
+    old = load(path)
+    if old is not None:
+        new = {(row["transport"], row["ranks"]) for row in settings}
+        kept = [row for row in old["settings"] if (row["transport"], row["ranks"]) not in new]
+        document["settings"] = kept + document["settings"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A job that starts now reads the old file or the new one.
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(json.dumps(document) + "\n")
+    fresh.replace(path)

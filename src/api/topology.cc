@@ -1,0 +1,159 @@
+// The topology as JSON text: what the graph is, how fast collectives on it can be, and what reaches that.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "api/handle.h"
+#include "topology/arborescences.h"
+#include "topology/bounds.h"
+#include "topology/chain_order.h"
+#include "topology/cluster_file.h"
+#include "topology/detect.h"
+#include "topology/nccl_xml.h"
+#include "topology/presets.h"
+#include "topology/rings.h"
+
+namespace paceline::api {
+namespace {
+
+using nlohmann::json;
+
+Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
+
+Result<Topology> source(const json& request) {
+  const auto text = [&](const char* key) { return request[key].get<std::string>(); };
+  for (const char* key : {"preset", "file", "nccl_xml"})
+    if (request.contains(key) && !request[key].is_string()) return wrong(fmt::format("{} must be a text", key));
+  if (request.contains("nodes") && !request["nodes"].is_number_integer()) return wrong("nodes must be a whole number");
+  if (request.contains("preset")) return preset(text("preset"), request.value("nodes", 0));
+  if (request.contains("file")) return read_cluster(text("file"));
+  if (request.contains("nccl_xml")) return read_nccl_topology(text("nccl_xml"));
+  return detect_topology();
+}
+
+Result<std::vector<int>> selected(const json& request, const Topology& topology) {
+  std::vector<int> gpus(topology.gpus().size());
+  std::iota(gpus.begin(), gpus.end(), 0);
+  if (!request.contains("gpus")) return gpus;
+  if (!request["gpus"].is_array()) return wrong("gpus must be a list of numbers");
+  gpus.clear();
+  for (const json& gpu : request["gpus"]) {
+    if (!gpu.is_number_integer()) return wrong("gpus must be a list of numbers");
+    const auto number = gpu.get<std::int64_t>();
+    gpus.push_back(number < 0 || number > INT32_MAX ? -1 : static_cast<int>(number));
+  }
+  return gpus;
+}
+
+json rate(const Rate& rate) { return rate.denominator == 0 ? json() : json(rate.gbs()); }
+
+void add_bounds(const Topology& part, const std::vector<int>& gpus, json& answer) {
+  const Bounds bounds = throughput_bounds(part);
+  answer["broadcast_gbs"] = rate(bounds.broadcast);
+  answer["worst_root"] = gpus[static_cast<std::size_t>(bounds.worst_root)];
+  answer["all_gather_gbs"] = rate(bounds.all_gather);
+  answer["reduce_scatter_gbs"] = rate(bounds.reduce_scatter);
+  answer["all_reduce_busbw_gbs"] = rate(bounds.all_reduce);
+}
+
+Status add_trees(const Topology& part, const std::vector<int>& gpus, json& answer) {
+  answer["trees"] = json::array();
+  if (gpus.size() < 2) return {};
+  const auto root = std::find(gpus.begin(), gpus.end(), answer["worst_root"].get<int>()) - gpus.begin();
+  const auto packing = broadcast_trees(part, static_cast<int>(root));
+  // Where no trees can be found the bound stands all the same.
+  if (!packing.ok()) return packing.status().code() == Code::unsupported ? Status() : packing.status();
+  for (const PackedTree& tree : packing->trees) {
+    json edges = json::array();
+    for (const TreeEdge& edge : tree.edges)
+      edges.push_back({gpus[static_cast<std::size_t>(edge.from)], gpus[static_cast<std::size_t>(edge.to)]});
+    answer["trees"].push_back({{"root", gpus[static_cast<std::size_t>(tree.root)]},
+                               {"gbs", static_cast<double>(tree.weight) * packing->rate.gbs()},
+                               {"edges", edges}});
+  }
+  return {};
+}
+
+void add_rings(const RingPacking& packing, const std::vector<int>& gpus, json& answer) {
+  answer["rings"] = answer["ring_gbs"] = json::array();
+  for (const Ring& ring : packing.rings) {
+    json order = json::array();
+    for (const int gpu : ring.order) order.push_back(gpus[static_cast<std::size_t>(gpu)]);
+    answer["rings"].push_back(order);
+    answer["ring_gbs"].push_back(static_cast<double>(ring.rate) / units_per_gbs);
+  }
+  answer["rings_exact"] = packing.exact;
+}
+
+Status add_chain(const Topology& topology, const std::vector<int>& gpus, json& answer) {
+  const auto chain = least_loaded_chain(topology, gpus);
+  PACE_TRY(chain.status());
+  const auto named = [&](int vertex) { return vertex < 0 ? json() : json(topology.vertex(vertex).name); };
+  answer["chain"] = {{"order", chain->order},
+                     {"entry", named(chain->entry)},
+                     {"exit", named(chain->exit)},
+                     {"max_link_load", chain->max_link_load},
+                     {"least_possible", chain->least_possible},
+                     {"width_gbs", chain->width}};
+  return {};
+}
+
+// The kind of a ring's hops, in NCCL's words.
+std::string_view hops(const Topology& part) {
+  bool nvlink = true;
+  bool sockets = false;
+  for (const Link& link : part.links()) {
+    nvlink = nvlink && link.kind == LinkKind::nvlink;
+    sockets = sockets || link.kind == LinkKind::socket;
+  }
+  return nvlink ? "NVL" : sockets ? "SYS" : "PIX";
+}
+
+Result<std::string> describe(const char* text) {
+  const json request = json::parse(text, nullptr, false);
+  if (!request.is_object()) return wrong("the request is no JSON object");
+  auto topology = source(request);
+  PACE_TRY(topology.status());
+  json answer = json::parse(write_node(*topology));
+  if (request.value("nccl_xml_out", json()) == true) {
+    const auto xml = write_nccl_topology(*topology);
+    PACE_TRY(xml.status());
+    answer["nccl_xml"] = *xml;
+  }
+  const auto gpus = selected(request, *topology);
+  PACE_TRY(gpus.status());
+  answer["gpus"] = *gpus;
+  if (!topology->gpus().empty()) {
+    const auto part = select(*topology, *gpus);
+    PACE_TRY(part.status());
+    const RingPacking rings = pack_rings(*part);
+    add_bounds(*part, *gpus, answer);
+    PACE_TRY(add_trees(*part, *gpus, answer));
+    add_rings(rings, *gpus, answer);
+    PACE_TRY(add_chain(*topology, *gpus, answer));
+    answer["nccl_rings"] = write_nccl_rings(rings, *gpus, hops(*part));
+  }
+  return answer.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+}  // namespace
+}  // namespace paceline::api
+
+using namespace paceline;
+using namespace paceline::api;
+
+extern "C" paceResult_t paceTopology(const char* request, const char** answer) {
+  return guarded([&] {
+    if (request == nullptr || answer == nullptr)
+      return finish(Status(Code::invalid_argument, "request or answer is NULL"));
+    *answer = nullptr;
+    auto described = describe(request);
+    if (!described.ok()) return finish(described.status());
+    static thread_local std::string kept;
+    kept = std::move(*described);
+    *answer = kept.c_str();
+    return paceSuccess;
+  });
+}

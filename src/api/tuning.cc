@@ -1,0 +1,76 @@
+// Calibration and tuned tables: what `paceline tune` measures becomes a setting of a profile, and is used.
+
+#include <nlohmann/json.hpp>
+
+#include "api/handle.h"
+#include "tuning/fit.h"
+#include "tuning/tuning_file.h"
+
+namespace paceline::api {
+namespace {
+
+using nlohmann::json;
+
+// The measured times of a request, made a setting of the communicator's.
+Result<std::string> setting_of(const Communicator& communicator, const char* measured, bool fits) {
+  Setting setting;
+  setting.transport = communicator.tuned_transport();
+  setting.ranks = communicator.size();
+  setting.model = communicator.cost_model(DataType::float32);
+  // The same reader as of files: a setting whose rows are the caller's.
+  json written = json::parse(write_setting(setting));
+  written["measured"] = json::parse(measured, nullptr, false);
+  auto read = read_setting(written.dump(-1, ' ', true, json::error_handler_t::replace));
+  PACE_TRY(read.status());
+  if (fits)
+    read->model = fit(setting.model, setting.ranks, read->curves, &read->model_error);
+  else
+    read->table = fastest(read->curves);
+  return write_setting(*read);
+}
+
+}  // namespace
+}  // namespace paceline::api
+
+using namespace paceline;
+using namespace paceline::api;
+
+extern "C" {
+
+paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const char** setting) {
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    if (measured == nullptr || setting == nullptr)
+      return finish(Status(Code::invalid_argument, "measured or setting is NULL"), comm);
+    *setting = nullptr;
+    const Hold hold(*comm->communicator);
+    if (!hold.held()) return finish(two_threads(), comm);
+    auto made = setting_of(*comm->communicator, measured, fits != 0);
+    if (!made.ok()) return finish(made.status(), comm);
+    static thread_local std::string kept;
+    kept = std::move(*made);
+    *setting = kept.c_str();
+    return paceSuccess;
+  });
+}
+
+paceResult_t paceCommSetTuning(paceComm_t comm, const char* profile) {
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    after_queued(*comm);
+    const Hold hold(*comm->communicator);
+    if (!hold.held()) return finish(two_threads(), comm);
+    return finish(comm->communicator->set_tuning(profile == nullptr ? "" : profile), comm);
+  });
+}
+
+const char* paceTuningFile(void) try {
+  static const std::string description =
+      json{{"path", tuning_path(true)}, {"fingerprint", machine_fingerprint()}, {"version", library_version()}}.dump(
+          -1, ' ', true, json::error_handler_t::replace);
+  return description.c_str();
+} catch (...) {
+  return nullptr;
+}
+
+}  // extern "C"

@@ -1,0 +1,82 @@
+#include "tuning/fit.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace paceline {
+namespace {
+
+struct Sample {
+  const Algorithm* algorithm;
+  Problem problem;
+  Parameters parameters;  // as it ran
+  double us;
+};
+
+std::vector<Sample> samples_of(const CostModel& base, int ranks, const std::vector<Curve>& curves) {
+  std::vector<Sample> samples;
+  for (const Curve& curve : curves) {
+    for (const Point& point : curve.points) {
+      const Problem problem{curve.collective, ranks, 0, point.bytes / base.element, false};
+      if (serves(*curve.algorithm, problem))
+        samples.push_back({curve.algorithm, problem, curve.algorithm->parameters(problem, base), point.us});
+    }
+  }
+  return samples;
+}
+
+double log_error(const Sample& sample, const CostModel& model) {
+  return std::abs(std::log(sample.algorithm->cost(sample.problem, sample.parameters, model) / sample.us));
+}
+
+double total_error(const std::vector<Sample>& samples, const CostModel& model) {
+  double sum = 0;
+  for (const Sample& sample : samples) sum += log_error(sample, model);
+  return sum;
+}
+
+}  // namespace
+
+CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves, double* error) {
+  const auto samples = samples_of(base, ranks, curves);
+  std::vector<double CostModel::*> rates{&CostModel::start, &CostModel::step, &CostModel::bandwidth,
+                                         &CostModel::reduce_bandwidth, &CostModel::copy_bandwidth};
+  if (base.sharing > 1) rates.push_back(&CostModel::switching);
+  CostModel best = base;
+  double least = total_error(samples, best);
+  const auto better = [&](const CostModel& tried) {
+    const double sum = total_error(samples, tried);
+    if (!(sum < least)) return false;
+    least = sum;
+    best = tried;
+    return true;
+  };
+  for (double step = 1; step > 0.005 && !samples.empty();) {  // of ln: the first one tries factors of e
+    bool improved = false;
+    for (double CostModel::*const field : rates) {
+      for (const double direction : {step, -step}) {
+        CostModel tried = best;
+        tried.*field = std::clamp(tried.*field * std::exp(direction), 1e-3, 1e6);
+        improved = better(tried) || improved;
+      }
+    }
+    for (double CostModel::*const field : {&CostModel::duplex, &CostModel::multicast_share}) {
+      for (const double direction : {step, -step}) {
+        CostModel tried = best;
+        tried.*field = std::clamp(tried.*field + 0.3 * direction, 0.0, 1.0);
+        improved = better(tried) || improved;
+      }
+    }
+    if (!improved) step /= 2;
+  }
+  if (error != nullptr) {
+    std::vector<double> errors;
+    errors.reserve(samples.size());
+    for (const Sample& sample : samples) errors.push_back(std::expm1(log_error(sample, best)));
+    std::ranges::sort(errors);
+    *error = errors.empty() ? 0 : errors[errors.size() / 2];
+  }
+  return best;
+}
+
+}  // namespace paceline

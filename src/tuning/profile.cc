@@ -1,0 +1,226 @@
+#include "tuning/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace paceline {
+namespace {
+
+using nlohmann::json;
+
+Status wrong(std::string_view what) { return Status(Code::invalid_argument, fmt::format("the profile {}", what)); }
+
+// A constant of the model: its name in the file, with its unit, and the range that makes sense.
+struct Constant {
+  const char* name;
+  double CostModel::*field;
+  double unit;  // of the field, in that of the file
+  double least, most;
+};
+constexpr Constant constants[] = {
+    {"start_us", &CostModel::start, 1, 0, 1e6},
+    {"step_us", &CostModel::step, 1, 0, 1e6},
+    {"bandwidth_gbs", &CostModel::bandwidth, 1e-3, 1e-6, 1e6},
+    {"reduce_gbs", &CostModel::reduce_bandwidth, 1e-3, 1e-6, 1e6},
+    {"copy_gbs", &CostModel::copy_bandwidth, 1e-3, 1e-6, 1e6},
+    {"duplex", &CostModel::duplex, 1, 0, 1},
+    {"multicast_share", &CostModel::multicast_share, 1, 0, 1},
+    {"switching_us", &CostModel::switching, 1, 0, 1e6},
+    {"sharing", &CostModel::sharing, 1, 1, 1e6},
+};
+
+bool is_number(const json& object, const char* key, double least, double most) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() && found->get<double>() >= least && found->get<double>() <= most;
+}
+
+bool is_text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string();
+}
+
+bool is_list(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array();
+}
+
+constexpr double most_bytes = 1e15;
+
+Result<CostModel> read_model(const json& object) {
+  CostModel model;
+  for (const Constant& constant : constants) {
+    if (!is_number(object, constant.name, constant.least, constant.most))
+      return wrong(fmt::format("has no {} from {} to {}", constant.name, constant.least, constant.most));
+    model.*constant.field = object[constant.name].get<double>() / constant.unit;
+  }
+  if (!is_number(object, "largest_chunk", 1, most_bytes)) return wrong("has no largest_chunk");
+  model.largest_chunk = object["largest_chunk"].get<std::size_t>();
+  return model;
+}
+
+// A row's collective and algorithm; nullptr: this build does not have them.
+const Algorithm* algorithm_of(const json& row, Collective& collective) {
+  const auto which = collective_named(row["collective"].get<std::string>());
+  const Algorithm* algorithm = algorithm_named(row["algorithm"].get<std::string>());
+  if (!which || algorithm == nullptr ||
+      std::ranges::find(algorithm->collectives, *which) == algorithm->collectives.end())
+    return nullptr;
+  collective = *which;
+  return algorithm;
+}
+
+Result<std::vector<Curve>> read_curves(const json& rows) {
+  std::vector<Curve> curves;
+  for (const json& row : rows) {
+    if (!row.is_object() || !is_text(row, "collective") || !is_text(row, "algorithm") || !is_list(row, "points"))
+      return wrong("has a measured row without collective, algorithm and points");
+    Curve curve;
+    for (const json& point : row["points"]) {
+      if (!point.is_array() || point.size() != 2 || !point[0].is_number_unsigned() || !point[1].is_number())
+        return wrong("has a point that is not [bytes, microseconds]");
+      const Point read{point[0].get<std::size_t>(), point[1].get<double>()};
+      if (!(read.us > 0 && read.us < 1e12) || static_cast<double>(read.bytes) > most_bytes ||
+          (!curve.points.empty() && curve.points.back().bytes >= read.bytes))
+        return wrong("has points that are out of range or order");
+      curve.points.push_back(read);
+    }
+    curve.algorithm = algorithm_of(row, curve.collective);
+    if (curve.algorithm != nullptr && !curve.points.empty()) curves.push_back(std::move(curve));
+  }
+  return curves;
+}
+
+Result<std::vector<TableRow>> read_table(const json& rows) {
+  std::vector<TableRow> table;
+  for (const json& row : rows) {
+    if (!row.is_object() || !is_text(row, "collective") || !is_text(row, "algorithm") ||
+        !is_number(row, "from", 0, most_bytes) || (row.contains("below") && !is_number(row, "below", 0, most_bytes)))
+      return wrong("has a table row without collective, algorithm and range");
+    TableRow read;
+    read.from = row["from"].get<std::size_t>();
+    if (row.contains("below")) read.below = row["below"].get<std::size_t>();
+    read.algorithm = algorithm_of(row, read.collective);
+    if (read.algorithm != nullptr) table.push_back(read);
+  }
+  return table;
+}
+
+Result<Setting> setting_of(const json& object) {
+  if (!object.is_object() || !is_text(object, "transport") || !is_number(object, "ranks", 1, 1e6) ||
+      !object.contains("model") || !object["model"].is_object() || !is_list(object, "measured") ||
+      !is_list(object, "table"))
+    return wrong("has a setting without transport, ranks, model, measured and table");
+  Setting setting;
+  setting.transport = object["transport"].get<std::string>();
+  setting.ranks = object["ranks"].get<int>();
+  const auto model = read_model(object["model"]);
+  PACE_TRY(model.status());
+  setting.model = *model;
+  if (is_number(object, "model_error", 0, 1e9)) setting.model_error = object["model_error"].get<double>();
+  auto curves = read_curves(object["measured"]);
+  PACE_TRY(curves.status());
+  setting.curves = std::move(*curves);
+  auto table = read_table(object["table"]);
+  PACE_TRY(table.status());
+  setting.table = std::move(*table);
+  return setting;
+}
+
+Result<json> parse(std::string_view text) {
+  // No deeper than a profile is: what nests without end must not exhaust the stack when it is freed.
+  constexpr int deepest = 8;
+  bool too_deep = false;
+  const json::parser_callback_t shallow = [&](int depth, json::parse_event_t, json&) {
+    too_deep = too_deep || depth > deepest;
+    return !too_deep;
+  };
+  json parsed = json::parse(text, shallow, false);
+  if (too_deep || !parsed.is_object()) return wrong("is no JSON object");
+  return parsed;
+}
+
+}  // namespace
+
+Result<Setting> read_setting(std::string_view text) {
+  const auto parsed = parse(text);
+  PACE_TRY(parsed.status());
+  return setting_of(*parsed);
+}
+
+Result<Profile> read_profile(std::string_view text) {
+  const auto parsed = parse(text);
+  PACE_TRY(parsed.status());
+  if (!is_number(*parsed, "format", 1, 1)) return wrong("is not of format 1");
+  if (!is_text(*parsed, "fingerprint") || !is_text(*parsed, "version") || !is_list(*parsed, "settings"))
+    return wrong("has no fingerprint, version and settings");
+  Profile profile;
+  profile.fingerprint = (*parsed)["fingerprint"].get<std::string>();
+  profile.version = (*parsed)["version"].get<std::string>();
+  for (const json& object : (*parsed)["settings"]) {
+    auto setting = setting_of(object);
+    PACE_TRY(setting.status());
+    profile.settings.push_back(std::move(*setting));
+  }
+  return profile;
+}
+
+std::string write_setting(const Setting& setting) {
+  json model;
+  for (const Constant& constant : constants) model[constant.name] = setting.model.*constant.field * constant.unit;
+  model["largest_chunk"] = setting.model.largest_chunk;
+  json measured = json::array();
+  for (const Curve& curve : setting.curves) {
+    json points = json::array();
+    for (const Point& point : curve.points) points.push_back({point.bytes, point.us});
+    measured.push_back(
+        {{"collective", name(curve.collective)}, {"algorithm", curve.algorithm->name}, {"points", points}});
+  }
+  json table = json::array();
+  for (const TableRow& row : setting.table) {
+    json written{{"collective", name(row.collective)}, {"from", row.from}, {"algorithm", row.algorithm->name}};
+    if (row.below != SIZE_MAX) written["below"] = row.below;
+    table.push_back(std::move(written));
+  }
+  return json{{"transport", setting.transport},     {"ranks", setting.ranks}, {"model", model},
+              {"model_error", setting.model_error}, {"measured", measured},   {"table", table}}
+      .dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+std::vector<TableRow> fastest(const std::vector<Curve>& curves) {
+  // A change of algorithm must be worth something: between equals the one of the next smaller size stays.
+  constexpr double worth = 0.95;
+  std::map<Collective, std::map<std::size_t, std::vector<std::pair<double, const Algorithm*>>>> times;
+  for (const Curve& curve : curves)
+    for (const Point& point : curve.points)
+      times[curve.collective][point.bytes].emplace_back(point.us, curve.algorithm);
+  std::vector<TableRow> table;
+  for (const auto& [collective, sizes] : times) {
+    const TableRow* last = nullptr;
+    std::size_t before = 0;
+    for (const auto& [bytes, candidates] : sizes) {
+      const auto best = std::ranges::min_element(candidates);
+      const auto same = std::ranges::find_if(
+          candidates, [&](const auto& one) { return last != nullptr && one.second == last->algorithm; });
+      if (same == candidates.end() || best->first < worth * same->first) {
+        // Half way, as sizes go: by their ratio.
+        const auto from =
+            last == nullptr ? 0
+                            : static_cast<std::size_t>(std::sqrt(static_cast<double>(std::max<std::size_t>(before, 1)) *
+                                                                 static_cast<double>(bytes)));
+        if (last != nullptr) table.back().below = from;
+        table.push_back({collective, from, SIZE_MAX, best->second});
+        last = &table.back();
+      }
+      before = bytes;
+    }
+    // Far beyond what was measured the formulas know better.
+    if (last != nullptr) table.back().below = 2 * before + 1;
+  }
+  return table;
+}
+
+}  // namespace paceline

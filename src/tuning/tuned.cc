@@ -1,0 +1,96 @@
+#include "tuning/tuned.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t measured_element = 4;  // float32
+
+// Linear in logarithms: constants and times are ratios.
+double between(double a, double b, double share) {
+  if (a <= 0 || b <= 0) return a + (b - a) * share;
+  return a * std::pow(b / a, share);
+}
+
+double log_size(std::size_t bytes) { return std::log2(static_cast<double>(std::max<std::size_t>(bytes, 1))); }
+
+// ln of measured over predicted, of one setting's curve at a size.
+double log_ratio(const Setting& setting, const Algorithm& algorithm, const Problem& problem, std::size_t bytes) {
+  const auto curve = std::ranges::find_if(setting.curves, [&](const Curve& one) {
+    return one.collective == problem.collective && one.algorithm == &algorithm;
+  });
+  if (curve == setting.curves.end()) return 0;
+  CostModel model = setting.model;
+  model.element = measured_element;
+  const auto at = [&](const Point& point) {
+    Problem measured = problem;
+    measured.ranks = setting.ranks;
+    measured.root = 0;
+    measured.in_place = false;
+    measured.count = point.bytes / measured_element;
+    if (!serves(algorithm, measured)) return 0.0;
+    const double cost = algorithm.cost(measured, algorithm.parameters(measured, model), model);
+    return cost > 0 ? std::log(point.us / cost) : 0.0;
+  };
+  const auto& points = curve->points;
+  const auto above = std::ranges::find_if(points, [&](const Point& point) { return point.bytes >= bytes; });
+  if (above == points.end()) return at(points.back());
+  if (above == points.begin()) return at(points.front());
+  const auto below = above - 1;
+  const double share = (log_size(bytes) - log_size(below->bytes)) / (log_size(above->bytes) - log_size(below->bytes));
+  return at(*below) + (at(*above) - at(*below)) * share;
+}
+
+}  // namespace
+
+std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view transport, int ranks) {
+  const Setting* low = nullptr;
+  const Setting* high = nullptr;
+  for (const Setting& setting : profile.settings) {
+    if (setting.transport != transport) continue;
+    if (setting.ranks <= ranks && (low == nullptr || setting.ranks > low->ranks)) low = &setting;
+    if (setting.ranks >= ranks && (high == nullptr || setting.ranks < high->ranks)) high = &setting;
+  }
+  if (low == nullptr) low = high;
+  if (high == nullptr) high = low;
+  if (low == nullptr) return nullptr;
+  auto tuned = std::make_shared<Tuned>();
+  tuned->low_ = *low;
+  tuned->high_ = *high;
+  tuned->ranks_ = ranks;
+  if (low->ranks != high->ranks)
+    tuned->share_ =
+        std::log(static_cast<double>(ranks) / low->ranks) / std::log(static_cast<double>(high->ranks) / low->ranks);
+  return tuned;
+}
+
+CostModel Tuned::model(CostModel base) const {
+  for (double CostModel::*const field :
+       {&CostModel::start, &CostModel::step, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
+        &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share})
+    base.*field = between(low_.model.*field, high_.model.*field, share_);
+  // What a turn of the others costs is known only where ranks shared CPUs.
+  if (const double sharing = std::max(low_.model.sharing, high_.model.sharing); base.sharing > 1 && sharing > 1)
+    base.switching = std::max(low_.model.switching, high_.model.switching);
+  return base;
+}
+
+const Algorithm* Tuned::fastest(const Problem& problem, std::size_t bytes) const {
+  for (const Setting* setting : {&low_, &high_}) {
+    if (setting->ranks != ranks_) continue;
+    for (const TableRow& row : setting->table)
+      if (row.collective == problem.collective && bytes >= row.from && bytes < row.below &&
+          serves(*row.algorithm, problem))
+        return row.algorithm;
+  }
+  return nullptr;
+}
+
+double Tuned::correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes) const {
+  const double low = log_ratio(low_, algorithm, problem, bytes);
+  return std::exp(low + (log_ratio(high_, algorithm, problem, bytes) - low) * share_);
+}
+
+}  // namespace paceline

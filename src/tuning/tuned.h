@@ -1,0 +1,36 @@
+// A profile as one communicator uses it: the settings of its transport that are nearest to its number of ranks.
+//
+// The model's constants are those fitted; between two numbers of ranks that were measured they are interpolated. The
+// formulas have one bandwidth where caches have several, so a prediction is the formula's time at the call's size,
+// times what measured times were of the formula's around that size. The formula says how a time changes with size and
+// ranks, the measurement what it is.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "tuning/profile.h"
+
+namespace paceline {
+
+class Tuned {
+ public:
+  // nullptr: the profile has nothing about the transport.
+  static std::shared_ptr<const Tuned> of(const Profile& profile, std::string_view transport, int ranks);
+
+  // `base` is the communicator's own model, from which it keeps what it knows better: its ranks' share of the CPUs, the
+  // longest message, the element.
+  [[nodiscard]] CostModel model(CostModel base) const;
+  // The algorithm that was fastest for this number of ranks and size; nullptr: not measured.
+  [[nodiscard]] const Algorithm* fastest(const Problem& problem, std::size_t bytes) const;
+  // Measured over predicted by the formula, at this size; 1 where nothing was measured.
+  [[nodiscard]] double correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes) const;
+
+ private:
+  Setting low_;       // at most as many ranks, or the fewest measured
+  Setting high_;      // at least as many, or the most
+  double share_ = 0;  // of high_ in what is interpolated
+  int ranks_ = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,78 @@
+#include "tuning/tuning_file.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/configuration.h"
+#include "base/cpus.h"
+#include "base/log.h"
+#include "paceline/paceline.h"
+#include "topology/detect.h"
+#include "tuning/profile.h"
+
+namespace paceline {
+namespace {
+
+// FNV-1a: nobody has a reason to forge it.
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t value = 0xcbf29ce484222325U;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return value;
+}
+
+std::filesystem::path cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
+    return std::filesystem::path(cache) / "paceline";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/')
+    return std::filesystem::path(home) / ".cache" / "paceline";
+  return {};
+}
+
+}  // namespace
+
+// Not NVML's word: it takes a tenth of a second to start.
+std::string machine_fingerprint() {
+  return fmt::format("{:016x}", hash(fmt::format("{} CPUs\n{}", allowed_cpus(), describe_machine("/", std::nullopt))));
+}
+
+std::string tuning_path(bool even_if_missing) {
+  const std::string& set = configuration().tuning;
+  if (set == "off") return "";
+  if (!set.empty()) return set;
+  const std::filesystem::path folder = cache_folder();
+  std::error_code error;
+  if (folder.empty() || (!even_if_missing && !std::filesystem::is_directory(folder, error))) return "";
+  return folder / fmt::format("tuning-{}.json", machine_fingerprint());
+}
+
+std::string library_version() { return fmt::format("{}.{}.{}", PACE_MAJOR, PACE_MINOR, PACE_PATCH); }
+
+std::string reason_against(std::string_view text, std::string_view fingerprint, std::string_view version) {
+  const auto profile = read_profile(text);
+  if (!profile.ok()) return profile.status().message();
+  if (profile->fingerprint != fingerprint) return "it was made on another machine";
+  if (profile->version != version)
+    return fmt::format("it was made by version {:.20}, this is {}", profile->version, version);
+  return "";
+}
+
+std::string tuning_of_this_machine(int rank) {
+  const std::string path = tuning_path();
+  if (path.empty()) return "";
+  std::ifstream stream(path);
+  std::error_code error;
+  if (!stream && configuration().tuning.empty() && !std::filesystem::exists(path, error)) return "";
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const std::string reason =
+      stream ? reason_against(text, machine_fingerprint(), library_version()) : "it cannot be read";
+  if (reason.empty()) return text;
+  log(LogLevel::warn, rank,
+      "{} is not used: {}. Algorithms are chosen by the model; run `paceline tune` to make it anew", path, reason);
+  return "";
+}
+
+}  // namespace paceline

@@ -1,0 +1,108 @@
+"""`paceline topo`: what it prints, its files, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from paceline.command.topo import report
+from paceline.errors import InvalidArgument
+from paceline.topology import topology
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "paceline", "topo", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "request_"),
+    [
+        ("topo-dgx1-v100.txt", {"preset": "dgx1-v100", "gpus": [0, 1, 4, 5]}),
+        ("topo-cs-storm-k80.txt", {"preset": "cs-storm-k80"}),
+        ("topo-one-gpu.txt", {"preset": "hgx-h200", "gpus": [3]}),
+    ],
+)
+def test_report(name: str, request_: dict[str, object]) -> None:
+    text = report(str(request_["preset"]), topology(request_))
+    if os.environ.get("PACELINE_GOLDEN") == "write":
+        (GOLDEN / name).write_text(text)
+    assert text == (GOLDEN / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "broadcast", "all_reduce"),
+    [([0, 1], 25, 25), ([0, 3], 50, 50), ([0, 1, 2, 3], 100, 100), ([0, 1, 4, 5], 50, 75), ([*range(8)], 150, 150)],
+)
+def test_known_answers_of_dgx1(gpus: list[int], broadcast: float, all_reduce: float) -> None:
+    found = topology({"preset": "dgx1-v100", "gpus": gpus})
+    assert (found["broadcast_gbs"], found["all_reduce_busbw_gbs"]) == (broadcast, all_reduce)
+
+
+def test_files(tmp_path: Path) -> None:
+    done = run(
+        *("--preset", "dgx1-v100", "--gpus", "4-7", "--json", str(tmp_path / "t.json")),
+        *("--plot", str(tmp_path / "t.svg"), "--nccl-xml-out", str(tmp_path / "t.xml")),
+        *("--nccl-rings-out", str(tmp_path / "r.xml")),
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "t.json").read_text())
+    assert sorted(found["chain"]["order"]) == [4, 5, 6, 7]
+    assert found["chain"]["max_link_load"] == 1
+    assert {len(ring) for ring in found["rings"]} == {4}
+    assert sum(tree["gbs"] for tree in found["trees"]) == found["broadcast_gbs"]
+    assert ElementTree.parse(tmp_path / "t.svg").getroot().tag.endswith("svg")
+    assert ElementTree.parse(tmp_path / "r.xml").getroot().tag == "graphs"
+    again = run("--nccl-xml", str(tmp_path / "t.xml"), "--gpus", "4-7", "--json", str(tmp_path / "again.json"))
+    assert again.returncode == 0, again.stderr
+    read = json.loads((tmp_path / "again.json").read_text())
+    assert read["broadcast_gbs"] == found["broadcast_gbs"]
+
+
+def test_this_machine() -> None:
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("# this machine: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--preset", "dgx2"], 1, "there is no preset 'dgx2'"),
+        (["--preset", "rx3", "--gpus", "0,99"], 1, "there is no GPU 99: this topology has GPUs 0 to 31"),
+        (["--preset", "rx3", "--gpus", "0,0"], 1, "GPU 0 is selected twice"),
+        (["--preset", "rx3", "--gpus", "0,x"], 2, "is no list of GPUs"),
+        (["--preset", "rx3", "--gpus", "5-2"], 2, "is no list of GPUs"),
+        (["--preset", "rx3", "--nodes", "0"], 2, "is not a whole number >= 1"),
+        (["--preset", "rx3", "--nodes", "99999"], 1, "a cluster has 1 to 65536 nodes"),
+        (["--nodes", "2"], 2, "--nodes goes with --preset"),
+        (["--file", "/nonexistent"], 1, "No such file"),
+        (["--file", "/dev/null"], 1, "the cluster file is not JSON that can be read"),
+        (["--nccl-xml", "/dev/null"], 1, "NCCL's topology XML cannot be read"),
+    ],
+)
+def test_bad_input(words: list[str], code: int, message: str) -> None:
+    done = run(*words)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("gpus", [[], [-1], [1 << 40], [0.5], "0", [None]])
+def test_lists_of_gpus_that_are_none(gpus: object) -> None:
+    with pytest.raises(InvalidArgument):
+        topology({"preset": "dgx1-v100", "gpus": gpus})
+
+
+@pytest.mark.parametrize("request_", [{"preset": 3}, {"preset": "rx3", "nodes": "4"}, {"file": None}])
+def test_requests_that_are_none(request_: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument):
+        topology(request_)

@@ -1,0 +1,140 @@
+"""`paceline tune` makes a profile; communicators use it, all ranks alike, and say why they do not use a bad one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+QUICK = ("--seconds", "1", "--largest", "64K")
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "paceline", *words],
+        env={**os.environ, "PACELINE_TUNING": "off", **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tune") / "profile.json"
+    done = run("tune", "-n", "2", "--transport", "shm", *QUICK, "--output", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "# 2 ranks over shm: start" in done.stdout
+    return path
+
+
+def changed(profile: Path, tmp_path: Path, **fields: object) -> str:
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps({**json.loads(profile.read_text()), **fields}))
+    return str(path)
+
+
+def test_the_profile_has_a_model_times_and_a_table(profile: Path) -> None:
+    (setting,) = json.loads(profile.read_text())["settings"]
+    assert (setting["transport"], setting["ranks"]) == ("shm", 2)
+    assert setting["model"]["bandwidth_gbs"] > 0.1
+    collectives = {row["collective"] for row in setting["table"]}
+    assert collectives >= {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "reduce", "scatter", "gather"}
+    ring = next(row for row in setting["measured"] if (row["collective"], row["algorithm"]) == ("all_reduce", "ring"))
+    assert len(ring["points"]) >= 6
+
+
+def test_explain_shows_the_measured_choice_and_what_comes_next(profile: Path, tmp_path: Path) -> None:
+    result = tmp_path / "explain.json"
+    words = ("explain", "all_reduce", "-n", "2", "--size", "1K,20K", "--json", str(result))
+    done = run(*words, PACELINE_TUNING=str(profile))
+    assert done.returncode == 0, done.stderr
+    assert f"# the fastest measured, by the table in {profile}" in done.stdout
+    for row in json.loads(result.read_text())["rows"]:
+        assert row["measured_us"] > 0
+        # The prediction is the model, corrected by these very measurements.
+        assert 0.5 < row["predicted_us"] / row["measured_us"] < 2
+        assert len(row["next"]) == 3
+    assert "not calibrated here" in run(*words).stdout
+
+
+def test_all_ranks_choose_by_what_rank_0_has(profile: Path, tmp_path: Path) -> None:
+    document = json.loads(profile.read_text())
+    for row in document["settings"][0]["table"]:
+        if row["collective"] == "all_reduce":
+            row["algorithm"] = "double_tree"
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\n"
+        "if os.environ['PACELINE_RANK'] == '1': os.environ['PACELINE_TUNING'] = 'off'\n"
+        "import numpy, paceline\n"
+        "with paceline.init() as comm:\n"
+        "    half = comm.split(0)\n"
+        "    for each in (comm, half):\n"
+        "        assert each.explain('all_reduce', 1000, 'float32', 'sum', 0).algorithm == 'double_tree'\n"
+        "        x = numpy.ones(1000, dtype='float32')\n"
+        "        each.all_reduce(x)\n"
+        "        assert x[0] == 2\n"
+    )
+    file = changed(profile, tmp_path, settings=document["settings"])
+    done = run("run", "-n", "2", "--", sys.executable, str(program), PACELINE_TUNING=file)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"fingerprint": "0123456789abcdef"}, "it was made on another machine"),
+        ({"version": "0.0.1"}, "it was made by version 0.0.1"),
+        ({"format": 99}, "the profile is not of format 1"),
+        ({"settings": [{"ranks": 2}]}, "the profile has a setting without transport"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_is_a_warning(
+    profile: Path, tmp_path: Path, fields: dict[str, object], reason: str
+) -> None:
+    done = run("explain", "all_reduce", "-n", "2", PACELINE_TUNING=changed(profile, tmp_path, **fields))
+    assert done.returncode == 0
+    assert re.search(rf"rank 0 \S+ +warn .*changed.json is not used: {reason}", done.stderr)
+    assert done.stderr.count("warn") == 1
+    assert "not calibrated here" in done.stdout
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "\x00\xff", '{"format": 1}'])
+def test_files_that_are_no_profile(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    done = run("explain", "barrier", "-n", "2", "--size", "0", PACELINE_TUNING=str(path))
+    assert done.returncode == 0
+    assert "bad.json is not used" in done.stderr
+
+
+def test_a_second_run_keeps_other_settings(profile: Path, tmp_path: Path) -> None:
+    path = changed(profile, tmp_path)
+    words = ("tune", "-n", "2", "--transport", "loopback", *QUICK, "--output", path)
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads(Path(path).read_text())["settings"]
+    assert [(row["transport"], row["ranks"]) for row in settings] == [("shm", 2), ("loopback", 2)]
+
+
+def test_the_default_file_is_in_the_cache(tmp_path: Path) -> None:
+    cache = {"PACELINE_TUNING": "", "XDG_CACHE_HOME": str(tmp_path)}
+    done = run("tune", "-n", "2", "--transport", "shm", *QUICK, **cache)
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "paceline").iterdir()
+    assert re.fullmatch(r"tuning-[0-9a-f]{16}\.json", file.name)
+    done = run("explain", "reduce", "-n", "2", "--size", "1K", **cache)
+    assert f"by the table in {file}" in done.stdout
+
+
+def test_one_rank_is_nothing_to_tune() -> None:
+    done = run("tune", "-n", "1")
+    assert done.returncode == 2
+    assert "there is nothing to tune" in done.stderr

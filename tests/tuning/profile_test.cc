@@ -1,0 +1,128 @@
+#include "tuning/profile.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tuning/fit.h"
+#include "tuning/tuning_file.h"
+
+namespace paceline {
+namespace {
+
+Setting setting_of(std::vector<Curve> curves) {
+  Setting setting;
+  setting.transport = "shm";
+  setting.ranks = 4;
+  setting.model.start = 0.75;
+  setting.curves = std::move(curves);
+  setting.table = fastest(setting.curves);
+  return setting;
+}
+
+Curve curve(std::string_view algorithm, std::vector<Point> points) {
+  return {Collective::all_reduce, algorithm_named(algorithm), std::move(points)};
+}
+
+std::string profile_with(std::string_view settings, std::string_view fingerprint = "a",
+                         std::string_view version = "1") {
+  return fmt::format(R"({{"format": 1, "fingerprint": "{}", "version": "{}", "settings": [{}]}})", fingerprint, version,
+                     settings);
+}
+
+}  // namespace
+
+TEST_CASE("what is written is read") {
+  const Setting setting = setting_of({curve("ring", {{8, 3.5}, {1024, 4}}), curve("one_shot", {{8, 2}, {1024, 6}})});
+  const auto profile = read_profile(profile_with(write_setting(setting)));
+  REQUIRE_MESSAGE(profile.ok(), profile.status().message());
+  REQUIRE(profile->settings.size() == 1);
+  const Setting& read = profile->settings[0];
+  CHECK(read.transport == "shm");
+  CHECK(read.ranks == 4);
+  CHECK(read.model.start == 0.75);
+  CHECK(read.model.largest_chunk == setting.model.largest_chunk);
+  REQUIRE(read.curves.size() == 2);
+  CHECK(read.curves[0].algorithm == algorithm_named("ring"));
+  CHECK(read.curves[0].points[1].us == 4);
+  REQUIRE(read.table.size() == 2);
+  CHECK(read.table[1].from == 90);
+}
+
+TEST_CASE("the table changes half way between two sizes, and only for a gain") {
+  const auto table =
+      fastest({curve("one_shot", {{16, 1}, {256, 2}, {4096, 9}}), curve("ring", {{16, 2}, {256, 1.95}, {4096, 3}})});
+  REQUIRE(table.size() == 2);
+  CHECK(table[0].algorithm == algorithm_named("one_shot"));
+  CHECK(table[0].from == 0);
+  CHECK(table[0].below == 1024);
+  CHECK(table[1].algorithm == algorithm_named("ring"));
+  CHECK(table[1].from == 1024);
+  CHECK(table[1].below == 2 * 4096 + 1);
+}
+
+TEST_CASE("a profile of another machine, of another version or none is not used") {
+  const std::string good = profile_with("", "here", "0.1.0");
+  CHECK(reason_against(good, "here", "0.1.0").empty());
+  CHECK(reason_against(good, "there", "0.1.0") == "it was made on another machine");
+  CHECK(reason_against(good, "here", "0.2.0") == "it was made by version 0.1.0, this is 0.2.0");
+  CHECK(reason_against("", "here", "0.1.0") == "the profile is no JSON object");
+  CHECK(reason_against(good.substr(0, 20), "here", "0.1.0") == "the profile is no JSON object");
+  CHECK(reason_against(R"({"format": 2})", "here", "0.1.0") == "the profile is not of format 1");
+}
+
+TEST_CASE("what is wrong in a setting is said") {
+  const auto error = [](std::string_view setting) { return read_profile(profile_with(setting)).status().message(); };
+  std::string good = write_setting(setting_of({curve("ring", {{8, 3.5}, {1024, 4}})}));
+  const auto with = [&](std::string_view from, std::string_view to) {
+    std::string changed = good;
+    REQUIRE(changed.find(from) != std::string::npos);
+    return changed.replace(changed.find(from), from.size(), to);
+  };
+  CHECK(read_profile(profile_with(good)).ok());
+  CHECK(error("3").find("has a setting without") != std::string::npos);
+  CHECK(error(with("\"start_us\":0.75", "\"start_us\":-1")) == "the profile has no start_us from 0 to 1000000");
+  CHECK(error(with("[8,3.5]", "[8,0]")) == "the profile has points that are out of range or order");
+  CHECK(error(with("[8,3.5]", "[2048,3.5]")) == "the profile has points that are out of range or order");
+  CHECK(error(with("[8,3.5]", "[-8,3.5]")) == "the profile has a point that is not [bytes, microseconds]");
+}
+
+TEST_CASE("an algorithm that this build does not have is passed over") {
+  std::string text = write_setting(setting_of({curve("ring", {{8, 3.5}})}));
+  for (std::size_t at; (at = text.find("\"ring\"")) != std::string::npos;) text.replace(at, 6, "\"magic\"");
+  const auto setting = read_setting(text);
+  REQUIRE_MESSAGE(setting.ok(), setting.status().message());
+  CHECK(setting->curves.empty());
+  CHECK(setting->table.empty());
+}
+
+TEST_CASE("the fit finds the constants by which times were made") {
+  CostModel truth;
+  truth.start = 2.5;
+  truth.step = 0.2;
+  truth.bandwidth = 4000;
+  truth.reduce_bandwidth = 2500;
+  truth.copy_bandwidth = 6000;
+  const CostModel base;
+  std::vector<Curve> curves;
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective collective : algorithm.collectives) {
+      if (collective == Collective::barrier) continue;
+      Curve made{collective, &algorithm, {}};
+      for (const std::size_t bytes : {8, 1024, 16384, 262144, 4194304}) {
+        const Problem problem{collective, 4, 0, bytes / 4, false};
+        made.points.push_back({bytes, algorithm.cost(problem, algorithm.parameters(problem, base), truth)});
+      }
+      curves.push_back(std::move(made));
+    }
+  }
+  double error = 1;
+  const CostModel found = fit(base, 4, curves, &error);
+  CHECK(error < 0.01);
+  CHECK(found.start == doctest::Approx(truth.start).epsilon(0.05));
+  CHECK(found.step == doctest::Approx(truth.step).epsilon(0.1));
+  CHECK(found.bandwidth == doctest::Approx(truth.bandwidth).epsilon(0.05));
+  CHECK(found.reduce_bandwidth == doctest::Approx(truth.reduce_bandwidth).epsilon(0.05));
+  CHECK(found.copy_bandwidth == doctest::Approx(truth.copy_bandwidth).epsilon(0.2));
+}
+
+}  // namespace paceline

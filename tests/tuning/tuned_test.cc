@@ -1,0 +1,91 @@
+#include "tuning/tuned.h"
+
+#include <doctest/doctest.h>
+
+#include "tuning/choice.h"
+
+namespace paceline {
+namespace {
+
+const Algorithm* const ring = algorithm_named("ring");
+const Algorithm* const one_shot = algorithm_named("one_shot");
+
+Problem all_reduce(int ranks, std::size_t bytes) { return {Collective::all_reduce, ranks, 0, bytes / 4, false}; }
+
+double formula(const Algorithm& algorithm, int ranks, std::size_t bytes, const CostModel& model) {
+  const Problem problem = all_reduce(ranks, bytes);
+  return algorithm.cost(problem, algorithm.parameters(problem, model), model);
+}
+
+// Ring took `factor` times what the formula says, at two sizes.
+Setting setting_of(int ranks, double factor, double start) {
+  Setting setting;
+  setting.transport = "shm";
+  setting.ranks = ranks;
+  setting.model.start = start;
+  setting.curves.push_back({Collective::all_reduce, ring, {}});
+  for (const std::size_t bytes : {std::size_t{1024}, std::size_t{1} << 20})
+    setting.curves[0].points.push_back({bytes, factor * formula(*ring, ranks, bytes, setting.model)});
+  return setting;
+}
+
+}  // namespace
+
+TEST_CASE("a prediction is the formula's, times what was measured over it") {
+  const Profile profile{"", "", {setting_of(4, 1.5, 1)}};
+  const auto tuned = Tuned::of(profile, "shm", 4);
+  REQUIRE(tuned != nullptr);
+  for (const std::size_t bytes : {8, 1024, 4096, 1 << 20, 1 << 24})
+    CHECK(tuned->correction(*ring, all_reduce(4, bytes), bytes) == doctest::Approx(1.5));
+  CHECK(tuned->correction(*one_shot, all_reduce(4, 1024), 1024) == 1);
+  CHECK(tuned->model(CostModel()).start == 1);
+}
+
+TEST_CASE("between two numbers of ranks constants and corrections are interpolated by their logarithms") {
+  const Profile profile{"", "", {setting_of(2, 1, 1), setting_of(8, 4, 9)}};
+  const auto tuned = Tuned::of(profile, "shm", 4);
+  REQUIRE(tuned != nullptr);
+  CHECK(tuned->model(CostModel()).start == doctest::Approx(3));
+  CHECK(tuned->correction(*ring, all_reduce(4, 4096), 4096) == doctest::Approx(2));
+}
+
+TEST_CASE("beyond the numbers of ranks measured the nearest counts") {
+  const Profile profile{"", "", {setting_of(2, 1, 1), setting_of(8, 4, 9)}};
+  CHECK(Tuned::of(profile, "shm", 16)->correction(*ring, all_reduce(16, 4096), 4096) == doctest::Approx(4));
+  CHECK(Tuned::of(profile, "shm", 16)->model(CostModel()).start == 9);
+}
+
+TEST_CASE("a transport that was not measured has nothing") {
+  CHECK(Tuned::of({"", "", {setting_of(2, 1, 1)}}, "tcp", 2) == nullptr);
+  CHECK(Tuned::of({}, "shm", 2) == nullptr);
+}
+
+TEST_CASE("the table goes before costs, for the ranks that it was measured with") {
+  Setting setting = setting_of(4, 1, 1);
+  setting.table = {{Collective::all_reduce, 0, 4096, ring}, {Collective::all_reduce, 4096, SIZE_MAX, one_shot}};
+  const Profile profile{"", "", {setting}};
+  const auto chosen = [&](int ranks, std::size_t bytes, std::string_view forced) {
+    const auto tuned = Tuned::of(profile, "shm", ranks);
+    const auto choice = choose(all_reduce(ranks, bytes), tuned->model(CostModel()), forced, 0, tuned.get());
+    REQUIRE(choice.ok());
+    return choice->algorithm;
+  };
+  CHECK(chosen(4, 4092, "") == ring);
+  CHECK(chosen(4, 4096, "") == one_shot);
+  CHECK(chosen(4, 4096, "two_shot") == algorithm_named("two_shot"));
+  CHECK(Tuned::of(profile, "shm", 5)->fastest(all_reduce(5, 8), 8) == nullptr);
+}
+
+TEST_CASE("what a turn costs is taken from ranks that shared CPUs alone") {
+  Setting setting = setting_of(4, 1, 1);
+  setting.model.switching = 0;
+  CostModel base;
+  base.sharing = 2;
+  base.switching = 4;
+  CHECK(Tuned::of({"", "", {setting}}, "shm", 4)->model(base).switching == 4);
+  setting.model.sharing = 2;
+  setting.model.switching = 3;
+  CHECK(Tuned::of({"", "", {setting}}, "shm", 4)->model(base).switching == 3);
+}
+
+}  // namespace paceline
