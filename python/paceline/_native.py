@@ -100,6 +100,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "paceExplain": [_comm, c_char_p, _count, _type, _op, _root, POINTER(PlanInfo)],
     "paceCommSetAlgorithm": [_comm, c_char_p],
     "paceDescribe": [c_char_p],
+    "pacePredict": [c_char_p, POINTER(c_char_p)],
     "paceTraceStart": [_comm],
     "paceTraceStop": [_comm, c_char_p],
 }

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__, _native
-from .command import bench, doctor, explain, run
+from .command import bench, doctor, explain, predict, run
 from .errors import Error
 
-COMMANDS = (bench, run, explain, doctor)
+COMMANDS = (bench, run, predict, explain, doctor)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -489,6 +489,7 @@ int Simulator::open(int sender, int receiver, int peer) {
     for (const int link : way.links) latency += finder_.topology().link(link).latency;
     connection.latency = std::max(connection.latency, latency);
   }
+  connection.latency += machine_.delay * lane.slowness;
   connections_.push_back(connection);
   return static_cast<int>(connections_.size()) - 1;
 }

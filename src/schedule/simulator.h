@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "schedule/way_finder.h"
 #include "schedule/schedule.h"
+#include "schedule/way_finder.h"
 
 namespace paceline {
 
@@ -34,6 +34,7 @@ struct Machine {
   static constexpr double at_once = std::numeric_limits<double>::infinity();
 
   double start = 0;                   // t_s: us that a message holds its port before its bytes flow
+  double delay = 0;                   // us that a message arrives later for it, beside its links' latency
   double step = 0;                    // us that each step holds its channel
   double send_bandwidth = at_once;    // bytes per us at which a rank itself copies what it sends,
   double take_bandwidth = at_once;    // what it has received,

@@ -54,7 +54,7 @@ def test_doctor_table() -> None:
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse lays its text out differently in each version")
-@pytest.mark.parametrize("words", [[], ["bench"], ["run"], ["explain"], ["doctor"]])
+@pytest.mark.parametrize("words", [[], ["bench"], ["run"], ["predict"], ["explain"], ["doctor"]])
 def test_help(words: list[str]) -> None:
     environment = {**os.environ, "COLUMNS": "120"}
     shown = subprocess.run(
