@@ -4,6 +4,24 @@
 #include <limits>
 
 namespace paceline {
+namespace {
+
+// Ranks of each node, if they are equally many, node after node; else 1.
+int node_ranks(const Topology& topology, std::span<const int> gpus) {
+  const auto node = [&](std::size_t rank) {
+    return topology.vertex(topology.gpus()[static_cast<std::size_t>(gpus[rank])]).node;
+  };
+  std::size_t first = 1;
+  while (first < gpus.size() && node(first) == node(0)) ++first;
+  if (gpus.size() % first != 0) return 1;
+  for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+    if (node(rank) != node(rank / first * first)) return 1;
+    if (rank >= first && rank % first == 0 && node(rank) == node(rank - first)) return 1;
+  }
+  return static_cast<int>(first);
+}
+
+}  // namespace
 
 CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Machine& machine,
                         std::size_t element_bytes) {
@@ -29,6 +47,7 @@ CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Mach
   model.copy_bandwidth = std::min(machine.copy_bandwidth, at_once);
   model.duplex = 1;
   model.multicast_share = machine.multicast ? 0 : 1;
+  model.node_ranks = node_ranks(topology, gpus);
   model.element = element_bytes;
   model.largest_chunk = std::size_t{1} << 40;
   return model;
