@@ -59,12 +59,19 @@ void FairShares::remove(int number) {
   free_.push_back(number);
 }
 
-// Adds a flow to the part.
+// Adds a flow to the part that is solved.
 void FairShares::reach(int number) {
   Flow& flow = flows_[at(number)];
   if (flow.mark == mark_) return;
   flow.mark = mark_;
+  flow.next = flow.rate;
   part_.push_back(number);
+  for (const int l : flow.links) {
+    Link& link = links_[at(l)];
+    if (link.mark == mark_ || !contended(link)) continue;
+    link.mark = mark_;
+    part_links_.push_back(l);
+  }
 }
 
 void FairShares::settle(double now) {
@@ -83,26 +90,16 @@ void FairShares::settle(double now) {
       for (const Member& member : link.members) reach(member.flow);
     link.was_contended = is;
   }
-  for (std::size_t i = 0; i < part_.size(); ++i) {
-    for (const int l : flows_[at(part_[i])].links) {
-      Link& link = links_[at(l)];
-      if (link.mark == mark_ || !contended(link)) continue;
-      link.mark = mark_;
-      part_links_.push_back(l);
-      for (const Member& member : link.members) reach(member.flow);
-    }
-  }
-  solve(now);
-  for (const int l : dirty_) {
+  do solve();
+  while (extend());
+  for (const int number : part_) give(number, flows_[at(number)].next, now);
+  const auto note_peak = [&](int l) {
     double sum = 0;
     for (const Member& member : links_[at(l)].members) sum += flows_[at(member.flow)].rate;
     peaks_[at(l)] = std::max(peaks_[at(l)], sum / links_[at(l)].capacity);
-  }
-  for (const int l : part_links_) {
-    double sum = 0;
-    for (const Member& member : links_[at(l)].members) sum += flows_[at(member.flow)].rate;
-    peaks_[at(l)] = std::max(peaks_[at(l)], sum / links_[at(l)].capacity);
-  }
+  };
+  for (const int l : dirty_) note_peak(l);
+  for (const int l : part_links_) note_peak(l);
   dirty_.clear();
 }
 
@@ -111,18 +108,27 @@ void FairShares::push(Candidate candidate) {
   std::push_heap(heap_.begin(), heap_.end(), [](const Candidate& a, const Candidate& b) { return a.share > b.share; });
 }
 
-void FairShares::solve(double now) {
+// The part's rates, with those of all other flows as they are.
+void FairShares::solve() {
+  ++round_;
+  heap_.clear();
+  for (const int number : part_) flows_[at(number)].bottleneck = -1;
   if (part_links_.empty()) {
-    for (const int number : part_) fix(number, flows_[at(number)].width, now);
+    for (const int number : part_) flows_[at(number)].next = flows_[at(number)].width;
     return;
   }
-  heap_.clear();
-  ++mark_;  // from here on: flows whose rate is fixed
   for (const int l : part_links_) {
     Link& link = links_[at(l)];
     link.left = link.capacity;
-    link.open = static_cast<std::uint32_t>(link.members.size());
-    link.mark = mark_;  // it is being solved
+    link.open = 0;
+    for (const Member& member : link.members) {
+      const Flow& flow = flows_[at(member.flow)];
+      if (flow.mark == mark_)
+        ++link.open;
+      else
+        link.left -= flow.rate;
+    }
+    link.left = std::max(0.0, link.left);
     push({link.left / link.open, l});
   }
   std::sort(part_.begin(), part_.end(), [this](int a, int b) {
@@ -130,18 +136,19 @@ void FairShares::solve(double now) {
     const Flow& second = flows_[at(b)];
     return first.width != second.width ? first.width < second.width : a < b;
   });
-  const auto fixed = [this](int number) { return flows_[at(number)].mark == mark_; };
-  const auto settle_one = [&](int number, double rate) {
+  const auto settle_one = [&](int number, double rate, int bottleneck) {
     Flow& flow = flows_[at(number)];
-    flow.mark = mark_;
+    flow.solved = round_;
+    flow.next = rate;
+    flow.bottleneck = bottleneck;
     for (const int l : flow.links) {
       Link& link = links_[at(l)];
       if (link.mark != mark_) continue;
       link.left = std::max(0.0, link.left - rate);
       --link.open;
     }
-    fix(number, rate, now);
   };
+  const auto solved = [this](int number) { return flows_[at(number)].solved == round_; };
   std::size_t narrowest = 0;  // in part_
   while (!heap_.empty()) {
     const Candidate candidate = heap_.front();
@@ -155,20 +162,77 @@ void FairShares::solve(double now) {
       push({share, candidate.link});
       continue;
     }
-    while (narrowest < part_.size() && fixed(part_[narrowest])) ++narrowest;
+    while (narrowest < part_.size() && solved(part_[narrowest])) ++narrowest;
     if (narrowest < part_.size() && flows_[at(part_[narrowest])].width <= share) {
-      settle_one(part_[narrowest], flows_[at(part_[narrowest])].width);
-      push({link.open == 0 ? share : link.left / link.open, candidate.link});
+      settle_one(part_[narrowest], flows_[at(part_[narrowest])].width, -1);
+      if (link.open > 0) push({link.left / link.open, candidate.link});
       continue;
     }
     for (const Member& member : link.members)
-      if (!fixed(member.flow)) settle_one(member.flow, share);
+      if (flows_[at(member.flow)].mark == mark_ && !solved(member.flow)) settle_one(member.flow, share, candidate.link);
   }
   for (; narrowest < part_.size(); ++narrowest)
-    if (!fixed(part_[narrowest])) settle_one(part_[narrowest], flows_[at(part_[narrowest])].width);
+    if (!solved(part_[narrowest])) settle_one(part_[narrowest], flows_[at(part_[narrowest])].width, -1);
 }
 
-void FairShares::fix(int number, double rate, double now) {
+void FairShares::sum_up(Link& link) {
+  if (link.summed == round_) return;
+  link.summed = round_;
+  link.sum = link.fastest = 0;
+  for (const Member& member : link.members) {
+    const Flow& flow = flows_[at(member.flow)];
+    const double rate = flow.mark == mark_ ? flow.next : flow.rate;
+    link.sum += rate;
+    link.fastest = std::max(link.fastest, rate);
+  }
+}
+
+constexpr double rounding = 1e-9;
+
+// Whether it has a bottleneck, which it then remembers.
+bool FairShares::find_bottleneck(Flow& flow) {
+  const double rate = flow.mark == mark_ ? flow.next : flow.rate;
+  flow.bottleneck = -1;
+  if (rate >= flow.width * (1 - rounding)) return true;
+  for (const int l : flow.links) {
+    Link& link = links_[at(l)];
+    sum_up(link);
+    if (link.sum < link.capacity * (1 - rounding) || rate < link.fastest * (1 - rounding)) continue;
+    flow.bottleneck = l;
+    return true;
+  }
+  return false;
+}
+
+// Adds the flows to the part that must change with it; false if there are none.
+bool FairShares::extend() {
+  const std::size_t before = part_.size();
+  const std::size_t links = part_links_.size();  // more may come meanwhile; those are of the next round
+  for (std::size_t i = 0; i < links; ++i) {
+    const Link& link = links_[at(part_links_[i])];
+    for (const Member& member : link.members) {
+      Flow& flow = flows_[at(member.flow)];
+      // Others are held by the links that held them, unless it was this one.
+      if (flow.mark != mark_ && flow.bottleneck != part_links_[i]) continue;
+      if (find_bottleneck(flow)) continue;
+      if (flow.mark != mark_) {
+        reach(member.flow);
+        continue;
+      }
+      for (const int l : flow.links) {
+        Link& full = links_[at(l)];
+        sum_up(full);
+        if (full.sum < full.capacity * (1 - rounding)) continue;
+        for (const Member& other : full.members)
+          if (flows_[at(other.flow)].mark != mark_ && flows_[at(other.flow)].rate > flow.next * (1 + rounding))
+            reach(other.flow);
+      }
+    }
+  }
+  return part_.size() > before;
+}
+
+void FairShares::give(int number, double rate, double now) {
   Flow& flow = flows_[at(number)];
   if (std::abs(rate - flow.rate) <= 1e-12 * rate) return;
   flow.left = std::max(0.0, flow.left - flow.rate * (now - flow.since));

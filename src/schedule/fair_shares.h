@@ -2,8 +2,11 @@
 // falling.
 //
 // A link on which the flows could not use up its bandwidth, even if each were alone on its way, sets nobody's rate. So
-// a change is felt only by flows that are connected with it through links that are contended; those are solved anew,
-// by filling all of them evenly until a link is full, and again without its flows.
+// a change is felt only by flows that are connected with it through links that are contended. Of those, the ones on the
+// links that changed are solved anew, by filling all of them evenly until a link is full, and again without its flows;
+// the rates of all others stay. Rates are max-min fair if each flow has a bottleneck: a full link on which none is
+// faster. Where one has none after that, it, or what is faster on its full links, is solved with the others; mostly
+// this ends near by.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +40,12 @@ class FairShares {
     double left = 0;                    // bytes, at `since`
     double since = 0;
     double rate = 0;
+    double next = 0;   // the rate, while solving
     double width = 0;  // the narrowest link
     double finish = 0;
-    std::uint32_t mark = 0;
+    int bottleneck = -1;       // link; -1: its width
+    std::uint32_t mark = 0;    // in the part
+    std::uint32_t solved = 0;  // in this round
     bool alive = false;
   };
   struct Member {
@@ -55,6 +61,9 @@ class FairShares {
     std::uint32_t mark = 0;
     double left = 0;         // while solving
     std::uint32_t open = 0;  // flows without a rate, while solving
+    std::uint32_t summed = 0;
+    double sum = 0;      // of the rates
+    double fastest = 0;  // of them
   };
   struct Candidate {
     double share = 0;
@@ -67,8 +76,11 @@ class FairShares {
   }
   void touch(int link);
   void reach(int flow);
-  void solve(double now);
-  void fix(int flow, double rate, double now);
+  void solve();
+  bool extend();
+  bool find_bottleneck(Flow& flow);
+  void sum_up(Link& link);
+  void give(int flow, double rate, double now);
   void push(Candidate candidate);
 
   std::vector<Link> links_;
@@ -78,7 +90,8 @@ class FairShares {
   std::vector<int> fresh_;
   std::vector<int> changed_;
   std::vector<double> peaks_;
-  std::uint32_t mark_ = 0;
+  std::uint32_t mark_ = 0;   // of the call
+  std::uint32_t round_ = 0;  // of solving
   // Of the part that is being solved.
   std::vector<int> part_;
   std::vector<int> part_links_;

@@ -19,7 +19,7 @@ namespace paceline {
 namespace {
 
 // A simulation of more steps takes longer than a person waits; longer chunks make fewer.
-constexpr double most_steps = 24e6;
+constexpr double most_steps = 6e6;
 constexpr int most_chunks = 1024;
 // Searches of orders and trees on more GPUs take too long.
 constexpr std::size_t most_for_orders = 256;

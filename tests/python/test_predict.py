@@ -22,7 +22,7 @@ def test_rows_are_printed_and_written(tmp_path: Path) -> None:
     shown = paceline("all_reduce", "--preset", "dgx1-v100", "--sizes", "1M,64M", "--json", str(tmp_path / "f.json"))
     assert shown.returncode == 0, shown.stderr
     document = json.loads((tmp_path / "f.json").read_text())
-    assert document["ranks"] == 8 and document["topology"] == "dgx1-v100"
+    assert document["topology"] == "dgx1-v100" and {row["ranks"] for row in document["rows"]} == {8}
     assert {row["bytes"] for row in document["rows"]} == {1 << 20, 64 << 20}
     assert {"ring", "rings", "double_tree"} <= {row["algorithm"] for row in document["rows"]}
     lines = shown.stdout.splitlines()
@@ -46,6 +46,14 @@ def test_several_algorithms_and_a_plot(tmp_path: Path) -> None:
                      "--plot", str(tmp_path / "plot.svg"))  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     assert (tmp_path / "plot.svg").exists()
+
+
+def test_several_clusters(tmp_path: Path) -> None:
+    shown = paceline("all_reduce", "--preset", "rx2", "--nodes", "2:8:x2", "--sizes", "1M", "--algorithm", "ring",
+                     "--plot", str(tmp_path / "plot.png"), "--json", str(tmp_path / "f.json"))  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert [row["ranks"] for row in json.loads((tmp_path / "f.json").read_text())["rows"]] == [2, 4, 8]
+    assert shown.stdout.count("# all_reduce on ") == 3
 
 
 def test_sources() -> None:

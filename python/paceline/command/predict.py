@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,14 @@ def numbers(text: str) -> list[int]:
     return found
 
 
+def counts(text: str) -> list[int]:
+    """One number >= 1, or several as sizes are written: 2,4,8 or 2:1024:x2."""
+    found = sizes(text)
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1, or several")
+    return found
+
+
 def slow(text: str) -> tuple[str, float]:
     """A straggler: GPU or link, and how many times as long it takes: 3:2.5."""
     name, colon, factor = text.rpartition(":")
@@ -56,7 +65,12 @@ def add_parser(commands: Any) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--preset", metavar="P", help="a known machine or cluster, as dgx1-v100 (see `paceline topo`)")
     source.add_argument("--profile", metavar="F", help="a profile that `paceline tune` has written")
-    add("--nodes", type=positive, metavar="K", help="how many nodes of the preset (default: its own)")
+    add(
+        "--nodes",
+        type=counts,
+        metavar="K",
+        help="how many nodes of the preset, or several as 8:512:x8 (default: its own)",
+    )
     add("-n", "--ranks", type=positive, metavar="N", help="how many ranks (default: one a GPU; 4 with --profile)")
     add("--gpus", type=numbers, metavar="LIST", help="the ranks' GPUs in the order of ranks, as 0,1,4-7")
     add("--placement", choices=("gpu", "socket", "node"), default=None,
@@ -72,7 +86,9 @@ def add_parser(commands: Any) -> None:
     add("--dtype", choices=DATA_TYPES, default="float32", metavar="T", help="type of the elements (default: float32)")
     add("--root", type=int, default=0, metavar="R", help="the root (default: 0)")
     add("--chunk", type=size, default=0, metavar="SIZE", help="the longest chunk (default: the algorithm's own)")
-    add("--sources", type=positive, default=0, metavar="M", help="so many ranks broadcast at once, each a message")
+    add(
+        "--sources", type=counts, metavar="M", help="so many ranks broadcast at once, each a message; or several counts"
+    )
     add("--servers", type=positive, default=0, metavar="S", help="of reduction_server (default: one a rank)")
     add("--start", type=float, default=None, metavar="US", help="what a message takes before its bytes (default: 0.5)")
     add("--delay", type=float, default=None, metavar="US", help="how much later a message comes (default: 2)")
@@ -97,42 +113,47 @@ def job(chosen: argparse.Namespace) -> int:
     drawn = chosen.plot or chosen.link_plot
     if drawn and (advice := predict_plot.missing()):
         chosen.parser.error(advice)
-    algorithms = chosen.algorithm.split(",")
-    answers = [predict({**request(chosen), "algorithm": name}) for name in algorithms]
-    rows = sorted((row for answer in answers for row in answer["rows"]), key=lambda row: (row["bytes"], row["time_us"]))
     where = chosen.preset or chosen.profile
-    title = f"{chosen.collective} on {answers[0]['ranks']} ranks, {where}"
-    if chosen.sources:
-        title += f", {chosen.sources} sources"
-    print(f"# {title}")
-    print(table(rows))
-    for line in (line for answer in answers for line in answer["left_out"]):
-        print(f"# left out: {line}")
+    rows: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    for nodes, sources in itertools.product(chosen.nodes or [0], chosen.sources or [0]):
+        found = [
+            predict({**request(chosen, nodes, sources), "algorithm": name}) for name in chosen.algorithm.split(",")
+        ]
+        title = f"{chosen.collective} on {found[0]['ranks']} ranks, {where}"
+        if sources:
+            title += f", {sources} sources"
+        some = [{**row, "ranks": answer["ranks"], "sources": sources} for answer in found for row in answer["rows"]]
+        some.sort(key=lambda row: (row["bytes"], row["time_us"]))
+        print(f"# {title}")
+        print(table(some))
+        for line in (line for answer in found for line in answer["left_out"]):
+            print(f"# left out: {line}")
+        rows += some
+        answers += found
     if chosen.json:
-        document = {"version": __version__, "collective": chosen.collective, "ranks": answers[0]["ranks"],
-                    "topology": where, "rows": rows}  # fmt: skip
+        document = {"version": __version__, "collective": chosen.collective, "topology": where, "rows": rows}
         Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
     if chosen.trace:
         Path(chosen.trace).write_text(json.dumps(answers[0]["trace"]) + "\n")
     if chosen.plot:
-        predict_plot.draw(rows, title, chosen.plot)
+        predict_plot.draw(rows, f"{chosen.collective}, {where}", chosen.plot)
     if chosen.link_plot:
         predict_plot.draw_links(answers[0]["links"], title, chosen.link_plot)
     return 0
 
 
-def request(chosen: argparse.Namespace) -> dict[str, Any]:
+def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, Any]:
     """The options as pacePredict wants them, but for the algorithm."""
-    asked: dict[str, Any] = {
-        key: getattr(chosen, key) for key in ("collective", "sizes", "dtype", "root", "sources", "servers")
-    }
+    asked: dict[str, Any] = {key: getattr(chosen, key) for key in ("collective", "sizes", "dtype", "root", "servers")}
+    asked["sources"] = sources
     asked["chunk_bytes"] = chosen.chunk
     asked["detail"] = bool(chosen.trace or chosen.link_plot)
     if chosen.ranks:
         asked["ranks"] = chosen.ranks
     if chosen.profile:
         return {**asked, "ranks": chosen.ranks or 4, "model": _model(chosen.profile)}
-    asked.update(preset=chosen.preset, nodes=chosen.nodes or 0)
+    asked.update(preset=chosen.preset, nodes=nodes)
     for key in ("gpus", "placement"):
         if getattr(chosen, key) is not None:
             asked[key] = getattr(chosen, key)
