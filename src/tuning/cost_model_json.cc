@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 namespace paceline {
@@ -45,8 +47,8 @@ Result<CostModel> read_cost_model(const nlohmann::json& object) {
       model.largest_chunk = static_cast<std::size_t>(number);
       continue;
     }
-    const auto* member =
-        std::find_if(std::begin(members), std::end(members), [&](const Member& m) { return key == m.name; });
+    const auto* member = std::find_if(std::begin(members), std::end(members),
+                                      [name = std::string_view(key)](const Member& m) { return name == m.name; });
     if (member == std::end(members)) return wrong(fmt::format("a cost model has no '{}'", key));
     if (!(number >= member->least && number <= member->most))
       return wrong(

@@ -19,7 +19,7 @@ namespace paceline {
 namespace {
 
 // A simulation of more steps takes longer than a person waits; longer chunks make fewer.
-constexpr double most_steps = 6e6;
+constexpr double most_steps = 2.5e6;
 constexpr int most_chunks = 1024;
 // Searches of orders and trees on more GPUs take too long.
 constexpr std::size_t most_for_orders = 256;
@@ -150,8 +150,8 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
       }
     }
   }
-  for (int times = 0; steps > most_steps && question_.chunk_bytes == 0 && times < 8; ++times) {
-    parameters.chunk *= 2;
+  for (int times = 0; steps > most_steps && question_.chunk_bytes == 0 && times < 24; ++times) {
+    parameters.chunk += parameters.chunk / 4 + 1;
     steps = steps_of(algorithm, problem, parameters, model_);
   }
   if (steps > most_steps) {

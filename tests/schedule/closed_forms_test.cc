@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
+#include <chrono>
+
 #include "algorithms/table.h"
 #include "schedule/simulator.h"
 #include "schedule/star.h"
@@ -77,6 +79,13 @@ TEST_CASE("pipelined chain at every chunk, and at the best one") {
   for (const std::size_t other : {60'000, 100'000})
     CHECK(broadcast("pipelined_chain", 12, 1'500'000, other) >
           closed_forms::pipelined_chain_best(1'500'000, 12, rates));
+}
+
+TEST_CASE("pipelined chain of 1,024 chunks over 1,024 ranks, within 30 s") {
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(broadcast("pipelined_chain", 1024, 1 << 22, 1 << 12) ==
+        equals(closed_forms::pipelined_chain(1 << 22, 1 << 12, 1024, rates)));
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
 }
 
 TEST_CASE("NCCL's ring broadcast in pieces") {

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 
 #include "topology/bounds.h"
@@ -174,6 +176,24 @@ TEST_CASE("a model answers without a topology") {
   CHECK(answer->rows[0].time_us == choice->predicted_us);
   CHECK(answer->rows[0].method == "model");
   CHECK(predict(model, 0, question).status().message() == "0 ranks");
+}
+
+TEST_CASE("a ring on 16,384 GPUs takes 32,766 steps of 2.5 us and what their links' latency adds") {
+  const auto cluster = preset("hgx-h200", 2048);
+  const Prediction ring = predicted(*cluster, question_of(Collective::all_reduce, 16384, {256 << 20}, "ring"));
+  CHECK(ring.count == std::size_t{64} << 20);
+  CHECK(ring.time_us > 32766 * 2.5);
+  CHECK(ring.time_us < 32766 * 5.0);
+}
+
+// PACELINE_TEST_LONG=1: half a minute.
+TEST_CASE("all-reduce on 16,384 GPUs by ring, trees and levels is simulated within two minutes") {
+  if (std::getenv("PACELINE_TEST_LONG") == nullptr) return;
+  const auto began = std::chrono::steady_clock::now();
+  const auto cluster = preset("hgx-h200", 2048);
+  for (const char* algorithm : {"ring", "double_tree", "hierarchical"})
+    CHECK(predicted(*cluster, question_of(Collective::all_reduce, 16384, {256 << 20}, algorithm)).time_us > 0);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::minutes(2));
 }
 
 }  // namespace paceline
