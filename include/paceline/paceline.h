@@ -248,8 +248,9 @@ PACE_API const char* paceDescribe(const char* which);
  *   "algorithm": one by name ("all"), "chunk_bytes": the longest chunk, "sources": broadcasts at once,
  *     "servers": of a reduction server;
  *   "machine": what takes time beside the links: "start_us" of a message (0.5), "delay_us" of its arrival (2),
- *     "step_us", "send_gbs", "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports": "connections" or "one", "multicast", and how many times
- *     as long it takes on "slow_gpus" ({"3": 2}) and "slow_links" ({"gpu0 -> switch0": 2});
+ *     "step_us", "send_gbs", "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports": "connections" or
+ *     "one", "multicast", and how many times as long it takes on "slow_gpus" ({"3": 2}) and "slow_links"
+ *     ({"gpu0 -> switch0": 2});
  *   "detail": for one algorithm at one size, the links and the timeline too.
  * The answer has "collective", "ranks", "rows" ("algorithm", "bytes", "count", "chunk_bytes", "time_us", "algbw_gbs",
  * "busbw_gbs", "method", "busiest_link", "busiest_share"), "left_out" (why an algorithm has no row), in detail "links"

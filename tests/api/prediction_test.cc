@@ -39,7 +39,7 @@ TEST_CASE("a cost model answers in place of a topology") {
   REQUIRE(pacePredict(R"({"collective": "all_reduce", "ranks": 4, "sizes": [8, 65536], "model": {"start": 1.5}})",
                       &answer) == paceSuccess);
   const auto found = nlohmann::json::parse(answer);
-  CHECK(found["rows"].size() == 12);
+  CHECK(found["rows"].size() == 14);
   for (const auto& row : found["rows"]) CHECK(row["method"] == "model");
 }
 
