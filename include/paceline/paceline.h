@@ -260,6 +260,24 @@ PACE_API const char* paceTuningFile(void);
  * "reduce_scatter_gbs" and "all_reduce_busbw_gbs" (busbw), "rings" and "ring_gbs", "trees", "chain" and "nccl_rings"
  * (XML); only the graph where it has no GPU. It is valid until this thread's next call of paceTopology. */
 PACE_API paceResult_t paceTopology(const char* request, const char** answer);
+/* What a collective would take on a topology that need not be here, by each algorithm, as JSON text. `request` is a JSON
+ * object:
+ *   "collective", "sizes" (bytes, as in `paceline bench`), "dtype" ("float32"), "root" (0);
+ *   "preset": name of a known machine or cluster, "nodes": how many of its nodes;
+ *   "gpus": rank r runs on GPU gpus[r], or "placement": ranks go to the GPUs in their order ("gpu", the default) or in
+ *     turn to the sockets ("socket") or nodes ("node"), "ranks": to the first so many of them;
+ *   "model" instead of a topology: the communicator's cost model, with "ranks";
+ *   "algorithm": one by name ("all"), "chunk_bytes": the longest chunk, "sources": broadcasts at once,
+ *     "servers": of a reduction server;
+ *   "machine": what takes time beside the links: "start_us" of a message (0.5), "delay_us" of its arrival (2),
+ *     "step_us", "send_gbs", "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports": "connections" or
+ *     "one", "multicast", and how many times as long it takes on "slow_gpus" ({"3": 2}) and "slow_links"
+ *     ({"gpu0 -> switch0": 2});
+ *   "detail": for one algorithm at one size, the links and the timeline too.
+ * The answer has "collective", "ranks", "rows" ("algorithm", "bytes", "count", "chunk_bytes", "time_us", "algbw_gbs",
+ * "busbw_gbs", "method", "busiest_link", "busiest_share"), "left_out" (why an algorithm has no row), in detail "links"
+ * and "trace" (Chrome's format). It is valid until this thread's next call of pacePredict. */
+PACE_API paceResult_t pacePredict(const char* request, const char** answer);
 /* Record what each step of the following calls did and when, until paceTraceStop writes this rank's events, Chrome
  * trace JSON (an array of events, microseconds of the system clock), to `path`. */
 PACE_API paceResult_t paceTraceStart(paceComm_t comm);

@@ -104,6 +104,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "paceTune": [_comm, c_char_p, c_int, POINTER(c_char_p)],
     "paceCommSetTuning": [_comm, c_char_p],
     "paceTuningFile": [],
+    "pacePredict": [c_char_p, POINTER(c_char_p)],
     "paceTraceStart": [_comm],
     "paceTraceStop": [_comm, c_char_p],
 }

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__, _native
-from .command import bench, doctor, env, explain, run, topo, tune
+from .command import bench, doctor, env, explain, predict, run, topo, tune
 from .errors import Error
 
-COMMANDS = (bench, run, topo, tune, explain, env, doctor)
+COMMANDS = (bench, run, topo, predict, tune, explain, env, doctor)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -84,6 +84,12 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
 void write(Schedule& schedule);
 }  // namespace double_tree
 
+namespace hierarchical {
+Parameters parameters(const Problem& problem, const CostModel& model);
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace hierarchical
+
 namespace bruck {
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);

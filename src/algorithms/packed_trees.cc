@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -29,9 +30,18 @@ struct Share {
   std::vector<Turn> turns;  // of each edge
 };
 
+struct Plan {
+  std::vector<Share> shares;
+  double slack = 0;
+  int channels = 1;
+  int slots = 1;
+  int chunks = 1;
+};
+
 struct Message {
   int from = 0;
-  int to = 0;        // `from`: a copy
+  int to = 0;  // `from`: a copy
+  int channel = 0;
   double begin = 0;  // in periods
   double end = 0;
   Region source;
@@ -64,7 +74,9 @@ Status check(const Problem& problem, const TreePacking& packing) {
   return {};
 }
 
-std::vector<Share> shares_of(const Problem& problem, const TreePacking& packing) {
+// `slack`: periods between the end of a message and what waits for it. Messages come a little later than the bandwidth
+// alone says; without slack that delay would be handed round and grow from period to period.
+std::vector<Share> shares_of(const Problem& problem, const TreePacking& packing, double slack) {
   std::vector<Share> shares;
   std::map<std::pair<int, int>, Flow> total;  // weight of each edge's trees
   for (const PackedTree& tree : packing.trees)
@@ -86,7 +98,8 @@ std::vector<Share> shares_of(const Problem& problem, const TreePacking& packing)
       Turn turn{.begin = static_cast<double>(sum) / all, .end = 0, .lag = brought.lag};
       sum += tree.weight;
       turn.end = static_cast<double>(sum) / all;
-      if (turn.begin < brought.end) ++turn.lag;
+      if (edge.from != tree.root)
+        while (turn.lag + turn.begin < brought.lag + brought.end + slack) ++turn.lag;
       reached[at(edge.to)] = turn;
       share.turns.push_back(turn);
     }
@@ -124,27 +137,30 @@ void add_cut(std::vector<Message>& messages, const Message& whole, int slots, st
   }
 }
 
-std::vector<Message> messages_of(const Problem& problem, const TreePacking& packing, const std::vector<Share>& shares,
-                                 int chunks, int upto, int slots, std::size_t chunk) {
+// The first `upto` chunks' messages.
+std::vector<Message> messages_of(const Problem& problem, const TreePacking& packing, const Plan& plan, int upto,
+                                 std::size_t chunk) {
   std::vector<Message> messages;
-  for (std::size_t i = 0; i < shares.size(); ++i) {
+  for (std::size_t i = 0; i < plan.shares.size(); ++i) {
     const PackedTree& tree = packing.trees[i];
     const std::size_t block = problem.collective == Collective::all_gather ? at(tree.root) * problem.count : 0;
     for (int c = 0; c < upto; ++c) {
-      const Part piece = part_of(shares[i].part.count, chunks, c);
+      const Part piece = part_of(plan.shares[i].part.count, plan.chunks, c);
       if (piece.count == 0) continue;
-      const std::size_t offset = shares[i].part.offset + piece.offset;
+      const std::size_t offset = plan.shares[i].part.offset + piece.offset;
       const Region input{Buffer::input, offset, piece.count};
       const Region output{Buffer::output, block + offset, piece.count};
-      if (!problem.in_place) add_cut(messages, {tree.root, tree.root, c + 0.0, c + 1.0, input, output}, 1, chunk);
+      const int channel = static_cast<int>(i) % plan.channels;
+      if (!problem.in_place)
+        add_cut(messages, {tree.root, tree.root, channel, c + 0.0, c + 1.0, input, output}, 1, chunk);
       for (std::size_t e = 0; e < tree.edges.size(); ++e) {
         const TreeEdge& edge = tree.edges[e];
-        const Turn& turn = shares[i].turns[e];
+        const Turn& turn = plan.shares[i].turns[e];
         const double period = c + turn.lag;
         add_cut(messages,
-                {edge.from, edge.to, period + turn.begin, period + turn.end, edge.from == tree.root ? input : output,
-                 output},
-                slots, chunk);
+                {edge.from, edge.to, channel, period + turn.begin, period + turn.end,
+                 edge.from == tree.root ? input : output, output},
+                plan.slots, chunk);
       }
     }
   }
@@ -153,7 +169,8 @@ std::vector<Message> messages_of(const Problem& problem, const TreePacking& pack
 
 // The steps of each rank: those of one order of everything that keeps to the capacity, so that the steps cannot block.
 // Counts the messages that had to be taken early.
-std::vector<std::vector<Event>> events_of(const std::vector<Message>& messages, int ranks, std::size_t& early) {
+std::vector<std::vector<Event>> events_of(const std::vector<Message>& messages, int ranks, double slack,
+                                          std::size_t& early) {
   struct Moment {
     double time;
     Event event;
@@ -162,13 +179,13 @@ std::vector<std::vector<Event>> events_of(const std::vector<Message>& messages, 
   moments.reserve(2 * messages.size());
   for (std::size_t i = 0; i < messages.size(); ++i) {
     moments.push_back({messages[i].begin, {i, true}});
-    if (messages[i].from != messages[i].to) moments.push_back({messages[i].end, {i, false}});
+    if (messages[i].from != messages[i].to) moments.push_back({messages[i].end + 0.9 * slack, {i, false}});
   }
   std::stable_sort(moments.begin(), moments.end(), [](const Moment& a, const Moment& b) {
     return a.time != b.time ? a.time < b.time : a.event.sends < b.event.sends;
   });
   std::vector<std::vector<Event>> events(at(ranks));
-  std::vector<std::vector<std::size_t>> sent(at(ranks));
+  std::vector<std::array<std::vector<std::size_t>, max_channels>> sent(at(ranks));
   std::vector<bool> taken(messages.size());
   early = 0;
   for (const Moment& moment : moments) {
@@ -180,7 +197,7 @@ std::vector<std::vector<Event>> events_of(const std::vector<Message>& messages, 
       continue;
     }
     if (message.from != message.to) {
-      auto& before = sent[at(message.from)];
+      auto& before = sent[at(message.from)][at(message.channel)];
       if (before.size() >= at(capacity(ranks))) {
         const std::size_t oldest = before[before.size() - at(capacity(ranks))];
         if (!taken[oldest]) {
@@ -196,9 +213,48 @@ std::vector<std::vector<Event>> events_of(const std::vector<Message>& messages, 
   return events;
 }
 
+// With s slots a message lasts at most 1/s of a period.
+int chunks_with(const Plan& plan, std::size_t chunk) {
+  double most = 0;
+  for (const Share& share : plan.shares)
+    for (const Turn& turn : share.turns)
+      most =
+          std::max(most, static_cast<double>(share.part.count) / std::max(1.0, (turn.end - turn.begin) * plan.slots));
+  return std::max(1, static_cast<int>(std::ceil(most / static_cast<double>(chunk))));
+}
+
+// What part of the messages of a few full periods is taken early.
+double early_part(const Problem& problem, const TreePacking& packing, const Plan& plan, std::size_t chunk) {
+  int lag = 0;
+  for (const Share& share : plan.shares)
+    for (const Turn& turn : share.turns) lag = std::max(lag, turn.lag);
+  const auto messages = messages_of(problem, packing, plan, std::min(plan.chunks, lag + 3), chunk);
+  std::size_t early = 0;
+  events_of(messages, problem.ranks, plan.slack, early);
+  return static_cast<double>(early) / static_cast<double>(messages.size());
+}
+
+// As few slots as let fewest messages be taken early.
+Plan plan_of(const Problem& problem, const TreePacking& packing, const TreeTiming& timing, std::size_t chunk) {
+  Plan plan{.shares = shares_of(problem, packing, timing.slack), .slack = timing.slack, .channels = timing.channels};
+  Plan best;
+  double least = 2;
+  for (const int slots : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
+    plan.slots = slots;
+    plan.chunks = chunks_with(plan, chunk);
+    const double part = early_part(problem, packing, plan, chunk);
+    if (part < least) {
+      least = part;
+      best = plan;
+    }
+    if (part == 0) break;
+  }
+  return best;
+}
+
 }  // namespace
 
-Status write_packed_trees(Schedule& schedule, const TreePacking& packing) {
+Status write_packed_trees(Schedule& schedule, const TreePacking& packing, const TreeTiming& timing) {
   const Problem& problem = schedule.problem();
   PACE_TRY(check(problem, packing));
   if (problem.count == 0) return {};
@@ -206,47 +262,16 @@ Status write_packed_trees(Schedule& schedule, const TreePacking& packing) {
     schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
     return {};
   }
-  const std::vector<Share> shares = shares_of(problem, packing);
-  const std::size_t chunk = schedule.parameters().chunk;
-  double longest = 0;  // elements of a tree
-  int lag = 0;
-  for (const Share& share : shares) {
-    longest = std::max(longest, static_cast<double>(share.part.count));
-    for (const Turn& turn : share.turns) lag = std::max(lag, turn.lag);
-  }
-  // With s slots a message lasts at most 1/s of a period.
-  const auto chunks_with = [&](int slots) {
-    double most = 0;
-    for (const Share& share : shares)
-      for (const Turn& turn : share.turns)
-        most = std::max(most, static_cast<double>(share.part.count) / std::max(1.0, (turn.end - turn.begin) * slots));
-    return std::max(1, static_cast<int>(std::ceil(most / static_cast<double>(chunk))));
-  };
-  // As few slots as let no message be taken early, seen over a few full periods.
-  int slots = 1;
-  double least = 2;
-  for (const int tried : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
-    const int chunks = chunks_with(tried);
-    const auto messages = messages_of(problem, packing, shares, chunks, std::min(chunks, lag + 3), tried, chunk);
-    std::size_t early = 0;
-    events_of(messages, problem.ranks, early);
-    const double part = static_cast<double>(early) / static_cast<double>(messages.size());
-    if (part < least) {
-      least = part;
-      slots = tried;
-    }
-    if (early == 0) break;
-  }
-
-  const int chunks = chunks_with(slots);
-  const auto messages = messages_of(problem, packing, shares, chunks, chunks, slots, chunk);
+  const Plan plan = plan_of(problem, packing, timing, schedule.parameters().chunk);
+  const auto messages = messages_of(problem, packing, plan, plan.chunks, schedule.parameters().chunk);
   std::size_t early = 0;
-  const auto events = events_of(messages, problem.ranks, early);
+  const auto events = events_of(messages, problem.ranks, plan.slack, early);
   for (int rank = 0; rank < problem.ranks; ++rank) {
     for (const Event& event : events[at(rank)]) {
       const Message& message = messages[event.message];
       const bool copies = message.from == message.to;
       Step step;
+      step.channel = static_cast<std::uint8_t>(message.channel);
       step.action = copies ? Action::copy : event.sends ? Action::send : Action::recv;
       if (event.sends) step.source = message.source;
       if (copies || !event.sends) step.target = message.target;

@@ -18,13 +18,23 @@ namespace {
 
 int around(int position, int n) { return (position % n + n) % n; }
 
+// The positions whose sends concern the ranks that the schedule keeps: of one rank its own and the one before.
+std::vector<int> senders(const Schedule& schedule, const std::vector<int>& p) {
+  const int n = schedule.ranks();
+  std::vector<int> positions;
+  for (int i = 0; i < n; ++i)
+    if (!schedule.only() || *schedule.only() == p[i] || *schedule.only() == p[around(i + 1, n)]) positions.push_back(i);
+  return positions;
+}
+
 // Of one slice. `input(b)` gives the offset of block b in everyone's input; `partial(position, b)` where the fold of b
 // is at a position on its way; `length(b)` how long b is.
 template <class Input, class Partial, class Length>
 void reduce_scatter(Schedule& schedule, const std::vector<int>& p, Input input, Partial partial, Length length) {
   const int n = schedule.ranks();
+  const std::vector<int> positions = senders(schedule, p);
   for (int step = 0; step < n - 1; ++step) {
-    for (int i = 0; i < n; ++i) {
+    for (const int i : positions) {
       const int next = around(i + 1, n);
       const int b = around(i - 1 - step, n);
       const Place from = step == 0 ? Place{p[i], Buffer::input, input(b)} : partial(i, b);
@@ -39,8 +49,9 @@ template <class First, class Output, class Length>
 void all_gather(Schedule& schedule, const std::vector<int>& p, First first, Output output, Length length) {
   const int n = schedule.ranks();
   for (int b = 0; b < n; ++b) schedule.move(first(b), {p[b], Buffer::output, output(b)}, length(b));
+  const std::vector<int> positions = senders(schedule, p);
   for (int step = 0; step < n - 1; ++step) {
-    for (int i = 0; i < n; ++i) {
+    for (const int i : positions) {
       const int b = around(i - step, n);
       const Place from = step == 0 ? first(b) : Place{p[i], Buffer::output, output(b)};
       schedule.move(from, {p[around(i + 1, n)], Buffer::output, output(b)}, length(b));

@@ -51,7 +51,8 @@ struct CostModel {
   double switching = 0;            // us for a turn of the others, waited for at each dependent step when sharing > 1
   double multicast_share = 0;  // what each further receiver of one message costs its sender, as a share of the first:
                                // 0 in shared memory, 1 over TCP
-  std::size_t element = 4;     // bytes of one element of the problem
+  int node_ranks = 1;       // ranks of each node, one node after another; 1 where nodes do not matter or are not alike
+  std::size_t element = 4;  // bytes of one element of the problem
   std::size_t largest_chunk = 128 << 10;  // bytes that one message may carry on this communicator
 
   // What a rank sends so that each of its receivers has so many bytes.

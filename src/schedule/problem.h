@@ -31,6 +31,7 @@ struct Parameters {
   std::size_t chunk = SIZE_MAX;  // elements that one step moves at most, >= 1
   int radix = 2;                 // k of k-nomial trees, >= 2
   std::vector<int> order = {};   // the ranks in the order of chains and rings; empty: 0..n-1
+  int node_ranks = 1;            // that share a node: the first so many in the order, the next, ... Divides n
 
   bool operator==(const Parameters&) const = default;
 };

@@ -19,11 +19,13 @@ Problem problem_of(Collective collective, const Topology& topology, int root, st
 }
 
 void check_proved(const Problem& problem, const TreePacking& packing, std::size_t chunk) {
-  Schedule schedule(problem, {.chunk = chunk});
-  const Status written = write_packed_trees(schedule, packing);
-  REQUIRE_MESSAGE(written.ok(), written.message());
-  const Status status = prove(schedule);
-  CHECK_MESSAGE(status.ok(), status.message());
+  for (const TreeTiming timing : {TreeTiming{}, {0.1, 1}, {0.2, 2}}) {
+    Schedule schedule(problem, {.chunk = chunk});
+    const Status written = write_packed_trees(schedule, packing, timing);
+    REQUIRE_MESSAGE(written.ok(), written.message());
+    const Status status = prove(schedule);
+    CHECK_MESSAGE(status.ok(), status.message());
+  }
 }
 
 // The time of a schedule, in elements over GB/s, where every message has its GPUs' own link: a link carries one message

@@ -54,7 +54,9 @@ def test_doctor_table() -> None:
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse lays its text out differently in each version")
-@pytest.mark.parametrize("words", [[], ["bench"], ["run"], ["topo"], ["tune"], ["explain"], ["env"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words", [[], ["bench"], ["run"], ["topo"], ["predict"], ["tune"], ["explain"], ["env"], ["doctor"]]
+)
 def test_help(words: list[str]) -> None:
     environment = {**os.environ, "COLUMNS": "120"}
     shown = subprocess.run(

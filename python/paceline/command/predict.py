@@ -1,0 +1,200 @@
+"""`paceline predict`: what a collective would take on a topology, or by a measured profile, by each algorithm."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..datatypes import DATA_TYPES
+from ..errors import InvalidArgument
+from ..prediction import predict
+from . import predict_plot
+from .collectives import COLLECTIVES
+from .sizes import positive, size, size_text, sizes
+
+_LINE = "{:>12} {:>13}  {:<20} {:>8} {:>13} {:>9} {:>9}  {}"
+
+
+def numbers(text: str) -> list[int]:
+    """A list of GPUs: 0,1,4-7."""
+    found: list[int] = []
+    for item in text.split(","):
+        first, dash, last = item.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of GPUs: write 0,1,2 or 0-3,6")
+        if dash and int(last) - int(first) > 1 << 20:
+            raise argparse.ArgumentTypeError(f"{text!r} names too many GPUs")
+        found.extend(range(int(first), int(last or first) + 1))
+    return found
+
+
+def counts(text: str) -> list[int]:
+    """One number >= 1, or several as sizes are written: 2,4,8 or 2:1024:x2."""
+    found = sizes(text)
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1, or several")
+    return found
+
+
+def slow(text: str) -> tuple[str, float]:
+    """A straggler: GPU or link, and how many times as long it takes: 3:2.5."""
+    name, colon, factor = text.rpartition(":")
+    try:
+        if colon and float(factor) > 0:
+            return name, float(factor)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no straggler: write WHICH:FACTOR, as 3:2.5")
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "predict",
+        allow_abbrev=False,
+        help="say how long a collective would take on a topology",
+        description="Simulate a collective's algorithms on a machine or cluster that need not be here, or predict them "
+        "from a profile that `paceline tune` has measured.",
+        epilog="example: paceline predict all_reduce --preset dgx-a100 --nodes 4 --sizes 1M,64M,1G",
+    )
+    add = parser.add_argument
+    add("collective", metavar="COLLECTIVE", choices=COLLECTIVES, help=", ".join(COLLECTIVES))
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--preset", metavar="P", help="a known machine or cluster, as dgx1-v100 (see `paceline topo`)")
+    source.add_argument("--profile", metavar="F", help="a profile that `paceline tune` has written")
+    add(
+        "--nodes",
+        type=counts,
+        metavar="K",
+        help="how many nodes of the preset, or several as 8:512:x8 (default: its own)",
+    )
+    add("-n", "--ranks", type=positive, metavar="N", help="how many ranks (default: one a GPU; 4 with --profile)")
+    add("--gpus", type=numbers, metavar="LIST", help="the ranks' GPUs in the order of ranks, as 0,1,4-7")
+    add("--placement", choices=("gpu", "socket", "node"), default=None,
+        help="ranks go to the GPUs in their order, or in turn to the sockets or nodes (default: gpu)")  # fmt: skip
+    add("--size", "--sizes", dest="sizes", type=sizes, default=sizes("1M:256M:x4"), metavar="LIST",
+        help="bytes, as 8,64K,1M or 8:64M:x8 (default: 1M:256M:x4)")  # fmt: skip
+    add(
+        "--algorithm",
+        default="all",
+        metavar="NAME",
+        help="one algorithm, or several as ring,double_tree (default: all)",
+    )
+    add("--dtype", choices=DATA_TYPES, default="float32", metavar="T", help="type of the elements (default: float32)")
+    add("--root", type=int, default=0, metavar="R", help="the root (default: 0)")
+    add("--chunk", type=size, default=0, metavar="SIZE", help="the longest chunk (default: the algorithm's own)")
+    add(
+        "--sources", type=counts, metavar="M", help="so many ranks broadcast at once, each a message; or several counts"
+    )
+    add("--servers", type=positive, default=0, metavar="S", help="of reduction_server (default: one a rank)")
+    add("--start", type=float, default=None, metavar="US", help="what a message takes before its bytes (default: 0.5)")
+    add("--delay", type=float, default=None, metavar="US", help="how much later a message comes (default: 2)")
+    add("--ports", choices=("connections", "one"), default=None,
+        help="a GPU sends to several ranks at once, or to one after the other (default: connections)")  # fmt: skip
+    add("--multicast", action="store_true", help="a message to several ranks passes each link once")
+    add("--slow-gpu", type=slow, action="append", default=[], metavar="GPU:FACTOR", help="a straggler, as 3:2.5")
+    add("--slow-link", type=slow, action="append", default=[], metavar="LINK:FACTOR",
+        help="a slow link, as 'gpu0 -> switch0:2'")  # fmt: skip
+    add("--json", metavar="F", help="write the rows to this file")
+    add("--plot", metavar="F", help="draw time and bus bandwidth against size")
+    add("--trace", metavar="F", help="write the timeline of one algorithm at one size (open it in Perfetto)")
+    add("--link-plot", metavar="F", help="draw the load of each link, of one algorithm at one size")
+    parser.set_defaults(job=job, parser=parser)
+
+
+def job(chosen: argparse.Namespace) -> int:
+    if chosen.nodes and not chosen.preset:
+        chosen.parser.error("--nodes goes with --preset")
+    if chosen.gpus and chosen.placement:
+        chosen.parser.error("either --gpus or --placement")
+    drawn = chosen.plot or chosen.link_plot
+    if drawn and (advice := predict_plot.missing()):
+        chosen.parser.error(advice)
+    where = chosen.preset or chosen.profile
+    rows: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    for nodes, sources in itertools.product(chosen.nodes or [0], chosen.sources or [0]):
+        found = [
+            predict({**request(chosen, nodes, sources), "algorithm": name}) for name in chosen.algorithm.split(",")
+        ]
+        title = f"{chosen.collective} on {found[0]['ranks']} ranks, {where}"
+        if sources:
+            title += f", {sources} sources"
+        some = [{**row, "ranks": answer["ranks"], "sources": sources} for answer in found for row in answer["rows"]]
+        some.sort(key=lambda row: (row["bytes"], row["time_us"]))
+        print(f"# {title}")
+        print(table(some))
+        for line in (line for answer in found for line in answer["left_out"]):
+            print(f"# left out: {line}")
+        rows += some
+        answers += found
+    if chosen.json:
+        document = {"version": __version__, "collective": chosen.collective, "topology": where, "rows": rows}
+        Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+    if chosen.trace:
+        Path(chosen.trace).write_text(json.dumps(answers[0]["trace"]) + "\n")
+    if chosen.plot:
+        predict_plot.draw(rows, f"{chosen.collective}, {where}", chosen.plot)
+    if chosen.link_plot:
+        predict_plot.draw_links(answers[0]["links"], title, chosen.link_plot)
+    return 0
+
+
+def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, Any]:
+    """The options as pacePredict wants them, but for the algorithm."""
+    asked: dict[str, Any] = {key: getattr(chosen, key) for key in ("collective", "sizes", "dtype", "root", "servers")}
+    asked["sources"] = sources
+    asked["chunk_bytes"] = chosen.chunk
+    asked["detail"] = bool(chosen.trace or chosen.link_plot)
+    if chosen.ranks:
+        asked["ranks"] = chosen.ranks
+    if chosen.profile:
+        return {**asked, "ranks": chosen.ranks or 4, "model": _model(chosen.profile)}
+    asked.update(preset=chosen.preset, nodes=nodes)
+    for key in ("gpus", "placement"):
+        if getattr(chosen, key) is not None:
+            asked[key] = getattr(chosen, key)
+    machine: dict[str, Any] = {"multicast": chosen.multicast}
+    for key, value in (("start_us", chosen.start), ("delay_us", chosen.delay), ("ports", chosen.ports)):
+        if value is not None:
+            machine[key] = value
+    machine.update(slow_gpus=dict(chosen.slow_gpu), slow_links=dict(chosen.slow_link))
+    return {**asked, "machine": machine}
+
+
+def _model(path: str) -> Any:
+    """The cost model of a profile."""
+    try:
+        profile = json.loads(Path(path).read_text())
+    except ValueError as error:
+        raise InvalidArgument(f"{path} is no profile: {error}") from error
+    if not isinstance(profile, dict) or "model" not in profile:
+        raise InvalidArgument(f"{path} is no profile: it has no model; `paceline tune` writes profiles")
+    return profile["model"]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """What a person reads: the fastest first at each size."""
+    lines = [_LINE.format("size(B)", "count", "algorithm", "chunk", "time(us)", "algbw", "busbw", "busiest link")]
+    lines.append(_LINE.format("", "", "", "", "", "(GB/s)", "(GB/s)", "").rstrip())
+    for row in rows:
+        link = f"{row['busiest_link']} {100 * row['busiest_share']:.0f}%" if row["busiest_link"] else row["method"]
+        chunk = _short(row["chunk_bytes"]) if row["chunk_bytes"] else "-"
+        lines.append(
+            _LINE.format(row["bytes"], row["count"], row["algorithm"], chunk, f"{row['time_us']:.1f}",
+                         f"{row['algbw_gbs']:.2f}", f"{row['busbw_gbs']:.2f}", link)
+        )  # fmt: skip
+    return "\n".join(lines)
+
+
+def _short(count: int) -> str:
+    """About, in at most six characters: 1.3M."""
+    if len(text := size_text(count)) <= 6:
+        return text
+    for unit, factor in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.1f}{unit}"
+    return str(count)

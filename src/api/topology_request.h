@@ -1,0 +1,16 @@
+// The topology that a JSON request names, and the GPUs in it that ranks run on.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "topology/graph.h"
+
+namespace paceline::api {
+
+// By "preset" and "nodes".
+Result<Topology> topology_of(const nlohmann::json& request);
+// By "gpus"; without it, all of them in the order of "placement" ("gpu" if there is none).
+Result<std::vector<int>> gpus_of(const nlohmann::json& request, const Topology& topology);
+
+}  // namespace paceline::api

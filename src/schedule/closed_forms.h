@@ -1,0 +1,139 @@
+// The published times of collectives on n ranks with one full-duplex port each, as closed forms. The simulator equals
+// them where they are exact (tests/schedule/closed_forms_test.cc), and they reach where it cannot.
+//
+// M message (bytes), C chunk (bytes), B bandwidth (bytes per us), t_s set-up time of a message (us), n ranks, R bytes
+// per us that a rank folds into its own (infinite: at once).
+//
+// Sources: Awan et al., Parallel Computing 85 (2019); Chu et al., ICPP 2017; Patarasu and Yuan, J. Parallel Distrib.
+// Comput. 69 (2009); Rabenseifner, ICCS 2004; Sanders, Speck and Traeff, Parallel Computing 35 (2009).
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace paceline::closed_forms {
+
+struct Rates {
+  double start = 0;                                       // t_s
+  double bandwidth = 1;                                   // B
+  double fold = std::numeric_limits<double>::infinity();  // R
+
+  [[nodiscard]] double message(double bytes) const { return start + bytes / bandwidth; }
+};
+
+inline int log2_up(int n) { return n < 2 ? 0 : static_cast<int>(std::bit_width(static_cast<unsigned>(n - 1))); }
+inline int log_up(int n, int k) {
+  int rounds = 0;
+  for (double reached = 1; reached < n; reached *= k) ++rounds;
+  return rounds;
+}
+
+// ---- Broadcast ----
+
+// The root sends to each rank in turn, and a chain in which each rank forwards the whole message.
+inline double direct(double M, int n, const Rates& rates) { return (n - 1) * rates.message(M); }
+inline double chain(double M, int n, const Rates& rates) { return (n - 1) * rates.message(M); }
+
+// A holder serves k-1 children a round. Exact on one port for n a power of k; published without the factor k-1, which
+// is right for k = 2 only.
+inline double knomial(double M, int n, int k, const Rates& rates) { return (k - 1) * log_up(n, k) * rates.message(M); }
+
+// n a power of two: the scatter halves what it sends.
+inline double scatter_ring(double M, int n, const Rates& rates) {
+  return (log2_up(n) + n - 1) * rates.start + 2.0 * (n - 1) / n * M / rates.bandwidth;
+}
+inline double scatter_doubling(double M, int n, const Rates& rates) {
+  return 2 * log2_up(n) * rates.start + 2.0 * (n - 1) / n * M / rates.bandwidth;
+}
+
+inline double pipelined_chain(double M, double C, int n, const Rates& rates) {
+  return n < 2 ? 0 : (std::ceil(M / C) + n - 2) * rates.message(C);
+}
+// The best chunk, and the time with it where it divides M.
+inline double pipelined_chain_chunk(double M, int n, const Rates& rates) {
+  return n <= 2 ? M : std::min(M, std::sqrt(M * rates.start * rates.bandwidth / (n - 2)));
+}
+inline double pipelined_chain_best(double M, int n, const Rates& rates) {
+  const double root = std::sqrt(M / rates.bandwidth) + std::sqrt((n - 2) * rates.start);
+  return root * root;
+}
+// NCCL's ring broadcast in S pieces: the pipelined chain without set-up times.
+inline double ring_broadcast(double M, int pieces, int n, const Rates& rates) {
+  return (pieces + n - 2) * M / (pieces * rates.bandwidth);
+}
+
+// Staging in the host: down over PCIe, X between hosts, and back up where receivers cannot be written directly.
+inline double staged(double M, double pcie, double between_hosts, bool back_up) {
+  return (back_up ? 2 : 1) * M / pcie + between_hosts;
+}
+
+// ---- Reductions ----
+
+// n chunks, each rank sends 2 M (n-1)/n.
+inline double ring_all_reduce(double M, int n, const Rates& rates) {
+  return 2 * (n - 1) * rates.message(M / n) + (n - 1) * M / n / rates.fold;
+}
+// n a power of two.
+inline double rabenseifner(double M, int n, const Rates& rates) {
+  return 2 * log2_up(n) * rates.start + (n - 1) * (2 * M / n / rates.bandwidth + M / n / rates.fold);
+}
+// Reduce to a master and broadcast from it, both directly: each other rank's M goes in and out of the master.
+inline double master_all_reduce(double M, int n, const Rates& rates) {
+  return 2 * rates.start + 2 * (n - 1) * M / rates.bandwidth;
+}
+// Two trees, each with half of the message in chunks. A rank that is inner in one of them and a leaf in the other sends
+// four messages for each pair of chunks (one up and two down, one up): the pace of the whole, to which the filling of
+// the trees comes. Published as 2 log2 n (t_s + C/B) + 2 M/B.
+inline double double_tree_pace(double M, double C, int n, const Rates& rates) {
+  return (n > 2 ? 4 : 2) * std::ceil(M / 2 / C) * rates.message(C);
+}
+// Reduction servers: each worker sends M and receives M at once; `servers` share it, each with bandwidth `server`.
+inline double reduction_server(double M, int workers, int servers, double server, const Rates& rates) {
+  return 2 * rates.start + std::max(M / rates.bandwidth, workers * M / (servers * server));
+}
+
+// ---- Several sources: each of m ranks broadcasts M ----
+
+// Cut into chunks that go one after another down a k-nomial tree; one source after another.
+inline double knomial_in_chunks(double M, double C, int n, int k, const Rates& rates) {
+  return std::ceil(M / C) * log_up(n, k) * rates.message(C);
+}
+// All at once round a ring: n - 1 steps if all ranks are sources; as long for fewer, whose data a rank forwards.
+inline double ring_sources(double M, int sources, int n, const Rates& rates) {
+  return (std::min(sources, n) + n - 2) * rates.message(M);
+}
+
+// Streamed multicast: a chunk goes from the GPU to the host over PCIe, then in datagrams of U bytes through the
+// network.
+struct Multicast {
+  double chunk = 512 << 10;  // C, bytes
+  double datagram = 4096;    // U, bytes
+  double pcie = 12000;       // B_P, bytes per us
+  double host = 12500;       // B_H: what the NIC reads from host memory
+  double gpu = 1000;         // B_G: and from GPU memory
+  double start = 0.05;       // t_s of a datagram, us
+  double alpha = 17.5;       // t_o(n) = ln(n) / alpha, us
+
+  [[nodiscard]] double issue(int n) const { return std::log(n) / alpha; }
+  [[nodiscard]] double copy() const { return chunk / pcie; }  // a
+  [[nodiscard]] double cast(int n) const {                    // b
+    return chunk / datagram * (start + issue(n) + datagram / host);
+  }
+};
+inline double multicast_naive(double M, int n, const Multicast& m) {
+  return M / m.datagram * (m.start + m.issue(n) + m.datagram / m.gpu);
+}
+inline double multicast_streamed(double M, int n, const Multicast& m) {
+  const double a = m.copy();
+  const double b = m.cast(n);
+  return a + (M / m.chunk - 1) * std::max(a, b) + b;
+}
+// Overlapped: while one source casts, others copy.
+inline double multicast_sources(double M, int sources, int n, const Multicast& m) {
+  const double one = multicast_streamed(M, n, m);
+  return std::max(one, m.copy() + sources * M / m.chunk * m.cast(n));
+}
+
+}  // namespace paceline::closed_forms

@@ -1,0 +1,116 @@
+// The simulator: how long schedules take on a topology that need not be here.
+//
+// Discrete events. Each rank takes the steps of a channel in their order. A send hands its message to a port and goes
+// on, as long as fewer than capacity(n) messages of the channel are under way; the others wait for what they receive. A
+// port carries one message after the other: `start` us during which no bytes flow, then the bytes, over all links of
+// their way at once. Links are full duplex and shared max-min fairly between the messages that are on them at the same
+// time; a link's latency delays what it carries and holds up nothing else.
+//
+// With one port a rank this is the model of the published formulas (closed_forms.h), which come out exactly.
+//
+// Times in microseconds, rates in bytes per microsecond, links' bandwidths in GB/s (1 GB/s = 1000 bytes/us).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "schedule/schedule.h"
+#include "schedule/way_finder.h"
+
+namespace paceline {
+
+// Which messages of a GPU wait for one another.
+enum class Ports : std::uint8_t {
+  one,         // all of them: a GPU sends to one other at a time
+  connections  // those to one rank on one channel
+};
+
+// What ranks' actions take beside the links.
+struct Machine {
+  static constexpr double at_once = std::numeric_limits<double>::infinity();
+
+  double start = 0;                   // t_s: us that a message holds its port before its bytes flow
+  double delay = 0;                   // us that a message arrives later for it, beside its links' latency
+  double step = 0;                    // us that each step holds its channel
+  double send_bandwidth = at_once;    // bytes per us at which a rank itself copies what it sends,
+  double take_bandwidth = at_once;    // what it has received,
+  double reduce_bandwidth = at_once;  // folds it into its own
+  double copy_bandwidth = at_once;    // and copies from one of its buffers to another
+  Ports ports = Ports::one;
+  bool multicast = false;  // a message to several ranks passes each link once
+  // Stragglers: how many times as long everything above takes on a GPU, and how many times as long bytes on a link.
+  std::map<int, double> slow_gpus = {};
+  std::map<int, double> slow_links = {};
+};
+
+// A rank's steps, as far as time depends on them.
+class Program {
+ public:
+  struct Act {
+    Action action = Action::send;
+    std::uint8_t channel = 0;
+    bool own = false;              // of a recv_reduce: it has a local operand
+    std::uint32_t first_peer = 0;  // in `peers`
+    std::uint32_t peer_count = 0;
+    double bytes = 0;
+  };
+  // Of one rank of a schedule that keeps it.
+  Program(Schedule& schedule, int rank, std::size_t element_bytes);
+
+  std::vector<Act> acts;
+  std::vector<int> peers;
+  int channels = 1;
+};
+
+// One collective. Several may run at once.
+struct Traffic {
+  std::string name = "collective";  // for the timeline
+  std::vector<Program> programs;    // of rank 0, 1, ...
+  std::vector<int> gpus = {};       // rank r is on GPU gpus[r]; empty: on GPU r
+  int ranks = 0;                    // 0: as many as programs; see fold()
+  double begin = 0;                 // us
+};
+
+// All ranks' programs. The schedule must keep all ranks.
+Traffic traffic_of(Schedule& schedule, std::size_t element_bytes, std::vector<int> gpus = {});
+
+// Whether rank r + `period` does what rank r does, with peers `period` further on, as far as these ranks' programs show
+// it: those of ranks [0, period) and of [first, first + period).
+bool same_shifted(std::span<const Program> programs, std::span<const Program> others, int first, int ranks);
+
+// One thing that one rank did, as traces of real runs name it (comm/trace.h): "send", "recv", "wait", "wait for room".
+struct Deed {
+  const char* name = "";
+  int collective = 0;
+  int rank = 0;
+  int channel = 0;
+  int peer = 0;
+  double bytes = 0;
+  double begin = 0;
+  double end = 0;
+};
+
+struct Simulation {
+  double time = 0;                 // us, when the last rank has taken its last step
+  std::vector<double> ends;        // of each collective
+  std::vector<double> link_bytes;  // by link of the topology
+  std::vector<double> link_peaks;  // by link: its largest load, as a part of its bandwidth; never above 1
+  std::uint64_t messages = 0;
+  std::vector<Deed> timeline;  // if asked for
+};
+
+// Programs of fewer ranks than `ranks` are those of the first ones; all others do the same, shifted (same_shifted()).
+// The way finder must then have its nodes folded, and link_bytes are those of one node's links.
+// Errors (invalid_argument): ranks on GPUs that do not exist or have no way to each other, steps that wait for ever.
+// Internal: a link was loaded above its bandwidth, which would be a defect of the simulator.
+Result<Simulation> simulate(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine,
+                            bool with_timeline = false);
+
+// Chrome's trace format, as `paceline bench --trace` records a real run: pid is the rank, tid the channel.
+std::string chrome_trace(const Simulation& simulation, std::span<const Traffic> traffic);
+
+}  // namespace paceline

@@ -1,0 +1,221 @@
+#include "schedule/way_finder.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+namespace paceline {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+std::uint64_t pair_key(int from, int to) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 32 | static_cast<std::uint32_t>(to);
+}
+
+}  // namespace
+
+class WayFinder::Search {
+ public:
+  explicit Search(const Topology& topology)
+      : topology_(topology), leaving_(topology.leaving()), trees_(topology.vertices().size()) {
+    std::vector<int> gpus_of_node(at(topology.nodes()) + 1);
+    number_.resize(topology.gpus().size());
+    for (std::size_t g = 0; g < number_.size(); ++g)
+      number_[g] = gpus_of_node[at(topology.vertex(topology.gpus()[g]).node + 1)]++;
+  }
+
+  std::vector<int> find_way(int from_gpu, int to_gpu) {
+    const int from = topology_.gpus()[at(from_gpu)];
+    const int to = topology_.gpus()[at(to_gpu)];
+    if (from == to) return {};
+    std::vector<int> links;
+    if (topology_.vertex(from).node == topology_.vertex(to).node) {
+      if (append(links, from, to)) return links;
+    } else {
+      const int out = nic_of(from_gpu);
+      const int in = nic_of(to_gpu);
+      if (out >= 0 && in >= 0 && append(links, from, out) && cross(links, out, in) && append(links, in, to))
+        return links;
+    }
+    return anyhow(from, to);
+  }
+
+ private:
+  struct Reached {
+    int vertex = 0;
+    int by = -1;  // the last link
+    int hops = 0;
+    double width = 0;
+  };
+  using Tree = std::vector<Reached>;  // by vertex
+
+  // Level by level from a vertex, over what `inside` admits; GPUs do not relay.
+  template <class Inside>
+  Tree search(int start, Inside inside) const {
+    std::map<int, Reached> reached{{start, {start, -1, 0, std::numeric_limits<double>::infinity()}}};
+    std::vector<int> level{start};
+    for (int hops = 1; !level.empty(); ++hops) {
+      std::vector<int> next;
+      for (const int here : level) {
+        if (here != start && topology_.vertex(here).kind == VertexKind::gpu) continue;
+        for (const int l : leaving_[at(here)]) {
+          const Link& link = topology_.link(l);
+          if (!inside(topology_.vertex(link.to))) continue;
+          const Reached candidate{link.to, l, hops, std::min(reached[here].width, link.bandwidth)};
+          const auto [place, fresh] = reached.try_emplace(link.to, candidate);
+          if (fresh) next.push_back(link.to);
+          if (place->second.hops == hops && candidate.width > place->second.width) place->second = candidate;
+        }
+      }
+      level = std::move(next);
+    }
+    Tree tree;
+    for (const auto& [vertex, found] : reached) tree.push_back(found);
+    return tree;
+  }
+
+  static const Reached* find(const Tree& tree, int vertex) {
+    const auto place = std::lower_bound(tree.begin(), tree.end(), vertex,
+                                        [](const Reached& reached, int v) { return reached.vertex < v; });
+    return place == tree.end() || place->vertex != vertex ? nullptr : &*place;
+  }
+
+  // Within the vertex's node.
+  const Tree& tree_of(int vertex) {
+    Tree& tree = trees_[at(vertex)];
+    if (tree.empty())
+      tree = search(vertex, [node = topology_.vertex(vertex).node](const Vertex& v) { return v.node == node; });
+    return tree;
+  }
+
+  bool append(std::vector<int>& links, const Tree& tree, int from, int to) const {
+    const std::size_t begin = links.size();
+    for (int here = to; here != from;) {
+      const Reached* reached = find(tree, here);
+      if (reached == nullptr) return false;
+      links.push_back(reached->by);
+      here = topology_.link(reached->by).from;
+    }
+    std::reverse(links.begin() + static_cast<std::ptrdiff_t>(begin), links.end());
+    return true;
+  }
+  bool append(std::vector<int>& links, int from, int to) { return append(links, tree_of(from), from, to); }
+
+  int nic_of(int gpu) {
+    std::vector<int> nearest;
+    const Reached* best = nullptr;
+    for (const Reached& reached : tree_of(topology_.gpus()[at(gpu)])) {
+      if (topology_.vertex(reached.vertex).kind != VertexKind::nic || reached.hops == 0) continue;
+      if (best == nullptr || reached.hops < best->hops || (reached.hops == best->hops && reached.width > best->width)) {
+        best = &reached;
+        nearest.clear();
+      }
+      if (reached.hops == best->hops && reached.width == best->width) nearest.push_back(reached.vertex);
+    }
+    return nearest.empty() ? -1 : nearest[at(number_[at(gpu)]) % nearest.size()];
+  }
+
+  // Link by link nearer to the switch that the other NIC is at.
+  bool cross(std::vector<int>& links, int out, int in) {
+    const auto turn = at(out) + at(in);
+    int here = out;
+    for (int hops = 0; here != in; ++hops) {
+      std::vector<int> nearer;
+      int least = std::numeric_limits<int>::max();
+      for (const int l : leaving_[at(here)]) {
+        const int next = topology_.link(l).to;
+        if (next != in && topology_.vertex(next).kind != VertexKind::network_switch) continue;
+        const int distance = next == in ? 0 : distance_to(next, in);
+        if (distance < least) nearer.clear();
+        least = std::min(least, distance);
+        if (distance == least && distance < std::numeric_limits<int>::max()) nearer.push_back(l);
+        if (distance == 0) break;
+      }
+      if (nearer.empty() || hops > 16) return false;
+      links.push_back(nearer[turn % nearer.size()]);
+      here = topology_.link(links.back()).to;
+    }
+    return true;
+  }
+
+  // Links from a network switch to a NIC, over network switches.
+  int distance_to(int from, int nic) {
+    if (switch_distance_.empty()) find_switch_distances();
+    int least = std::numeric_limits<int>::max();
+    for (const int l : leaving_[at(nic)])  // its cables go both ways
+      if (const auto found = switch_distance_.find(pair_key(from, topology_.link(l).to));
+          found != switch_distance_.end())
+        least = std::min(least, found->second + 1);
+    return least;
+  }
+  void find_switch_distances() {
+    for (const int start : topology_.of_kind(VertexKind::network_switch))
+      for (const Reached& reached :
+           search(start, [](const Vertex& vertex) { return vertex.kind == VertexKind::network_switch; }))
+        switch_distance_[pair_key(start, reached.vertex)] = reached.hops;
+  }
+
+  std::vector<int> anyhow(int from, int to) const {
+    std::vector<int> links;
+    if (!append(links, search(from, [](const Vertex&) { return true; }), from, to)) links.clear();
+    return links;
+  }
+
+  const Topology& topology_;
+  std::vector<std::vector<int>> leaving_;
+  std::vector<Tree> trees_;  // by vertex; empty until asked for
+  std::vector<int> number_;  // of each GPU in its node
+  std::unordered_map<std::uint64_t, int> switch_distance_;
+};
+
+WayFinder::WayFinder(const Topology& topology) : topology_(topology), search_(std::make_unique<Search>(topology)) {}
+WayFinder::WayFinder(WayFinder&&) noexcept = default;
+WayFinder::~WayFinder() = default;
+
+const std::vector<WayPart>& WayFinder::between(int from, int to) {
+  const auto [place, fresh] = known_.try_emplace(pair_key(from, to));
+  if (fresh) {
+    WayPart way{.links = search_->find_way(from, to)};
+    if (!same_as_.empty())
+      for (int& link : way.links) link = same_as_[at(link)];
+    if (!way.links.empty()) place->second.push_back(std::move(way));
+  }
+  return place->second;
+}
+
+void WayFinder::set(int from, int to, std::vector<WayPart> ways) { known_[pair_key(from, to)] = std::move(ways); }
+
+int WayFinder::fold_nodes() {
+  const int nodes = topology_.nodes();
+  const auto gpus = static_cast<int>(topology_.gpus().size());
+  if (nodes < 2 || gpus % nodes != 0 || topology_.of_kind(VertexKind::network_switch).size() != 1) return 0;
+  // A vertex's number in its node; -1 for the switch.
+  std::vector<int> number(topology_.vertices().size(), -1);
+  std::vector<int> vertices(at(nodes));
+  for (std::size_t v = 0; v < number.size(); ++v)
+    if (const int node = topology_.vertices()[v].node; node >= 0) number[v] = vertices[at(node)]++;
+  for (int g = 0; g < gpus; ++g) {
+    const int vertex = topology_.gpus()[at(g)];
+    const int first = topology_.gpus()[at(g % (gpus / nodes))];
+    if (topology_.vertex(vertex).node != g / (gpus / nodes) || number[at(vertex)] != number[at(first)]) return 0;
+  }
+  using Place = std::tuple<int, int, double, double>;  // ends, bandwidth, latency
+  std::map<Place, int> first;
+  std::vector<int> same(topology_.links().size());
+  std::map<Place, int> copies;
+  for (std::size_t l = 0; l < same.size(); ++l) {
+    const Link& link = topology_.links()[l];
+    const Place place{number[at(link.from)], number[at(link.to)], link.bandwidth, link.latency};
+    same[l] = first.try_emplace(place, static_cast<int>(l)).first->second;
+    ++copies[place];
+  }
+  for (const auto& [place, count] : copies)
+    if (count != nodes) return 0;
+  same_as_ = std::move(same);
+  known_.clear();
+  return gpus / nodes;
+}
+
+}  // namespace paceline

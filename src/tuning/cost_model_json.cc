@@ -1,0 +1,68 @@
+#include "tuning/cost_model_json.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+namespace paceline {
+namespace {
+
+struct Member {
+  const char* name;
+  double CostModel::*value;
+  double least;  // inclusive
+  double most;
+};
+
+constexpr double most_rate = 1e15;
+constexpr double least_rate = 1e-6;
+constexpr Member members[] = {
+    {"start", &CostModel::start, 0, 1e9},
+    {"step", &CostModel::step, 0, 1e9},
+    {"bandwidth", &CostModel::bandwidth, least_rate, most_rate},
+    {"reduce_bandwidth", &CostModel::reduce_bandwidth, least_rate, most_rate},
+    {"copy_bandwidth", &CostModel::copy_bandwidth, least_rate, most_rate},
+    {"duplex", &CostModel::duplex, 0, 1},
+    {"sharing", &CostModel::sharing, 0, 1e6},
+    {"switching", &CostModel::switching, 0, 1e9},
+    {"multicast_share", &CostModel::multicast_share, 0, 1},
+};
+constexpr const char* largest_chunk = "largest_chunk";
+
+Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
+
+}  // namespace
+
+Result<CostModel> read_cost_model(const nlohmann::json& object) {
+  if (!object.is_object()) return wrong("the cost model is no JSON object");
+  CostModel model;
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_number()) return wrong(fmt::format("the cost model's '{}' is no number", key));
+    const double number = value.get<double>();
+    if (key == largest_chunk) {
+      if (!(number >= 64 && number <= 1e15))
+        return wrong(fmt::format("the cost model's {} is {}: it must be from 64 to 1e15", key, number));
+      model.largest_chunk = static_cast<std::size_t>(number);
+      continue;
+    }
+    const auto* member = std::find_if(std::begin(members), std::end(members),
+                                      [name = std::string_view(key)](const Member& m) { return name == m.name; });
+    if (member == std::end(members)) return wrong(fmt::format("a cost model has no '{}'", key));
+    if (!(number >= member->least && number <= member->most))
+      return wrong(
+          fmt::format("the cost model's {} is {}: it must be from {} to {}", key, number, member->least, member->most));
+    model.*(member->value) = number;
+  }
+  return model;
+}
+
+nlohmann::json write_cost_model(const CostModel& model) {
+  nlohmann::json object;
+  for (const Member& member : members) object[member.name] = model.*(member.value);
+  object[largest_chunk] = model.largest_chunk;
+  return object;
+}
+
+}  // namespace paceline

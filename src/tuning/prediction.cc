@@ -1,0 +1,412 @@
+#include "tuning/prediction.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "algorithms/chunks.h"
+#include "algorithms/packed_trees.h"
+#include "schedule/closed_forms.h"
+#include "topology/arborescences.h"
+#include "topology/chain_order.h"
+#include "topology/rings.h"
+#include "tuning/symmetry.h"
+#include "tuning/topology_costs.h"
+
+namespace paceline {
+namespace {
+
+// A simulation of more steps takes longer than a person waits; longer chunks make fewer.
+constexpr double most_steps = 2.5e6;
+constexpr int most_chunks = 1024;
+// Searches of orders and trees on more GPUs take too long.
+constexpr std::size_t most_for_orders = 256;
+constexpr std::size_t most_for_trees = 32;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
+
+bool parts_count(Collective which) {
+  using enum Collective;
+  return which == all_gather || which == reduce_scatter || which == all_to_all || which == gather || which == scatter;
+}
+
+double bus_factor(Collective which, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  return which == Collective::all_reduce ? 2 * others : parts_count(which) ? others : 1;
+}
+
+Problem problem_of(const Question& question, int ranks, std::size_t bytes) {
+  Problem problem{.collective = question.collective, .ranks = ranks, .root = question.root};
+  problem.in_place = question.collective != Collective::all_to_all && question.collective != Collective::barrier;
+  if (question.collective == Collective::barrier || bytes == 0) return problem;
+  const std::size_t parts = parts_count(question.collective) ? at(ranks) : 1;
+  problem.count = std::max<std::size_t>(1, bytes / (parts * question.element_bytes));
+  return problem;
+}
+
+Prediction row_of(const Question& question, const Problem& problem, std::string_view algorithm, double time) {
+  Prediction row;
+  row.algorithm = algorithm;
+  row.count = problem.count;
+  row.bytes = problem.count * question.element_bytes * (parts_count(problem.collective) ? at(problem.ranks) : 1);
+  row.time_us = time;
+  row.algbw_gbs = time > 0 ? static_cast<double>(row.bytes) / time / 1000 : 0;
+  row.busbw_gbs = row.algbw_gbs * bus_factor(problem.collective, problem.ranks);
+  return row;
+}
+
+// All ranks' steps, by the algorithm's cost formula.
+double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters, CostModel model) {
+  model.start = model.switching = 0;
+  model.step = 1;
+  model.bandwidth = model.reduce_bandwidth = model.copy_bandwidth = 1e300;
+  return problem.ranks * algorithm.cost(problem, parameters, model);
+}
+
+class Predictor {
+ public:
+  Predictor(const Topology& topology, const Question& question)
+      : topology_(with_one_nvswitch(topology)), question_(question), finder_(topology_), folded_(topology_) {
+    const bool all =
+        question.gpus.size() == topology_.gpus().size() && std::is_sorted(question.gpus.begin(), question.gpus.end());
+    if (all && question.machine.slow_gpus.empty() && question.machine.slow_links.empty())
+      period_ = folded_.fold_nodes();
+    model_ = cost_model_of(finder_, question_.gpus, question.machine, question.element_bytes);
+  }
+
+  Result<Answer> answer();
+
+ private:
+  [[nodiscard]] int ranks() const { return static_cast<int>(question_.gpus.size()); }
+  [[nodiscard]] bool asked(std::string_view name) const {
+    return question_.algorithm == name || (question_.algorithm == "all" && !question_.in_detail);
+  }
+  [[nodiscard]] bool by_name(std::string_view name) const { return question_.algorithm == name; }
+
+  Status add_table(const Problem& problem);
+  Status add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem, Parameters parameters);
+  Status add_chain(const Problem& problem);
+  Status add_trees(const Problem& problem);
+  Status add_rings(const Problem& problem);
+  void add_formulas(const Problem& problem);
+  void add_sources(const Problem& problem);
+  Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
+             std::size_t chunk);
+
+  Topology topology_;
+  const Question& question_;
+  WayFinder finder_;
+  WayFinder folded_;
+  int period_ = 0;
+  CostModel model_;
+  Answer answer_;
+};
+
+// Simulates, and notes the row.
+Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
+                      std::size_t chunk) {
+  auto result = simulate(finder, traffic, question_.machine, question_.in_detail);
+  PACE_TRY(result.status());
+  Prediction row = row_of(question_, problem, name, result->time);
+  row.method = "simulated";
+  row.chunk_bytes = std::min(chunk, std::max<std::size_t>(problem.count, 1)) * question_.element_bytes;
+  const Topology& topology = finder.topology();
+  for (std::size_t l = 0; l < result->link_bytes.size() && result->time > 0; ++l) {
+    const Link& link = topology.links()[l];
+    const double share = result->link_bytes[l] / (link.bandwidth * 1000) / result->time;
+    if (share <= row.busiest_share * (1 + 1e-9)) continue;
+    row.busiest_share = share;
+    row.busiest_link = fmt::format("{} -> {}", topology.vertex(link.from).name, topology.vertex(link.to).name);
+  }
+  answer_.rows.push_back(std::move(row));
+  if (question_.in_detail) {
+    answer_.topology = topology;
+    answer_.simulation = std::move(*result);
+    answer_.traffic = std::move(traffic);
+  }
+  return {};
+}
+
+Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem,
+                          Parameters parameters) {
+  if (question_.chunk_bytes > 0) {
+    parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
+  } else {
+    parameters.chunk = std::max(parameters.chunk, (problem.count + most_chunks - 1) / most_chunks);
+  }
+  double steps = steps_of(algorithm, problem, parameters, model_);
+  if (period_ > 0 && steps > most_steps / 100) {
+    Problem even = problem;
+    even.count = even_count(problem);
+    if (steps * period_ / problem.ranks <= most_steps) {
+      if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
+        std::vector<Traffic> one;
+        one.push_back(std::move(*traffic));
+        return run(folded_, std::move(one), even, name, parameters.chunk);
+      }
+    }
+  }
+  for (int times = 0; steps > most_steps && question_.chunk_bytes == 0 && times < 24; ++times) {
+    parameters.chunk += parameters.chunk / 4 + 1;
+    steps = steps_of(algorithm, problem, parameters, model_);
+  }
+  if (steps > most_steps) {
+    answer_.left_out.push_back(fmt::format("{}: {:.0f} steps are too many to simulate", name, steps));
+    return {};
+  }
+  Schedule schedule(problem, parameters);
+  algorithm.write(schedule);
+  std::vector<Traffic> traffic;
+  traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
+  return run(finder_, std::move(traffic), problem, name, parameters.chunk);
+}
+
+Status Predictor::add_table(const Problem& problem) {
+  for (const Algorithm& algorithm : algorithms())
+    if (asked(algorithm.name) && serves(algorithm, problem))
+      PACE_TRY(add_row(algorithm, algorithm.name, problem, algorithm.parameters(problem, model_)));
+  return {};
+}
+
+Status Predictor::add_chain(const Problem& problem) {
+  const Algorithm& algorithm = *algorithm_named("pipelined_chain");
+  if (!asked("topology_chain") || !serves(algorithm, problem)) return {};
+  if (question_.gpus.size() > most_for_orders) {
+    answer_.left_out.push_back(fmt::format("topology_chain: no order is searched for {} ranks", ranks()));
+    return {};
+  }
+  const auto chain = least_loaded_chain(topology_, question_.gpus);
+  PACE_TRY(chain.status());
+  std::vector<int> order;
+  std::vector<int> gpus;
+  for (const int gpu : chain->order) {
+    const auto rank = std::find(question_.gpus.begin(), question_.gpus.end(), gpu) - question_.gpus.begin();
+    order.push_back(static_cast<int>(rank));
+    gpus.push_back(gpu);
+  }
+  const CostModel model = cost_model_of(finder_, gpus, question_.machine, question_.element_bytes);
+  Parameters parameters = algorithm.parameters(problem, model);
+  parameters.order = std::move(order);
+  return add_row(algorithm, "topology_chain", problem, std::move(parameters));
+}
+
+// The ways that a packing gives its messages, all trees of a pair of GPUs together.
+void give_ways(const TreePacking& packing, const Topology& topology, WayFinder& finder) {
+  std::map<std::pair<int, int>, std::map<std::vector<int>, double>> weights;  // links of each way
+  for (const PackedTree& tree : packing.trees) {
+    for (const TreeEdge& edge : tree.edges) {
+      for (const Way& way : edge.ways) {
+        std::vector<int> links;
+        for (std::size_t i = 0; i + 1 < way.vertices.size(); ++i)
+          for (std::size_t l = 0; l < topology.links().size(); ++l)
+            if (topology.links()[l].from == way.vertices[i] && topology.links()[l].to == way.vertices[i + 1]) {
+              links.push_back(static_cast<int>(l));
+              break;
+            }
+        weights[{edge.from, edge.to}][links] += static_cast<double>(way.weight);
+      }
+    }
+  }
+  for (const auto& [pair, ways] : weights) {
+    const double all =
+        std::accumulate(ways.begin(), ways.end(), 0.0, [](double sum, const auto& way) { return sum + way.second; });
+    std::vector<WayPart> parts;
+    for (const auto& [links, weight] : ways) parts.push_back({links, weight / all});
+    finder.set(pair.first, pair.second, std::move(parts));
+  }
+}
+
+Status Predictor::add_trees(const Problem& problem) {
+  const bool broadcast = problem.collective == Collective::broadcast;
+  if (!asked("packed_trees") || (!broadcast && problem.collective != Collective::all_gather)) return {};
+  if (question_.gpus.size() > most_for_trees) {
+    answer_.left_out.push_back(fmt::format("packed_trees: no trees are packed for {} ranks", ranks()));
+    return {};
+  }
+  const auto part = select(topology_, question_.gpus);
+  PACE_TRY(part.status());
+  const auto packing = broadcast ? broadcast_trees(*part, problem.root) : all_gather_trees(*part);
+  if (!packing.ok()) {
+    answer_.left_out.push_back(fmt::format("packed_trees: {}", packing.status().message()));
+    return {};
+  }
+  WayFinder finder(*part);
+  give_ways(*packing, *part, finder);
+  // Of 1 GB in 2048 chunks, filling the trees takes 1%.
+  const std::size_t all = broadcast ? problem.count : problem.count * at(ranks());
+  const std::size_t longest = pipeline_chunk(all / std::max<std::size_t>(1, packing->trees.size()), ranks(), model_);
+  Parameters parameters{.chunk = std::max(all / 2048, longest)};
+  if (question_.chunk_bytes > 0)
+    parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
+  // Which timing suits the packing best is seen by trying, until one is as good as at the bound.
+  const double rate = static_cast<double>(packing->root_weight) * packing->rate.gbs() * 1000;
+  const double bound = static_cast<double>(problem.count * question_.element_bytes) / rate;
+  std::vector<Traffic> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const TreeTiming timing : {TreeTiming{0.1, 1}, {0.2, 1}, {0.2, 2}, {0, 1}}) {
+    Schedule schedule(problem, parameters);
+    PACE_TRY(write_packed_trees(schedule, *packing, timing));
+    std::vector<Traffic> traffic;
+    traffic.push_back(traffic_of(schedule, question_.element_bytes));
+    const auto tried = simulate(finder, traffic, question_.machine);
+    PACE_TRY(tried.status());
+    if (tried->time < least) best = std::move(traffic);
+    least = std::min(least, tried->time);
+    if (least <= 1.015 * bound) break;
+  }
+  return run(finder, std::move(best), problem, "packed_trees", parameters.chunk);
+}
+
+Status Predictor::add_rings(const Problem& problem) {
+  const Algorithm& algorithm = *algorithm_named("ring");
+  if (!asked("rings") || !serves(algorithm, problem) || ranks() == 1) return {};
+  if (question_.gpus.size() > most_for_trees) {
+    answer_.left_out.push_back(fmt::format("rings: no rings are packed for {} ranks", ranks()));
+    return {};
+  }
+  const auto part = select(topology_, question_.gpus);
+  PACE_TRY(part.status());
+  const RingPacking packing = pack_rings(*part);
+  if (packing.rings.empty()) {
+    answer_.left_out.emplace_back("rings: no ring passes all of these GPUs");
+    return {};
+  }
+  WayFinder finder(*part);
+  std::vector<Traffic> traffic;
+  Flow before = 0;
+  std::size_t begun = 0;
+  Parameters parameters = algorithm.parameters(problem, model_);
+  for (const Ring& ring : packing.rings) {
+    before += ring.rate;
+    const auto end = static_cast<std::size_t>(static_cast<double>(problem.count) * static_cast<double>(before) /
+                                              static_cast<double>(packing.rate));
+    Problem share = problem;
+    share.count = std::min(end, problem.count) - begun;
+    begun += share.count;
+    parameters.order = ring.order;
+    Schedule schedule(share, parameters);
+    algorithm.write(schedule);
+    traffic.push_back(traffic_of(schedule, question_.element_bytes));
+  }
+  return run(finder, std::move(traffic), problem, "rings", parameters.chunk);
+}
+
+void Predictor::add_formulas(const Problem& problem) {
+  const closed_forms::Rates rates{.start = model_.start, .bandwidth = model_.bandwidth};
+  const auto bytes = static_cast<double>(problem.count * question_.element_bytes);
+  const auto add = [&](std::string_view name, double time) {
+    Prediction row = row_of(question_, problem, name, bytes > 0 && ranks() > 1 ? time : 0);
+    row.method = "formula";
+    answer_.rows.push_back(std::move(row));
+  };
+  if (by_name("reduction_server") && problem.collective == Collective::all_reduce) {
+    const int servers = question_.servers > 0 ? question_.servers : ranks();
+    add("reduction_server", closed_forms::reduction_server(bytes, ranks(), servers, rates.bandwidth, rates));
+  }
+  if (by_name("multicast") && problem.collective == Collective::broadcast)
+    add("multicast", closed_forms::multicast_streamed(std::max(bytes, 1.0), ranks(), {.host = rates.bandwidth}));
+}
+
+void Predictor::add_sources(const Problem& problem) {
+  const closed_forms::Rates rates{.start = model_.start, .bandwidth = model_.bandwidth};
+  const auto bytes = static_cast<double>(problem.count * question_.element_bytes);
+  const int m = question_.sources;
+  const auto add = [&](std::string_view name, double time) {
+    if (!asked(name)) return;
+    Prediction row = row_of(question_, problem, name, bytes > 0 && ranks() > 1 ? time : 0);
+    row.method = "formula";
+    row.algbw_gbs *= m;
+    row.busbw_gbs *= m;
+    answer_.rows.push_back(std::move(row));
+  };
+  constexpr double chunk = 512 << 10;
+  add("knomial", m * closed_forms::knomial_in_chunks(bytes, std::min(bytes, chunk), ranks(), 2, rates));
+  add("ring", closed_forms::ring_sources(bytes, m, ranks(), rates));
+  closed_forms::Multicast multicast{.host = rates.bandwidth};
+  multicast.chunk = std::max(1.0, std::min(bytes, multicast.chunk));
+  add("multicast", closed_forms::multicast_sources(bytes, m, ranks(), multicast));
+}
+
+Result<Answer> Predictor::answer() {
+  for (const std::size_t bytes : question_.sizes) {
+    const Problem problem = problem_of(question_, ranks(), bytes);
+    if (question_.sources > 0) {
+      add_sources(problem);
+      continue;
+    }
+    PACE_TRY(add_table(problem));
+    PACE_TRY(add_chain(problem));
+    PACE_TRY(add_trees(problem));
+    PACE_TRY(add_rings(problem));
+    add_formulas(problem);
+  }
+  if (answer_.rows.empty()) {
+    if (!answer_.left_out.empty()) return wrong(answer_.left_out[0]);
+    return wrong(fmt::format("there is no algorithm '{}' for {} on {} ranks", question_.algorithm,
+                             title(question_.collective), ranks()));
+  }
+  return std::move(answer_);
+}
+
+Status check(const Question& question, int ranks) {
+  if (question.sizes.empty()) return wrong("no sizes are given");
+  for (const std::size_t size : question.sizes)
+    if (size > std::size_t{1} << 46) return wrong(fmt::format("{} bytes are more than memory can hold", size));
+  if (question.root < 0 || question.root >= ranks)
+    return wrong(fmt::format("root {} is none of the {} ranks", question.root, ranks));
+  if (question.sources < 0 || question.sources > ranks)
+    return wrong(fmt::format("{} sources: there are {} ranks", question.sources, ranks));
+  if (question.sources > 0 && question.collective != Collective::broadcast)
+    return wrong("several sources are for broadcast");
+  if (question.servers < 0) return wrong(fmt::format("{} servers", question.servers));
+  if (question.in_detail && (question.sizes.size() != 1 || question.algorithm == "all"))
+    return wrong("links and timelines are of one algorithm at one size");
+  return {};
+}
+
+}  // namespace
+
+Result<Answer> predict(const Topology& topology, const Question& question) {
+  const auto known = static_cast<int>(topology.gpus().size());
+  if (question.gpus.empty()) return wrong("no GPU is named");
+  std::set<int> seen;
+  for (const int gpu : question.gpus) {
+    if (gpu < 0 || gpu >= known)
+      return wrong(fmt::format("there is no GPU {}: this topology has GPUs 0 to {}", gpu, known - 1));
+    if (!seen.insert(gpu).second) return wrong(fmt::format("GPU {} is named twice", gpu));
+  }
+  PACE_TRY(check(question, static_cast<int>(question.gpus.size())));
+  return Predictor(topology, question).answer();
+}
+
+Result<Answer> predict(const CostModel& model, int ranks, const Question& question) {
+  if (ranks < 1) return wrong(fmt::format("{} ranks", ranks));
+  PACE_TRY(check(question, ranks));
+  if (question.in_detail) return wrong("links and timelines need a topology");
+  Answer answer;
+  CostModel of_type = model;
+  of_type.element = question.element_bytes;
+  for (const std::size_t bytes : question.sizes) {
+    const Problem problem = problem_of(question, ranks, bytes);
+    for (const Algorithm& algorithm : algorithms()) {
+      if (!serves(algorithm, problem) || (question.algorithm != "all" && question.algorithm != algorithm.name))
+        continue;
+      const auto choice = choose(problem, of_type, algorithm.name, question.chunk_bytes);
+      PACE_TRY(choice.status());
+      Prediction row = row_of(question, problem, algorithm.name, choice->predicted_us);
+      row.method = "model";
+      row.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(problem.count, 1)) * of_type.element;
+      answer.rows.push_back(std::move(row));
+    }
+  }
+  if (answer.rows.empty())
+    return wrong(fmt::format("there is no algorithm '{}' for {} on {} ranks", question.algorithm,
+                             title(question.collective), ranks));
+  return answer;
+}
+
+}  // namespace paceline

@@ -1,0 +1,80 @@
+// Predictions: what a collective would take on a topology, by each algorithm.
+//
+// Algorithms of the table are written for the topology's GPUs and simulated (schedule/simulator.h). Beside them stand
+// those that come from the topology:
+//
+//   topology_chain    the pipelined chain in the order whose busiest link is least loaded (topology/chain_order.h)
+//   packed_trees      broadcast and all-gather at the topology's bound (algorithms/packed_trees.h)
+//   rings             the ring algorithm on all edge-disjoint rings at once, each with its share (topology/rings.h)
+//
+// and, by name only, those that are predicted by a formula (schedule/closed_forms.h): reduction_server, and
+// `multicast`, the streamed one. So are broadcasts of several sources.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/types.h"
+#include "schedule/simulator.h"
+#include "tuning/choice.h"
+
+namespace paceline {
+
+// What GPUs' messages take where nothing was measured: an estimate.
+inline Machine typical_machine() {
+  Machine machine;
+  machine.start = 0.5;
+  machine.delay = 2;
+  machine.ports = Ports::connections;
+  return machine;
+}
+
+struct Question {
+  Collective collective = Collective::all_reduce;
+  std::vector<std::size_t> sizes;  // bytes, as in the rows of `paceline bench`
+  std::size_t element_bytes = 4;
+  int root = 0;                   // rank
+  std::vector<int> gpus;          // rank r is on GPU gpus[r]
+  std::string algorithm = "all";  // or one by name
+  std::size_t chunk_bytes = 0;    // the longest chunk; 0: the algorithm's own
+  int sources = 0;                // broadcasts from so many ranks at once; 0: an ordinary collective
+  int servers = 0;                // of a reduction_server; 0: as many as there are ranks
+  Machine machine;
+  bool in_detail = false;  // with links and timeline, for one algorithm and one size
+};
+
+struct Prediction {
+  std::string algorithm;
+  std::size_t bytes = 0;
+  std::size_t count = 0;        // the call's
+  std::size_t chunk_bytes = 0;  // the longest message
+  double time_us = 0;
+  double algbw_gbs = 0;
+  double busbw_gbs = 0;
+  std::string method;        // "simulated", "formula", "model"
+  std::string busiest_link;  // "gpu0 -> switch0": the one with most bytes for its bandwidth; empty where none is known
+  double busiest_share = 0;  // what part of the time it works
+};
+
+struct Answer {
+  std::vector<Prediction> rows;
+  std::vector<std::string> left_out;  // "direct: 268435456 steps are too many to simulate"
+  // In detail: of the one row.
+  Topology topology;
+  Simulation simulation;
+  std::vector<Traffic> traffic;
+};
+
+// On a valid topology. Errors (invalid_argument): GPUs that it does not have or that have no way to each other, a root
+// that is none of the ranks, an algorithm that does not exist or does not serve the collective.
+Result<Answer> predict(const Topology& topology, const Question& question);
+
+// On n ranks whose costs are known as a model, as calibration makes one: by the cost formulas of the table.
+Result<Answer> predict(const CostModel& model, int ranks, const Question& question);
+
+// How ranks are placed on all GPUs of a topology: "gpu": in their order; "socket": in turn on each CPU's GPUs, node by
+// node; "node": in turn on each node's. As launchers place them.
+Result<std::vector<int>> placement(const Topology& topology, std::string_view by);
+
+}  // namespace paceline

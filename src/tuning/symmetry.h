@@ -1,0 +1,18 @@
+// Traffic of schedules that are too large to write down: where all nodes do the same, one node's ranks are simulated.
+#pragma once
+
+#include "algorithms/table.h"
+#include "schedule/simulator.h"
+
+namespace paceline {
+
+// The traffic of the algorithm on GPUs 0, 1, ..., with the programs of `period` ranks only, if rank r + period does
+// what rank r does (seen on the ranks of the first two and of the last node); nothing otherwise. The schedule is
+// written rank by rank.
+std::optional<Traffic> symmetric_traffic(const Algorithm& algorithm, const Problem& problem,
+                                         const Parameters& parameters, std::size_t element_bytes, int period);
+
+// The least count, not below the problem's, whose blocks are of one length on every rank.
+std::size_t even_count(const Problem& problem);
+
+}  // namespace paceline

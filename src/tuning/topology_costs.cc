@@ -1,0 +1,56 @@
+#include "tuning/topology_costs.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace paceline {
+namespace {
+
+// Ranks of each node, if they are equally many, node after node; else 1.
+int node_ranks(const Topology& topology, std::span<const int> gpus) {
+  const auto node = [&](std::size_t rank) {
+    return topology.vertex(topology.gpus()[static_cast<std::size_t>(gpus[rank])]).node;
+  };
+  std::size_t first = 1;
+  while (first < gpus.size() && node(first) == node(0)) ++first;
+  if (gpus.size() % first != 0) return 1;
+  for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+    if (node(rank) != node(rank / first * first)) return 1;
+    if (rank >= first && rank % first == 0 && node(rank) == node(rank - first)) return 1;
+  }
+  return static_cast<int>(first);
+}
+
+}  // namespace
+
+CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Machine& machine,
+                        std::size_t element_bytes) {
+  const Topology& topology = finder.topology();
+  std::vector<double> streams(topology.links().size());
+  const auto each = [&](auto visit) {
+    for (std::size_t rank = 0; rank < gpus.size(); ++rank)
+      for (const WayPart& way : finder.between(gpus[rank], gpus[(rank + 1) % gpus.size()]))
+        for (const int link : way.links) visit(static_cast<std::size_t>(link), way.part);
+  };
+  each([&](std::size_t link, double part) { streams[link] += part; });
+  double bandwidth = std::numeric_limits<double>::infinity();
+  each([&](std::size_t link, double) {
+    bandwidth = std::min(bandwidth, topology.links()[link].bandwidth * 1000 / std::max(1.0, streams[link]));
+  });
+
+  constexpr double at_once = 1e15;
+  CostModel model;
+  model.start = machine.start;
+  model.step = machine.step;
+  model.bandwidth = std::min({bandwidth, machine.send_bandwidth, at_once});
+  model.reduce_bandwidth = std::min(machine.reduce_bandwidth, at_once);
+  model.copy_bandwidth = std::min(machine.copy_bandwidth, at_once);
+  model.duplex = 1;
+  model.multicast_share = machine.multicast ? 0 : 1;
+  model.node_ranks = node_ranks(topology, gpus);
+  model.element = element_bytes;
+  model.largest_chunk = std::size_t{1} << 40;
+  return model;
+}
+
+}  // namespace paceline

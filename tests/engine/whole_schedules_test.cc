@@ -1,0 +1,106 @@
+// Schedules that come from a topology or a layout of nodes, run by the host engine on all ranks at once, over a
+// transport that only hands messages over.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include "algorithms/packed_trees.h"
+#include "algorithms/table.h"
+#include "engine/fakes.h"
+#include "topology/part.h"
+
+namespace paceline {
+namespace {
+
+using Floats = std::vector<float>;
+
+// The outputs of all ranks; inputs[r] is rank r's input. Out of place, float32, sum.
+std::vector<Floats> outputs_of(Schedule& schedule, const std::vector<Floats>& inputs) {
+  const int n = schedule.ranks();
+  std::vector<std::unique_ptr<FakeRank>> ranks;
+  std::vector<Plan> plans;
+  std::vector<Floats> outputs;
+  std::vector<Floats> scratch;
+  std::vector<Execution> executions;
+  for (int r = 0; r < n; ++r) {
+    ranks.push_back(std::make_unique<FakeRank>(r, n));
+    ranks.back()->wiring.routes.keeps_data[0] = true;  // until the message has been handed over
+    ranks.back()->transport.left.emplace();
+    plans.push_back(bind(schedule, ranks.back()->wiring.routes, DataType::float32, Operation::sum));
+    outputs.emplace_back(output_elements(schedule.problem(), r), -1.0F);
+    scratch.emplace_back(plans.back().scratch_bytes / 4);
+    executions.emplace_back(ranks.back()->wiring);
+  }
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    Memory memory = memory_of(inputs[r], outputs[r]);
+    memory.scratch = std::as_writable_bytes(std::span(scratch[r])).data();
+    executions[r].add(plans[r], all_reduce(1), memory);
+  }
+  for (int done = 0, turns = 0; done < n; ++turns) {
+    REQUIRE(turns < 100'000);
+    done = 0;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const auto turn = executions[r].advance();
+      REQUIRE(turn != Execution::Turn::failed);
+      done += turn == Execution::Turn::done;
+      FakeTransport& transport = ranks[r]->transport;
+      for (const FakeTransport::Sent& sent : transport.sends) {
+        for (const int to : sent.to)
+          ranks[static_cast<std::size_t>(to)]->transport.deliver(sent.channel, static_cast<int>(r),
+                                                                 {sent.data, sent.bytes});
+        ++(*transport.left)[static_cast<std::size_t>(sent.channel)];
+      }
+      transport.sends.clear();
+    }
+  }
+  return outputs;
+}
+
+// Element i of rank r: whole numbers, so that sums are exact.
+std::vector<Floats> inputs_of(int ranks, std::size_t count) {
+  std::vector<Floats> inputs(static_cast<std::size_t>(ranks), Floats(count));
+  for (std::size_t r = 0; r < inputs.size(); ++r)
+    for (std::size_t i = 0; i < count; ++i) inputs[r][i] = static_cast<float>((i * 7 + r * 31) % 101);
+  return inputs;
+}
+
+}  // namespace
+
+TEST_CASE("hierarchical schedules run on the host engine") {
+  for (const auto& [n, node_ranks] : {std::pair{12, 4}, {8, 2}, {15, 3}, {6, 6}}) {
+    INFO("ranks ", n, ", a node ", node_ranks);
+    const std::size_t count = 1003;
+    const auto inputs = inputs_of(n, count);
+    const Parameters parameters{.chunk = 50, .node_ranks = node_ranks};
+    Schedule reduction({.collective = Collective::all_reduce, .ranks = n, .count = count}, parameters);
+    algorithm_named("hierarchical")->write(reduction);
+    Floats sum(count);
+    for (const Floats& input : inputs) std::transform(sum.begin(), sum.end(), input.begin(), sum.begin(), std::plus());
+    for (const Floats& output : outputs_of(reduction, inputs)) CHECK(output == sum);
+    Schedule broadcast({.collective = Collective::broadcast, .ranks = n, .root = 2, .count = count}, parameters);
+    algorithm_named("hierarchical")->write(broadcast);
+    for (const Floats& output : outputs_of(broadcast, inputs)) CHECK(output == inputs[2]);
+  }
+}
+
+TEST_CASE("packed trees run on the host engine, whatever their timing") {
+  const Topology topology = part("dgx1-v100");
+  const auto trees = broadcast_trees(topology, 3);
+  const auto forest = all_gather_trees(topology);
+  for (const TreeTiming timing : {TreeTiming{}, {0.2, 1}, {0.2, 2}}) {
+    const std::size_t count = 700;
+    const auto inputs = inputs_of(8, count);
+    Schedule broadcast({.collective = Collective::broadcast, .ranks = 8, .root = 3, .count = count}, {.chunk = 20});
+    REQUIRE(write_packed_trees(broadcast, *trees, timing).ok());
+    for (const Floats& output : outputs_of(broadcast, inputs)) CHECK(output == inputs[3]);
+    Schedule gather({.collective = Collective::all_gather, .ranks = 8, .count = count}, {.chunk = 20});
+    REQUIRE(write_packed_trees(gather, *forest, timing).ok());
+    Floats all;
+    for (const Floats& input : inputs) all.insert(all.end(), input.begin(), input.end());
+    for (const Floats& output : outputs_of(gather, inputs)) CHECK(output == all);
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,199 @@
+#include "tuning/prediction.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
+#include "topology/bounds.h"
+#include "topology/part.h"
+#include "tuning/symmetry.h"
+
+namespace paceline {
+namespace {
+
+Question question_of(Collective collective, int gpus, std::vector<std::size_t> sizes, std::string algorithm) {
+  Question question;
+  question.collective = collective;
+  question.gpus.resize(static_cast<std::size_t>(gpus));
+  std::iota(question.gpus.begin(), question.gpus.end(), 0);
+  question.sizes = std::move(sizes);
+  question.algorithm = std::move(algorithm);
+  question.machine = typical_machine();
+  return question;
+}
+
+Prediction predicted(const Topology& topology, const Question& question) {
+  const auto answer = predict(topology, question);
+  REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+  REQUIRE(answer->rows.size() == 1);
+  return answer->rows[0];
+}
+
+constexpr std::size_t gigabyte = 1'000'000'000;
+
+}  // namespace
+
+// Links have their latency; what messages cost beside it is not the bound's. On the sets {0, 2, 5, 7} and {1, 3, 4, 6}
+// an all-gather sends a part of some messages over PCIe beside NVLink, and waits for the slower part.
+TEST_CASE("packed trees reach 98% of the bound for 1 GB on every subset of a DGX-1V") {
+  const auto machine = preset("dgx1-v100");
+  for (int set = 1; set < 256; ++set) {
+    std::vector<int> gpus;
+    for (int i = 0; i < 8; ++i)
+      if ((set >> i & 1) != 0) gpus.push_back(i);
+    if (gpus.size() == 1) continue;
+    INFO("set ", set);
+    const Bounds bounds = throughput_bounds(part("dgx1-v100", gpus));
+    Question question = question_of(Collective::broadcast, 0, {gigabyte}, "packed_trees");
+    question.machine.start = question.machine.delay = 0;
+    question.gpus = gpus;
+    question.root = bounds.worst_root;
+    const double broadcast = predicted(*machine, question).algbw_gbs / bounds.broadcast.gbs();
+    CHECK(broadcast <= 1 + 1e-9);
+    CHECK(broadcast >= 0.98);
+    question.collective = Collective::all_gather;
+    question.root = 0;
+    const double gather = predicted(*machine, question).busbw_gbs / bounds.all_gather.gbs();
+    CHECK(gather <= 1 + 1e-9);
+    CHECK(gather >= (set == 165 || set == 90 ? 0.92 : 0.98));
+  }
+}
+
+TEST_CASE("rings on a DGX-1V: the rates of NCCL's rings") {
+  const auto machine = preset("dgx1-v100");
+  const auto busbw = [&](std::vector<int> gpus) {
+    Question question = question_of(Collective::all_reduce, 0, {gigabyte}, "rings");
+    question.gpus = std::move(gpus);
+    return predicted(*machine, question).busbw_gbs;
+  };
+  CHECK(busbw({0, 1}) == doctest::Approx(25).epsilon(0.01));
+  CHECK(busbw({0, 3}) == doctest::Approx(50).epsilon(0.01));
+  CHECK(busbw({0, 1, 2, 3}) == doctest::Approx(100).epsilon(0.01));
+  CHECK(busbw({0, 1, 2, 3, 4, 5, 6, 7}) == doctest::Approx(150).epsilon(0.01));
+}
+
+TEST_CASE("the order of the chain: 8 streams on a link, or 1") {
+  const auto machine = preset("cs-storm-k80");
+  Question question = question_of(Collective::broadcast, 16, {gigabyte}, "pipelined_chain");
+  const auto by_socket = placement(*machine, "socket");
+  REQUIRE(by_socket.ok());
+  question.gpus = *by_socket;
+  const Prediction naive = predicted(*machine, question);
+  question.algorithm = "topology_chain";
+  const Prediction suited = predicted(*machine, question);
+  CHECK(suited.time_us == doctest::Approx(1e9 / 15750).epsilon(0.03));
+  // Round robin over the sockets: 8 streams between them, of 38.4 GB/s, and 4 up each of the switches' links.
+  CHECK(naive.time_us == doctest::Approx(1e9 * 4 / 15750).epsilon(0.03));
+  CHECK(suited.busiest_share == doctest::Approx(1).epsilon(0.03));
+}
+
+TEST_CASE("ranks are placed as launchers do") {
+  const auto machine = preset("rx1", 2);  // 2 nodes of 2 sockets of 4 GPUs
+  CHECK(*placement(*machine, "gpu") == std::vector{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+  CHECK(*placement(*machine, "socket") == std::vector{0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15});
+  CHECK(*placement(*machine, "node") == std::vector{0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15});
+  CHECK(placement(*machine, "core").status().message() ==
+        "ranks are placed by 'gpu', 'socket' or 'node', not by 'core'");
+}
+
+TEST_CASE("trivial questions have trivial answers") {
+  const auto machine = preset("dgx1-v100");
+  for (const int gpus : {1, 4}) {
+    for (const std::size_t bytes : {0, 1, 4}) {
+      const auto answer = predict(*machine, question_of(Collective::all_reduce, gpus, {bytes}, "all"));
+      REQUIRE(answer.ok());
+      CHECK(answer->rows.size() >= 6);
+      for (const Prediction& row : answer->rows) {
+        INFO(row.algorithm);
+        CHECK((row.time_us > 0) == (gpus > 1 && bytes > 0));
+        CHECK(std::isfinite(row.algbw_gbs));
+      }
+    }
+  }
+  CHECK(predict(*machine, question_of(Collective::barrier, 8, {0}, "dissemination"))->rows[0].time_us ==
+        doctest::Approx(3 * (0.5 + 2 + 0.5)).epsilon(0.3));
+}
+
+TEST_CASE("questions that make no sense are errors") {
+  const auto machine = preset("dgx1-v100");
+  const auto error = [&](auto change) {
+    Question question = question_of(Collective::broadcast, 4, {1024}, "all");
+    change(question);
+    return predict(*machine, question).status().message();
+  };
+  CHECK(error([](Question& q) { q.gpus.clear(); }) == "no GPU is named");
+  CHECK(error([](Question& q) { q.gpus[1] = 8; }) == "there is no GPU 8: this topology has GPUs 0 to 7");
+  CHECK(error([](Question& q) { q.gpus[1] = -1; }) == "there is no GPU -1: this topology has GPUs 0 to 7");
+  CHECK(error([](Question& q) { q.gpus[1] = 0; }) == "GPU 0 is named twice");
+  CHECK(error([](Question& q) { q.root = 4; }) == "root 4 is none of the 4 ranks");
+  CHECK(error([](Question& q) { q.root = -1; }) == "root -1 is none of the 4 ranks");
+  CHECK(error([](Question& q) { q.sizes.clear(); }) == "no sizes are given");
+  CHECK(error([](Question& q) { q.sizes = {SIZE_MAX}; }) == "18446744073709551615 bytes are more than memory can hold");
+  CHECK(error([](Question& q) { q.algorithm = "magic"; }) == "there is no algorithm 'magic' for broadcast on 4 ranks");
+  CHECK(error([](Question& q) { q.algorithm = "bruck"; }) == "there is no algorithm 'bruck' for broadcast on 4 ranks");
+  CHECK(error([](Question& q) { q.sources = 5; }) == "5 sources: there are 4 ranks");
+  CHECK(error([](Question& q) { q.in_detail = true; }) == "links and timelines are of one algorithm at one size");
+}
+
+TEST_CASE("one node's ranks stand for all where all nodes do the same") {
+  for (const auto& [name, nodes] : {std::pair{"hgx-h200", 4}, {"dgx-a100", 8}, {"rx1", 16}}) {
+    INFO(name);
+    const auto cluster = preset(name, nodes);
+    const Topology topology = with_one_nvswitch(*cluster);
+    const int n = static_cast<int>(topology.gpus().size());
+    for (const auto& [algorithm, collective, symmetric] : {std::tuple{"ring", Collective::all_reduce, true},
+                                                           {"ring", Collective::all_gather, true},
+                                                           {"recursive_doubling", Collective::all_reduce, false}}) {
+      INFO(algorithm);
+      const Problem problem{.collective = collective, .ranks = n, .count = std::size_t{1} << 18, .in_place = true};
+      WayFinder folded(topology);
+      const int period = folded.fold_nodes();
+      CHECK(period == n / nodes);
+      const auto part = symmetric_traffic(*algorithm_named(algorithm), problem, {.chunk = 4096}, 4, period);
+      CHECK(part.has_value() == symmetric);
+      if (!part) continue;
+      Schedule schedule(problem, {.chunk = 4096});
+      algorithm_named(algorithm)->write(schedule);
+      WayFinder finder(topology);
+      const auto whole = simulate(finder, std::vector{traffic_of(schedule, 4)}, typical_machine());
+      const auto one = simulate(folded, std::vector{*part}, typical_machine());
+      REQUIRE(one.ok());
+      CHECK(one->time == doctest::Approx(whole->time).epsilon(1e-9));
+    }
+  }
+}
+
+TEST_CASE("a model answers without a topology") {
+  CostModel model;
+  Question question = question_of(Collective::all_reduce, 0, {1 << 20}, "ring");
+  const auto answer = predict(model, 8, question);
+  REQUIRE(answer.ok());
+  const auto choice =
+      choose({.collective = Collective::all_reduce, .ranks = 8, .count = 1 << 18, .in_place = true}, model, "ring", 0);
+  CHECK(answer->rows[0].time_us == choice->predicted_us);
+  CHECK(answer->rows[0].method == "model");
+  CHECK(predict(model, 0, question).status().message() == "0 ranks");
+}
+
+TEST_CASE("a ring on 16,384 GPUs takes 32,766 steps of 2.5 us and what their links' latency adds") {
+  const auto cluster = preset("hgx-h200", 2048);
+  const Prediction ring = predicted(*cluster, question_of(Collective::all_reduce, 16384, {256 << 20}, "ring"));
+  CHECK(ring.count == std::size_t{64} << 20);
+  CHECK(ring.time_us > 32766 * 2.5);
+  CHECK(ring.time_us < 32766 * 5.0);
+}
+
+// PACELINE_TEST_LONG=1: half a minute.
+TEST_CASE("all-reduce on 16,384 GPUs by ring, trees and levels is simulated within two minutes") {
+  if (std::getenv("PACELINE_TEST_LONG") == nullptr) return;
+  const auto began = std::chrono::steady_clock::now();
+  const auto cluster = preset("hgx-h200", 2048);
+  for (const char* algorithm : {"ring", "double_tree", "hierarchical"})
+    CHECK(predicted(*cluster, question_of(Collective::all_reduce, 16384, {256 << 20}, algorithm)).time_us > 0);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::minutes(2));
+}
+
+}  // namespace paceline
