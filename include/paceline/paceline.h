@@ -263,10 +263,11 @@ PACE_API paceResult_t paceTopology(const char* request, const char** answer);
 /* What a collective would take on a topology that need not be here, by each algorithm, as JSON text. `request` is a JSON
  * object:
  *   "collective", "sizes" (bytes, as in `paceline bench`), "dtype" ("float32"), "root" (0);
- *   "preset": name of a known machine or cluster, "nodes": how many of its nodes;
+ *   the topology as for paceTopology ("preset" and "nodes", "file", "nccl_xml", or this machine);
  *   "gpus": rank r runs on GPU gpus[r], or "placement": ranks go to the GPUs in their order ("gpu", the default) or in
  *     turn to the sockets ("socket") or nodes ("node"), "ranks": to the first so many of them;
- *   "model" instead of a topology: the communicator's cost model, with "ranks";
+ *   "profile" (text of a profile of `paceline tune`, with "transport") or "model" (a cost model's members) instead of a
+ *     topology, with "ranks";
  *   "algorithm": one by name ("all"), "chunk_bytes": the longest chunk, "sources": broadcasts at once,
  *     "servers": of a reduction server;
  *   "machine": what takes time beside the links: "start_us" of a message (0.5), "delay_us" of its arrival (2),

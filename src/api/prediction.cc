@@ -9,6 +9,7 @@
 #include "api/handle.h"
 #include "api/topology_request.h"
 #include "tuning/cost_model_json.h"
+#include "tuning/profile.h"
 
 namespace paceline::api {
 namespace {
@@ -140,7 +141,7 @@ Status read_question(const json& request, Question& question, int& ranks) {
         return true;
       },
       "a list of whole numbers >= 0"));
-  fields.drop({"preset", "nodes", "gpus", "placement", "model", "machine"});
+  fields.drop({"preset", "nodes", "file", "nccl_xml", "gpus", "placement", "model", "profile", "transport", "machine"});
   PACE_TRY(fields.nothing_left());
   const auto which = collective_named(collective);
   if (!which || *which == Collective::send || *which == Collective::recv)
@@ -150,6 +151,23 @@ Status read_question(const json& request, Question& question, int& ranks) {
   if (!type) return wrong(fmt::format("there is no data type '{}'", dtype));
   question.element_bytes = size_of(*type);
   return {};
+}
+
+// "model", or the setting of "profile" for "transport" (the first that there is) with the nearest number of ranks.
+Result<CostModel> model_of(const json& request, int ranks) {
+  if (request.contains("model")) return read_cost_model(request["model"]);
+  if (!request["profile"].is_string()) return wrong("profile must be a text");
+  const auto profile = read_profile(request["profile"].get<std::string>());
+  PACE_TRY(profile.status());
+  const json transport = request.value("transport", json());
+  const Setting* best = nullptr;
+  for (const Setting& setting : profile->settings) {
+    if (!transport.is_null() && transport != setting.transport) continue;
+    if (best != nullptr && transport.is_null() && setting.transport != best->transport) continue;
+    if (best == nullptr || std::abs(setting.ranks - ranks) < std::abs(best->ranks - ranks)) best = &setting;
+  }
+  if (best == nullptr) return wrong(fmt::format("the profile has no setting for transport {}", transport.dump()));
+  return best->model;
 }
 
 json rows_of(const Answer& answer) {
@@ -192,8 +210,8 @@ Result<std::string> answer_to(const char* text) {
   PACE_TRY(read_machine(request, question.machine));
   json reply;
   Answer answer;
-  if (request.contains("model")) {
-    const auto model = read_cost_model(request["model"]);
+  if (request.contains("model") || request.contains("profile")) {
+    const auto model = model_of(request, ranks);
     PACE_TRY(model.status());
     auto found = predict(*model, ranks, question);
     PACE_TRY(found.status());

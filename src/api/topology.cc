@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "api/handle.h"
+#include "api/topology_request.h"
 #include "topology/arborescences.h"
 #include "topology/bounds.h"
 #include "topology/chain_order.h"
 #include "topology/cluster_file.h"
-#include "topology/detect.h"
 #include "topology/nccl_xml.h"
-#include "topology/presets.h"
 #include "topology/rings.h"
 
 namespace paceline::api {
@@ -21,31 +19,6 @@ namespace {
 using nlohmann::json;
 
 Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
-
-Result<Topology> source(const json& request) {
-  const auto text = [&](const char* key) { return request[key].get<std::string>(); };
-  for (const char* key : {"preset", "file", "nccl_xml"})
-    if (request.contains(key) && !request[key].is_string()) return wrong(fmt::format("{} must be a text", key));
-  if (request.contains("nodes") && !request["nodes"].is_number_integer()) return wrong("nodes must be a whole number");
-  if (request.contains("preset")) return preset(text("preset"), request.value("nodes", 0));
-  if (request.contains("file")) return read_cluster(text("file"));
-  if (request.contains("nccl_xml")) return read_nccl_topology(text("nccl_xml"));
-  return detect_topology();
-}
-
-Result<std::vector<int>> selected(const json& request, const Topology& topology) {
-  std::vector<int> gpus(topology.gpus().size());
-  std::iota(gpus.begin(), gpus.end(), 0);
-  if (!request.contains("gpus")) return gpus;
-  if (!request["gpus"].is_array()) return wrong("gpus must be a list of numbers");
-  gpus.clear();
-  for (const json& gpu : request["gpus"]) {
-    if (!gpu.is_number_integer()) return wrong("gpus must be a list of numbers");
-    const auto number = gpu.get<std::int64_t>();
-    gpus.push_back(number < 0 || number > INT32_MAX ? -1 : static_cast<int>(number));
-  }
-  return gpus;
-}
 
 json rate(const Rate& rate) { return rate.denominator == 0 ? json() : json(rate.gbs()); }
 
@@ -114,7 +87,7 @@ std::string_view hops(const Topology& part) {
 Result<std::string> describe(const char* text) {
   const json request = json::parse(text, nullptr, false);
   if (!request.is_object()) return wrong("the request is no JSON object");
-  auto topology = source(request);
+  auto topology = topology_of(request);
   PACE_TRY(topology.status());
   json answer = json::parse(write_node(*topology));
   if (request.value("nccl_xml_out", json()) == true) {
@@ -122,7 +95,7 @@ Result<std::string> describe(const char* text) {
     PACE_TRY(xml.status());
     answer["nccl_xml"] = *xml;
   }
-  const auto gpus = selected(request, *topology);
+  const auto gpus = gpus_of(request, *topology);
   PACE_TRY(gpus.status());
   answer["gpus"] = *gpus;
   if (!topology->gpus().empty()) {

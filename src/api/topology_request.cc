@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "topology/cluster_file.h"
+#include "topology/detect.h"
+#include "topology/nccl_xml.h"
 #include "topology/presets.h"
 #include "tuning/prediction.h"
 
@@ -15,12 +18,16 @@ Status wrong(std::string message) { return Status(Code::invalid_argument, std::m
 }  // namespace
 
 Result<Topology> topology_of(const nlohmann::json& request) {
-  if (!request.contains("preset")) return wrong("no topology is named: give a preset");
-  if (!request["preset"].is_string()) return wrong("preset must be a text");
+  const auto text = [&](const char* key) { return request[key].get<std::string>(); };
+  for (const char* key : {"preset", "file", "nccl_xml"})
+    if (request.contains(key) && !request[key].is_string()) return wrong(fmt::format("{} must be a text", key));
   const auto nodes = request.value("nodes", nlohmann::json(0));
   if (!nodes.is_number_integer() || nodes < 0)
     return wrong(fmt::format("nodes must be a whole number, not {}", nodes.dump()));
-  return preset(request["preset"].get<std::string>(), nodes > INT32_MAX ? INT32_MAX : nodes.get<int>());
+  if (request.contains("preset")) return preset(text("preset"), nodes > INT32_MAX ? INT32_MAX : nodes.get<int>());
+  if (request.contains("file")) return read_cluster(text("file"));
+  if (request.contains("nccl_xml")) return read_nccl_topology(text("nccl_xml"));
+  return detect_topology();
 }
 
 Result<std::vector<int>> gpus_of(const nlohmann::json& request, const Topology& topology) {

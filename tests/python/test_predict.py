@@ -65,12 +65,17 @@ def test_sources() -> None:
 
 def test_a_profile_gives_the_model(tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
-    profile.write_text(json.dumps({"model": {"start": 2.0, "bandwidth": 5000}}))
+    model = {"start_us": 2.0, "step_us": 0.1, "bandwidth_gbs": 5.0, "reduce_gbs": 5.0, "copy_gbs": 5.0, "duplex": 0.5,
+             "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1, "largest_chunk": 65536}  # fmt: skip
+    setting = {"transport": "shm", "ranks": 2, "model": model, "model_error": 0.1, "measured": [], "table": []}
+    document = {"format": 1, "fingerprint": "0" * 16, "version": "0.1.0", "settings": [setting]}
+    profile.write_text(json.dumps(document))
     shown = paceline("all_gather", "--profile", str(profile), "-n", "8", "--sizes", "1M", "--algorithm", "ring")
     assert shown.returncode == 0, shown.stderr
     assert "model" in shown.stdout
+    assert "no setting for transport" in paceline("broadcast", "--profile", str(profile), "--transport", "tcp").stderr
     profile.write_text("{}")
-    assert "it has no model" in paceline("all_gather", "--profile", str(profile)).stderr
+    assert paceline("all_gather", "--profile", str(profile)).returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,7 @@ def test_a_profile_gives_the_model(tmp_path: Path) -> None:
         (("--preset", "dgx1-v100", "--trace", "f"), "one algorithm at one size"),
         (("--preset", "dgx1-v100", "--slow-gpu", "3:0"), "is no straggler"),
         (("--profile", "/nonexistent"), "No such file"),
-        ((), "one of the arguments --preset --profile is required"),
+        ((), "one of the arguments --preset --file --nccl-xml --profile is required"),
     ],
 )
 def test_errors(words: tuple[str, ...], message: str) -> None:

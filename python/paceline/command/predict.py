@@ -10,26 +10,13 @@ from typing import Any
 
 from .. import __version__
 from ..datatypes import DATA_TYPES
-from ..errors import InvalidArgument
 from ..prediction import predict
 from . import predict_plot
 from .collectives import COLLECTIVES
 from .sizes import positive, size, size_text, sizes
+from .topo import numbers
 
 _LINE = "{:>12} {:>13}  {:<20} {:>8} {:>13} {:>9} {:>9}  {}"
-
-
-def numbers(text: str) -> list[int]:
-    """A list of GPUs: 0,1,4-7."""
-    found: list[int] = []
-    for item in text.split(","):
-        first, dash, last = item.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
-            raise argparse.ArgumentTypeError(f"{text!r} is no list of GPUs: write 0,1,2 or 0-3,6")
-        if dash and int(last) - int(first) > 1 << 20:
-            raise argparse.ArgumentTypeError(f"{text!r} names too many GPUs")
-        found.extend(range(int(first), int(last or first) + 1))
-    return found
 
 
 def counts(text: str) -> list[int]:
@@ -64,6 +51,8 @@ def add_parser(commands: Any) -> None:
     add("collective", metavar="COLLECTIVE", choices=COLLECTIVES, help=", ".join(COLLECTIVES))
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--preset", metavar="P", help="a known machine or cluster, as dgx1-v100 (see `paceline topo`)")
+    source.add_argument("--file", metavar="F", help="a cluster file (docs/topology.md)")
+    source.add_argument("--nccl-xml", metavar="X", help="NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it")
     source.add_argument("--profile", metavar="F", help="a profile that `paceline tune` has written")
     add(
         "--nodes",
@@ -75,6 +64,7 @@ def add_parser(commands: Any) -> None:
     add("--gpus", type=numbers, metavar="LIST", help="the ranks' GPUs in the order of ranks, as 0,1,4-7")
     add("--placement", choices=("gpu", "socket", "node"), default=None,
         help="ranks go to the GPUs in their order, or in turn to the sockets or nodes (default: gpu)")  # fmt: skip
+    add("--transport", metavar="T", help="of the profile: shm, tcp, ... (default: its first)")
     add("--size", "--sizes", dest="sizes", type=sizes, default=sizes("1M:256M:x4"), metavar="LIST",
         help="bytes, as 8,64K,1M or 8:64M:x8 (default: 1M:256M:x4)")  # fmt: skip
     add(
@@ -113,7 +103,7 @@ def job(chosen: argparse.Namespace) -> int:
     drawn = chosen.plot or chosen.link_plot
     if drawn and (advice := predict_plot.missing()):
         chosen.parser.error(advice)
-    where = chosen.preset or chosen.profile
+    where = chosen.preset or chosen.file or chosen.nccl_xml or chosen.profile
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     for nodes, sources in itertools.product(chosen.nodes or [0], chosen.sources or [0]):
@@ -152,8 +142,13 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     if chosen.ranks:
         asked["ranks"] = chosen.ranks
     if chosen.profile:
-        return {**asked, "ranks": chosen.ranks or 4, "model": _model(chosen.profile)}
-    asked.update(preset=chosen.preset, nodes=nodes)
+        asked.update(ranks=chosen.ranks or 4, profile=Path(chosen.profile).read_text(errors="replace"))
+        return {**asked, "transport": chosen.transport} if chosen.transport else asked
+    if chosen.preset:
+        asked.update(preset=chosen.preset, nodes=nodes)
+    for option, key in ((chosen.file, "file"), (chosen.nccl_xml, "nccl_xml")):
+        if option:
+            asked[key] = Path(option).read_text(errors="replace")
     for key in ("gpus", "placement"):
         if getattr(chosen, key) is not None:
             asked[key] = getattr(chosen, key)
@@ -163,17 +158,6 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
             machine[key] = value
     machine.update(slow_gpus=dict(chosen.slow_gpu), slow_links=dict(chosen.slow_link))
     return {**asked, "machine": machine}
-
-
-def _model(path: str) -> Any:
-    """The cost model of a profile."""
-    try:
-        profile = json.loads(Path(path).read_text())
-    except ValueError as error:
-        raise InvalidArgument(f"{path} is no profile: {error}") from error
-    if not isinstance(profile, dict) or "model" not in profile:
-        raise InvalidArgument(f"{path} is no profile: it has no model; `paceline tune` writes profiles")
-    return profile["model"]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
