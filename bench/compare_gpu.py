@@ -19,6 +19,7 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class Rank:
         torch.zeros(1, device="cuda")
         self.comm = paceline.init(timeout=60)
         self.peers: list[Any] = [Paceline(self.comm)]
-        makers = {
+        makers: dict[str, Callable[[], Any]] = {
             "nccl": lambda: Nccl(self.comm, False),
             "windows": lambda: Nccl(self.comm, True),
             "symmetric": lambda: SymmetricMemory(self.comm),

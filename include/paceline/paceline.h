@@ -155,8 +155,8 @@ PACE_API paceResult_t paceCommUserRank(paceComm_t comm, int* rank);
 /* Ranks of this communicator on this node, and this rank's number among them. */
 PACE_API paceResult_t paceCommNodeCount(paceComm_t comm, int* count);
 PACE_API paceResult_t paceCommNodeRank(paceComm_t comm, int* rank);
-/* Whether calls on GPU memory are made by kernels between the ranks' GPUs (1), or go through host memory (0): because of
- * several nodes, GPUs that do not reach each other, or a program that has used none of them yet. */
+/* Whether calls on GPU memory are made by kernels between the ranks' GPUs (1), or go through host memory (0): because
+ * of several nodes, GPUs that do not reach each other, or a program that has used none of them yet. */
 PACE_API paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct);
 
 /* ---- Operators ---- */
@@ -260,19 +260,16 @@ PACE_API const char* paceTuningFile(void);
  * "reduce_scatter_gbs" and "all_reduce_busbw_gbs" (busbw), "rings" and "ring_gbs", "trees", "chain" and "nccl_rings"
  * (XML); only the graph where it has no GPU. It is valid until this thread's next call of paceTopology. */
 PACE_API paceResult_t paceTopology(const char* request, const char** answer);
-/* What a collective would take on a topology that need not be here, by each algorithm, as JSON text. `request` is a JSON
- * object:
- *   "collective", "sizes" (bytes, as in `paceline bench`), "dtype" ("float32"), "root" (0);
- *   the topology as for paceTopology ("preset" and "nodes", "file", "nccl_xml", or this machine);
- *   "gpus": rank r runs on GPU gpus[r], or "placement": ranks go to the GPUs in their order ("gpu", the default) or in
- *     turn to the sockets ("socket") or nodes ("node"), "ranks": to the first so many of them;
- *   "profile" (text of a profile of `paceline tune`, with "transport") or "model" (a cost model's members) instead of a
- *     topology, with "ranks";
- *   "algorithm": one by name ("all"), "chunk_bytes": the longest chunk, "sources": broadcasts at once,
- *     "servers": of a reduction server;
- *   "machine": what takes time beside the links: "start_us" of a message (0.5), "delay_us" of its arrival (2),
- *     "step_us", "send_gbs", "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports": "connections" or
- *     "one", "multicast", and how many times as long it takes on "slow_gpus" ({"3": 2}) and "slow_links"
+/* What a collective would take on a topology that need not be here, by each algorithm, as JSON text. `request` is a
+ * JSON object: "collective", "sizes" (bytes, as in `paceline bench`), "dtype" ("float32"), "root" (0); the topology as
+ * for paceTopology ("preset" and "nodes", "file", "nccl_xml", or this machine); "gpus": rank r runs on GPU gpus[r], or
+ * "placement": ranks go to the GPUs in their order ("gpu", the default) or in turn to the sockets ("socket") or nodes
+ * ("node"), "ranks": to the first so many of them; "profile" (text of a profile of `paceline tune`, with "transport")
+ * or "model" (a cost model's members) instead of a topology, with "ranks"; "algorithm": one by name ("all"),
+ * "chunk_bytes": the longest chunk, "sources": broadcasts at once, "servers": of a reduction server; "machine": what
+ * takes time beside the links: "start_us" of a message (0.5), "delay_us" of its arrival (2), "step_us", "send_gbs",
+ * "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports": "connections" or "one", "multicast", and how
+ * many times as long it takes on "slow_gpus" ({"3": 2}) and "slow_links"
  *     ({"gpu0 -> switch0": 2});
  *   "detail": for one algorithm at one size, the links and the timeline too.
  * The answer has "collective", "ranks", "rows" ("algorithm", "bytes", "count", "chunk_bytes", "time_us", "algbw_gbs",

@@ -141,6 +141,7 @@ paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* devices) {
     std::vector<Status> ended(static_cast<std::size_t>(count));
     std::vector<std::unique_ptr<Communicator>> made(ended.size());
     std::vector<std::thread> threads;
+    threads.reserve(ended.size());
     // Joining waits for the others, so every rank needs a thread of its own.
     for (int rank = 0; rank < count; ++rank)
       threads.emplace_back([&, rank] {

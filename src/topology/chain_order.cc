@@ -14,7 +14,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // Backtracking over orders with a limit on every link's load.
 class Search {
  public:
-  Search(const Topology& topology, const Routes& routes, const std::vector<int>& gpus, int entry, int exit);
+  Search(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& gpus, int entry, int exit);
 
   enum class Outcome { found, impossible, gave_up };
   // An order that loads no link more than `load` and has links of at least `width` GB/s between its GPUs.
@@ -43,7 +43,8 @@ class Search {
   double width_ = 0;
 };
 
-Search::Search(const Topology& topology, const Routes& routes, const std::vector<int>& gpus, int entry, int exit)
+Search::Search(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& gpus, int entry,
+               int exit)
     : count_(static_cast<int>(gpus.size())),
       leaves_(exit >= 0),
       next_(gpus.size()),
@@ -115,7 +116,7 @@ Search::Outcome Search::extend(const std::vector<Hop>& hops, std::int64_t& steps
   return Outcome::impossible;
 }
 
-double narrowest(const Topology& topology, const Routes& routes, const std::vector<int>& order) {
+double narrowest(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& order) {
   double width = 0;
   for (std::size_t i = 0; i + 1 < order.size(); ++i) {
     const double hop = routes.width(topology.gpus()[at(order[i])], topology.gpus()[at(order[i + 1])]);
@@ -124,7 +125,7 @@ double narrowest(const Topology& topology, const Routes& routes, const std::vect
   return width;
 }
 
-std::vector<int> loads(const Topology& topology, const Routes& routes, const Chain& chain) {
+std::vector<int> loads(const Topology& topology, const ShortestRoutes& routes, const Chain& chain) {
   std::vector<int> load(topology.links().size());
   int here = chain.entry;
   const auto go = [&](int to) {
@@ -142,7 +143,7 @@ int largest(const std::vector<int>& load) { return load.empty() ? 0 : *std::max_
 }  // namespace
 
 std::vector<int> link_loads(const Topology& topology, const Chain& chain) {
-  return loads(topology, Routes(topology), chain);
+  return loads(topology, ShortestRoutes(topology), chain);
 }
 
 Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> gpus, std::int64_t steps) {
@@ -163,7 +164,7 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
     for (const int exit : nics) ends.emplace_back(entry, exit);
   if (ends.empty()) ends.emplace_back(-1, -1);
 
-  const Routes routes(topology);
+  const ShortestRoutes routes(topology);
   std::vector<Search> searches;
   std::set<double, std::greater<>> widths;
   searches.reserve(ends.size());

@@ -30,7 +30,7 @@ struct Chain {
   double width = 0;        // GB/s of the narrowest link between two GPUs of the chain; 0 with one GPU
 };
 
-// How many of the chain's streams each link carries, by Routes (route.h).
+// How many of the chain's streams each link carries, by ShortestRoutes (route.h).
 std::vector<int> link_loads(const Topology& topology, const Chain& chain);
 
 // The least loaded chain through these GPUs of a valid topology. If they are of one node with NICs, the chain has entry

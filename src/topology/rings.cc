@@ -60,7 +60,7 @@ Search::Search(const Topology& topology, std::int64_t steps)
       left_(topology.links().size()),
       leaving_(at(count_)),
       coming_(at(count_)) {
-  const Routes routes(topology);
+  const ShortestRoutes routes(topology);
   std::vector<bool> used(topology.links().size());
   std::vector<int> gpu_of(topology.vertices().size(), -1);
   for (int a = 0; a < count_; ++a) {

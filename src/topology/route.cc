@@ -5,7 +5,7 @@
 
 namespace paceline {
 
-Routes::Routes(const Topology& topology) : topology_(topology), from_(topology.vertices().size()) {
+ShortestRoutes::ShortestRoutes(const Topology& topology) : topology_(topology), from_(topology.vertices().size()) {
   const auto leaving = topology.leaving();
   for (std::size_t start = 0; start < from_.size(); ++start) {
     const VertexKind kind = topology.vertices()[start].kind;
@@ -32,11 +32,11 @@ Routes::Routes(const Topology& topology) : topology_(topology), from_(topology.v
   }
 }
 
-const Routes::Reached& Routes::reached(int from, int to) const {
+const ShortestRoutes::Reached& ShortestRoutes::reached(int from, int to) const {
   return from_[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
-std::vector<int> Routes::between(int from, int to) const {
+std::vector<int> ShortestRoutes::between(int from, int to) const {
   std::vector<int> links;
   if (reached(from, to).hops < 0) return links;
   for (int at = to; at != from; at = topology_.link(links.back()).from) links.push_back(reached(from, at).by);
@@ -44,6 +44,8 @@ std::vector<int> Routes::between(int from, int to) const {
   return links;
 }
 
-double Routes::width(int from, int to) const { return reached(from, to).hops < 0 ? 0 : reached(from, to).width; }
+double ShortestRoutes::width(int from, int to) const {
+  return reached(from, to).hops < 0 ? 0 : reached(from, to).width;
+}
 
 }  // namespace paceline

@@ -9,9 +9,9 @@ namespace paceline {
 
 // Ways between the GPUs and NICs of one topology. A way has the fewest links; of several such the one whose narrowest
 // link is widest; of those the one whose links were added first. GPUs do not relay.
-class Routes {
+class ShortestRoutes {
  public:
-  explicit Routes(const Topology& topology);
+  explicit ShortestRoutes(const Topology& topology);
   // The links from one vertex to another, in order; empty if there is no way or they are the same.
   [[nodiscard]] std::vector<int> between(int from, int to) const;
   // GB/s of the narrowest of them; 0 if there is no way.

@@ -39,7 +39,7 @@ int load_of(const Topology& topology, const Chain& chain) {
 
 TEST_CASE("a way has the fewest links, and of those the widest") {
   const Topology dgx = get("dgx1-v100");
-  const Routes routes(dgx);
+  const ShortestRoutes routes(dgx);
   const auto gpu = [&](int number) { return dgx.gpus()[static_cast<std::size_t>(number)]; };
   CHECK(routes.between(gpu(0), gpu(3)).size() == 1);
   CHECK(routes.width(gpu(0), gpu(3)) == 50);
@@ -48,7 +48,7 @@ TEST_CASE("a way has the fewest links, and of those the widest") {
   CHECK(routes.width(gpu(1), gpu(4)) == 15.75);
   CHECK(routes.between(gpu(2), gpu(2)).empty());
   const Topology hgx = get("hgx-h200");
-  CHECK(Routes(hgx).width(hgx.gpus()[0], hgx.gpus()[1]) == 5 * 25);
+  CHECK(ShortestRoutes(hgx).width(hgx.gpus()[0], hgx.gpus()[1]) == 5 * 25);
 }
 
 TEST_CASE("on a CS-Storm the best order loads each link once, round-robin over the sockets 8 times") {
