@@ -98,7 +98,8 @@ class Communicator:
     """The ranks that take part. Make one with `paceline.init()` or `split`.
 
     Every rank calls the same collectives in the same order. Arrays are NumPy arrays, torch tensors, or anything with
-    the buffer protocol, `__array_interface__` or `__dlpack__`, in C order and in host memory.
+    the buffer protocol, `__array_interface__` or `__dlpack__`, in C order; or in GPU memory, torch tensors, CuPy arrays
+    or anything with `__cuda_array_interface__`. A call on GPU memory goes on on the array's stream and returns at once.
 
     What is common to the collectives:
 

@@ -67,8 +67,8 @@ def export(array: Any) -> Tensor:
     device, _ = array.__dlpack_device__()
     if int(device) not in _HOST_DEVICES:
         raise Unsupported(
-            f"{type(array).__name__} is in the memory of a device (DLPack type {int(device)}): the CUDA engine is not "
-            "in this build"
+            f"{type(array).__name__} is in the memory of a device (DLPack type {int(device)}) and has no "
+            "__cuda_array_interface__: pass it as a torch tensor or a CuPy array"
         )
     try:
         capsule = array.__dlpack__(max_version=(1, 0))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from paceline import DATA_TYPES, InvalidArgument, Unsupported
-from paceline.arrays import contiguous, new_like, numpy_dtype, region, shape_of
+from paceline.arrays import OnGpu, contiguous, new_like, numpy_dtype, region, shape_of
 
 
 def read(x: Any, writable: bool = True) -> tuple[int, int, str]:
@@ -194,15 +194,34 @@ def test_dlpack_read_only() -> None:
         read(Exporter(x))
 
 
-def test_memory_of_a_device_is_refused() -> None:
-    with pytest.raises(Unsupported, match="CUDA engine"):
+def test_memory_of_other_devices_is_refused() -> None:
+    with pytest.raises(Unsupported, match="pass it as a torch tensor"):
         read(Exporter(numpy.zeros(4), device=2))
 
-    class Cuda:
-        __cuda_array_interface__ = None
 
-    with pytest.raises(Unsupported, match="CUDA engine"):
-        read(Cuda())
+class Cuda:
+    """An array in GPU memory, as CuPy and Numba export it."""
+
+    def __init__(self, **changes: object) -> None:
+        interface = {"shape": (3, 4), "typestr": "<f4", "data": (0x7F0000000100, False), "version": 3, "stream": 1}
+        self.__cuda_array_interface__ = {**interface, **changes}
+
+
+def test_cuda_array_interface_tells_the_stream() -> None:
+    assert read(Cuda()) == (0x7F0000000100, 12, "float32")
+    keep = region(Cuda(), True)[3]
+    assert isinstance(keep, OnGpu) and keep.stream == 1
+    keep = region(Cuda(stream=None), True)[3]
+    assert isinstance(keep, OnGpu) and keep.stream == 0
+
+
+def test_cuda_array_interface_is_checked() -> None:
+    with pytest.raises(InvalidArgument, match="not contiguous"):
+        region(Cuda(strides=(4, 12)), False)
+    with pytest.raises(InvalidArgument, match="read-only"):
+        region(Cuda(data=(0x7F0000000100, True)), True)
+    with pytest.raises(InvalidArgument, match="complex64"):
+        region(Cuda(typestr="<c8"), False)
 
 
 def test_results_are_made_like_their_input() -> None:

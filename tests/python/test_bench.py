@@ -88,7 +88,7 @@ def test_it_joins_the_job_of_a_launcher() -> None:
     [
         (["nonsense"], "invalid choice: 'nonsense'"),
         (["all_reduce", "--algorithm", "nonsense"], "there is no algorithm 'nonsense': take one of"),
-        (["all_reduce", "--device", "cuda"], "the CUDA engine is not in this build"),
+        (["all_reduce", "--device", "cuda"], "--device cuda is not there yet"),
         (["broadcast", "-n", "2", "--root", "2"], "--root 2 is none of 2 ranks"),
         (["all_reduce", "--sizes", "8:4"], "has no end"),
         (["all_reduce", "--dtype", "int16"], "invalid choice: 'int16'"),

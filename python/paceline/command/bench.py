@@ -82,7 +82,7 @@ def job(chosen: argparse.Namespace) -> int:
 def _refuse_impossible(chosen: argparse.Namespace) -> None:
     """What can be told before any rank is started."""
     if chosen.device == "cuda":
-        chosen.parser.error("--device cuda: the CUDA engine is not in this build")
+        chosen.parser.error("--device cuda is not there yet: bench/compare_gpu.py measures GPU memory (needs torch)")
     if chosen.plot and plot.missing():
         chosen.parser.error(str(plot.missing()))
     names = [algorithm["name"] for algorithm in algorithm_table()]

@@ -1,0 +1,266 @@
+"""Collectives on GPU memory, against the host engine's results. Needs a GPU and torch; ranks may share a GPU."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import paceline
+import pytest
+from gpu_ranks import Rank, on_gpus
+from paceline.datatypes import DATA_TYPES
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+
+COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"]
+SIZES = [1, 2, 3, 5, 8, 31, 64, 1000, 4096, 65536, 70001, 262144, 524288, 600011, 1 << 20, 3000017]
+LARGEST = 6 << 20
+CASES = int(os.environ.get("PACELINE_GPU_CASES", "300"))
+# On the host these fold in the order of the ranks, as the GPU does: the same bits also where sums round.
+IN_ORDER = {"all_reduce": "one_shot", "reduce": "direct", "reduce_scatter": "direct"}
+OFFSETS = [(0, 0), (0, 0), (0, 0), (8, 8), (4, 0), (0, 4), (1, 3)]
+UNTOUCHED = 0xA5
+
+
+def lengths(collective: str, ranks: int, is_root: bool) -> tuple[int, int]:
+    """Input and output of a rank, in counts."""
+    return {
+        "all_reduce": (1, 1),
+        "broadcast": (int(is_root), 1),
+        "reduce": (1, int(is_root)),
+        "all_gather": (1, ranks),
+        "reduce_scatter": (ranks, 1),
+        "gather": (1, ranks if is_root else 0),
+        "scatter": (ranks if is_root else 0, 1),
+        "all_to_all": (ranks, ranks),
+    }[collective]
+
+
+def in_place_offsets(collective: str, rank: int, is_root: bool) -> tuple[int, int]:
+    """Where input and output begin in their one buffer, in counts."""
+    if collective == "all_gather" or (collective == "gather" and is_root):
+        return rank, 0
+    if collective == "reduce_scatter" or (collective == "scatter" and is_root):
+        return 0, rank
+    return 0, 0
+
+
+def one_case(rank: Rank, rng: random.Random, number: int, memory: tuple[Any, Any]) -> None:
+    """A random call, the same on every rank, on host and GPU memory: the same bytes."""
+    collective, kind = rng.choice(COLLECTIVES), DATA_TYPES[rng.choice(list(DATA_TYPES))]
+    op, root = rng.randrange(5), rng.randrange(rank.ranks)
+    count = max(1, min(rng.choice(SIZES), LARGEST // rank.ranks) // kind.size)
+    in_place, (shift_in, shift_out) = rng.random() < 0.4, rng.choice(OFFSETS)
+    any_bits = rng.random() < 0.5 and op != 1
+    is_root = rank.rank == root
+    inputs, outputs = lengths(collective, rank.ranks, is_root)
+    in_bytes, out_bytes = inputs * count * kind.size, outputs * count * kind.size
+    numbers = np.random.default_rng([number, rank.rank])
+    if any_bits:
+        data = numbers.integers(0, 256, in_bytes, dtype=np.uint8)
+    else:
+        table = np.frombuffer(b"".join(kind.encode(v) for v in (0, 1, 2, 3)), np.uint8).reshape(4, kind.size)
+        data = np.ascontiguousarray(table[numbers.integers(0, 2 if op == 1 else 4, inputs * count)].reshape(-1))
+
+    expected = np.full(max(out_bytes, 1), UNTOUCHED, np.uint8)
+    rank.comm.set_algorithm(IN_ORDER.get(collective))
+    data_there = data if len(data) else np.zeros(1, np.uint8)
+    rank.call(collective, data_there.ctypes.data, expected.ctypes.data, count, kind.number, op, root, None)
+    rank.comm.set_algorithm(None)
+
+    given, taken = memory
+    with torch.cuda.stream(rank.stream):
+        if in_place:
+            first, second = in_place_offsets(collective, rank.rank, is_root)
+            begin = shift_in + first * count * kind.size
+            result = shift_in + second * count * kind.size
+            given = taken
+        else:
+            begin, result = shift_in, shift_out
+        taken[: max(in_bytes, out_bytes) + 256].fill_(UNTOUCHED)
+        if in_bytes:
+            given[begin : begin + in_bytes] = torch.from_numpy(data).cuda()
+        send, recv = given.data_ptr() + begin, taken.data_ptr() + result
+        rank.call(collective, send, recv, count, kind.number, op, root, rank.stream.cuda_stream)
+        rank.finish()
+        found = taken[result : result + out_bytes].cpu().numpy()
+        after = taken[result + out_bytes : result + out_bytes + 16].cpu().numpy()
+    what = f"{collective} {kind.name} op {op} count {count} root {root} in place {in_place} at {shift_in}, {shift_out}"
+    assert np.array_equal(found, expected[:out_bytes]), f"rank {rank.rank}: {what}"
+    assert in_place or (after == UNTOUCHED).all(), f"rank {rank.rank} wrote behind its output: {what}"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_random_calls_have_the_host_engines_bits(ranks: int) -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        rng = random.Random(ranks)
+        memory = tuple(torch.empty(LARGEST + 4096, dtype=torch.uint8, device="cuda") for _ in range(2))
+        for number in range(CASES):
+            barrier.wait(60)
+            one_case(rank, rng, number, memory)
+
+    on_gpus(ranks, body)
+
+
+def test_messages_go_round_a_ring() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        after, before = (rank.rank + 1) % rank.ranks, (rank.rank - 1) % rank.ranks
+        for count in (1, 100, 70001, 3000000):
+            with torch.cuda.stream(rank.stream):
+                out = torch.full((count,), float(rank.rank + 1), device="cuda")
+                into = torch.zeros(count, device="cuda")
+                with paceline.group():
+                    rank.comm.send(out, after)
+                    rank.comm.recv(into, before)
+                rank.finish()
+                assert bool((into == float(before + 1)).all())
+
+    on_gpus(3, body)
+
+
+def test_a_graph_is_replayed_among_eager_calls() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        x = torch.ones(1000, device="cuda")
+        y = torch.zeros(1000, device="cuda")
+        z = torch.zeros(1000, device="cuda")
+        torch.cuda.current_stream().synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=rank.stream, capture_error_mode="thread_local"):
+            for _ in range(10):
+                rank.comm.all_reduce(x, out=y)
+        barrier.wait(60)
+        with torch.cuda.stream(rank.stream):
+            for _ in range(20):
+                graph.replay()
+                rank.comm.all_reduce(x, out=z)
+        rank.finish()
+        assert bool((y == rank.ranks).all()) and bool((z == rank.ranks).all())
+
+    on_gpus(2, body)
+
+
+def test_calls_on_two_streams_keep_their_order() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        other = torch.cuda.Stream()
+        with torch.cuda.stream(rank.stream):
+            x = torch.ones(100000, device="cuda")
+        rank.stream.synchronize()
+        for _ in range(50):
+            for stream in (rank.stream, other):
+                with torch.cuda.stream(stream):
+                    rank.comm.all_reduce(x, op="max")
+        other.synchronize()
+        rank.finish()
+        assert bool((x == 1).all())
+
+    on_gpus(2, body)
+
+
+def test_different_calls_are_named() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with torch.cuda.stream(rank.stream):
+            x = torch.ones(10 + rank.rank, device="cuda")
+            begin = time.monotonic()
+            rank.comm.all_reduce(x)
+            rank.stream.synchronize()
+        barrier.wait(60)
+        with pytest.raises(paceline.Mismatch, match=r"1[01] float32.*1[01] float32"):
+            rank.comm.all_reduce(x)
+        assert time.monotonic() - begin < 2
+
+    on_gpus(2, body)
+
+
+def test_a_rank_that_never_comes_is_named() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        if rank.rank == 0:
+            with torch.cuda.stream(rank.stream):
+                x = torch.ones(100, device="cuda")
+                rank.comm.all_reduce(x)
+                with pytest.raises(paceline.Timeout, match=r"rank 1 .* did not come to all-reduce"):
+                    rank.finish()
+        barrier.wait(60)
+
+    on_gpus(2, body, timeout=1)
+
+
+def test_abort_ends_a_kernel() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        if rank.rank == 0:
+            with torch.cuda.stream(rank.stream):
+                x = torch.ones(100, device="cuda")
+                rank.comm.all_reduce(x)
+            begin = time.monotonic()
+            rank.comm.abort()
+            rank.stream.synchronize()
+            assert time.monotonic() - begin < 1
+            assert isinstance(rank.comm.get_async_error(), paceline.Aborted)
+        barrier.wait(60)
+
+    on_gpus(2, body)
+
+
+def test_host_and_gpu_memory_in_one_call_are_refused() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with pytest.raises(paceline.InvalidArgument, match="GPU memory and the receive buffer in host memory"):
+            rank.comm.all_reduce(torch.ones(4, device="cuda"), out=torch.ones(4))
+
+    on_gpus(1, body)
+
+
+SURVIVOR = textwrap.dedent("""
+    import sys, time
+    import torch
+    import paceline
+    comm = paceline.init(timeout=30)
+    torch.cuda.set_device(comm.rank % torch.cuda.device_count())
+    x = torch.ones(1 << 20, device="cuda")
+    comm.all_reduce(x)
+    torch.cuda.synchronize()
+    print("ready", flush=True)
+    try:
+        while True:
+            comm.all_reduce(x, op="max")
+            torch.cuda.synchronize()
+            error = comm.get_async_error()
+            if error is not None:
+                raise error
+    except paceline.Error as error:
+        print("error", time.time(), type(error).__name__, error, flush=True)
+""")
+
+
+def test_a_killed_rank_is_reported_within_two_seconds() -> None:
+    identity = {"PACELINE_ADDRESS": "127.0.0.1:29713", "PACELINE_SECRET": "of the test", "PACELINE_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", SURVIVOR],
+            env={**os.environ, **identity, "PACELINE_RANK": str(number)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    try:
+        for process in ranks:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        ranks[1].send_signal(signal.SIGKILL)
+        killed = time.time()
+        said = ranks[0].communicate(timeout=20)[0]
+        assert said.startswith("error"), said
+        assert float(said.split()[1]) - killed < 2
+        assert "rank 1" in said
+    finally:
+        for process in ranks:
+            process.kill()
