@@ -19,9 +19,11 @@ constexpr std::uint64_t two_steps_from = 256 << 10;
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return (value + grain - 1) / grain * grain; }
 
 // Chunks short enough to fill the pipeline, long enough to be worth their flags. Both sides of a message cut it alike.
-Cut cut(std::uint64_t bytes, const WindowLayout& layout) {
+Cut cut(std::uint64_t bytes, const WindowLayout& layout, bool short_chunks) {
   const std::uint64_t share = rounded_up(bytes / (max_lanes * 2), 1024);
-  const std::uint64_t chunk = std::clamp<std::uint64_t>(share, 4 << 10, layout.chunk_slot);
+  const std::uint64_t most =
+      std::min<std::uint64_t>(layout.chunk_slot, short_chunks ? largest_short_chunk : largest_chunk);
+  const std::uint64_t chunk = std::clamp<std::uint64_t>(share, 4 << 10, most);
   const std::uint64_t chunks = std::max<std::uint64_t>(1, (bytes + chunk - 1) / chunk);
   return {static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(std::min<std::uint64_t>(chunks, max_lanes))};
 }
@@ -58,12 +60,12 @@ Launch spread(Family family, std::uint64_t wanted, std::uint64_t in_block) {
 }
 
 // All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
-void finish(Task& task, std::uint64_t longest, Launch& launch) {
+void finish(Task& task, std::uint64_t longest, bool short_chunks, Launch& launch) {
   const auto places = [](const Pieces& pieces) {
     return pieces.ranks == 0 ? 0 : reinterpret_cast<std::uintptr_t>(pieces.data) | pieces.stride;
   };
   align(task, places(task.gives) | places(task.takes));
-  task.cut = cut(longest, task.layout);
+  task.cut = cut(longest, task.layout, short_chunks);
   if (longest <= std::min<std::uint64_t>(small_to, task.layout.largest_small())) {
     // A thread for each packet, as long as they fit into few blocks.
     const std::uint64_t packets = std::max<std::uint64_t>(1, (longest + 7) / 8);
@@ -152,8 +154,8 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
     }
     gather_parts(second, request, parts, request.root);
   }
-  finish(first, parts.stride, exchanges.launches[0]);
-  finish(second, parts.stride, exchanges.launches[1]);
+  finish(first, parts.stride, true, exchanges.launches[0]);
+  finish(second, parts.stride, true, exchanges.launches[1]);
   exchanges.count = 2;
 }
 
@@ -245,7 +247,8 @@ void plan_collective(const Request& request, int rank, int ranks, std::byte* dum
     case Collective::send:
     case Collective::recv: break;  // plan_messages
   }
-  finish(task, request.which == Collective::barrier ? 8 : bytes, exchanges.launches[0]);
+  finish(task, request.which == Collective::barrier ? 8 : bytes, request.which != Collective::broadcast,
+         exchanges.launches[0]);
 }
 
 void plan_messages(std::span<const Request* const> messages, int rank, int ranks, MessageTask& task, Launch& launch) {
@@ -269,9 +272,10 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
     const Piece piece{sends ? writable(message->send) : message->recv, bytes};
     (sends ? task.gives : task.takes)[message->root] = piece;
     Cut& its = (sends ? task.give_cuts : task.take_cuts)[message->root];
-    its = cut(bytes, task.layout);
+    its = cut(bytes, task.layout, false);
     addresses |= reinterpret_cast<std::uintptr_t>(piece.data);
     lanes = std::max(lanes, its.lanes);
+    task.longest_chunk = std::max(task.longest_chunk, its.chunk);
   }
   task.own = to_self;
   align(task, addresses);

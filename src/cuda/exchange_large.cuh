@@ -21,14 +21,18 @@ namespace paceline::cuda {
 
 inline constexpr int giving_threads = 128;
 inline constexpr int group_threads = 128;  // that take from one lane
-inline constexpr int stages = 12;          // chunks in shared memory
-inline constexpr int loads_ahead = 5;      // chunks on their way into it
-inline constexpr int stores_open = 6;      // chunks on their way out of it
-inline constexpr int unannounced = 16;     // chunks that may have arrived without the peer knowing it yet
+// Chunks in shared memory; on their way into it; and on their way out of it.
+struct LongChunks {
+  static constexpr int stages = 6, loads_ahead = 3, stores_open = 2;
+};
+struct ShortChunks {
+  static constexpr int stages = 12, loads_ahead = 5, stores_open = 6;
+};
+inline constexpr int unannounced = 16;  // chunks that may have arrived without the peer knowing it yet
 
 struct LargeShared {
-  alignas(128) std::byte chunks[stages][largest_chunk];
-  alignas(8) std::uint64_t loaded[stages];  // barriers
+  alignas(128) std::byte chunks[LongChunks::stages * largest_chunk];
+  alignas(8) std::uint64_t loaded[ShortChunks::stages];  // barriers
   Numbers numbers[max_gpus];
   std::uint32_t chunks_given[max_gpus][lanes_in_block];
   std::uint32_t chunks_taken[max_gpus][lanes_in_block];
@@ -193,12 +197,13 @@ __device__ void give_by_threads(const Task& task, LargeShared& shared) {
 __device__ inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
-__device__ inline void start_load(LargeShared& shared, int stage, const std::byte* from, std::uint32_t bytes) {
+__device__ inline void start_load(LargeShared& shared, int stage, int stage_bytes, const std::byte* from,
+                                  std::uint32_t bytes) {
   const std::uint32_t barrier = shared_address(&shared.loaded[stage]);
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
   if (bytes == 0) return;
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(shared.chunks[stage])),
+                   shared_address(shared.chunks + stage * stage_bytes)),
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
@@ -213,17 +218,22 @@ __device__ inline void wait_for_load(LargeShared& shared, int stage, std::uint32
       "r"(parity)
       : "memory");
 }
-__device__ inline void start_store(LargeShared& shared, int stage, std::byte* to, std::uint32_t bytes) {
+__device__ inline void start_store(LargeShared& shared, int stage, int stage_bytes, std::byte* to,
+                                   std::uint32_t bytes) {
   if (bytes != 0)
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
-                 "r"(shared_address(shared.chunks[stage])), "r"(bytes)
+                 "r"(shared_address(shared.chunks + stage * stage_bytes)), "r"(bytes)
                  : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
 // One thread. Loads run ahead of stores.
-template <class Task>
+template <class Pace, class Task>
 __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
+  constexpr int stages = Pace::stages;
+  constexpr int loads_ahead = Pace::loads_ahead;
+  constexpr int stores_open = Pace::stores_open;
+  constexpr int stage_bytes = sizeof shared.chunks / stages;
   for (int stage = 0; stage < stages; ++stage)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&shared.loaded[stage])) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -240,7 +250,7 @@ __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
     for (; !loading.ended() && loads < stores + loads_ahead; loading.next(), ++loads) {
       // The stage's last store has read it.
       if (loads >= stages) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(stages - loads_ahead) : "memory");
-      start_load(shared, static_cast<int>(loads % stages), loading.data(), loading.bytes() / 16 * 16);
+      start_load(shared, static_cast<int>(loads % stages), stage_bytes, loading.data(), loading.bytes() / 16 * 16);
     }
     const int stage = static_cast<int>(stores % stages);
     const int peer = storing.peer();
@@ -258,7 +268,7 @@ __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
     const std::uint32_t bytes = storing.bytes();
     const std::uint32_t whole = bytes / 16 * 16;
     std::byte* const to = chunk_slot(task, peer, task.rank, lane, number);
-    start_store(shared, stage, to, whole);
+    start_store(shared, stage, stage_bytes, to, whole);
 #pragma unroll 1
     for (std::uint32_t i = whole; i < bytes; ++i)
       *reinterpret_cast<volatile std::uint8_t*>(to + i) = static_cast<std::uint8_t>(storing.data()[i]);
@@ -580,7 +590,12 @@ __global__ void __launch_bounds__(giving_threads + lanes_in_block * group_thread
   } else {
 #if __CUDA_ARCH__ >= 900
     if (task.alignment == 16 && !task.scales) {
-      if (thread == 0) give_by_bulk_copies(task, shared);
+      if (thread == 0) {
+        if (task.chunk_bytes() > largest_short_chunk)
+          give_by_bulk_copies<LongChunks>(task, shared);
+        else
+          give_by_bulk_copies<ShortChunks>(task, shared);
+      }
       if (thread == 32) announce_arrivals(shared);
     } else {
       give_by_threads<Element>(task, shared);

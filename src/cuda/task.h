@@ -83,6 +83,7 @@ struct Task : Terms {
 
   [[nodiscard]] constexpr Piece give(int peer) const { return peer == rank ? Piece{nullptr, 0} : gives.of(peer); }
   [[nodiscard]] constexpr Piece take(int source) const { return source == rank ? Piece{nullptr, 0} : takes.of(source); }
+  [[nodiscard]] constexpr std::uint32_t chunk_bytes() const { return cut.chunk; }  // of the longest
   [[nodiscard]] constexpr Cut give_cut(int) const { return cut; }
   [[nodiscard]] constexpr Cut take_cut(int) const { return cut; }
   // What an announcement carries for a piece.
@@ -97,9 +98,11 @@ struct MessageTask : Terms {
   Piece takes[max_gpus];
   Cut give_cuts[max_gpus];
   Cut take_cuts[max_gpus];
+  std::uint32_t longest_chunk;
 
   [[nodiscard]] constexpr Piece give(int peer) const { return peer == rank ? Piece{nullptr, 0} : gives[peer]; }
   [[nodiscard]] constexpr Piece take(int source) const { return source == rank ? Piece{nullptr, 0} : takes[source]; }
+  [[nodiscard]] constexpr std::uint32_t chunk_bytes() const { return longest_chunk; }
   [[nodiscard]] constexpr Cut give_cut(int peer) const { return give_cuts[peer]; }
   [[nodiscard]] constexpr Cut take_cut(int source) const { return take_cuts[source]; }
   [[nodiscard]] constexpr std::uint64_t count_of(const Piece& piece) const { return piece.bytes; }
