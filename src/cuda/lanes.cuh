@@ -1,0 +1,128 @@
+// The lanes of long messages: which chunk a lane carries in a round, where it lies, and what the threads of a block
+// share (exchange_large.cuh).
+#pragma once
+
+#include "cuda/exchange_small.cuh"
+
+namespace paceline::cuda {
+
+inline constexpr int giving_threads = 128;
+inline constexpr int group_threads = 128;  // that take from one lane
+// Chunks in shared memory; on their way into it; and on their way out of it.
+struct LongChunks {
+  static constexpr int stages = 6, loads_ahead = 3, stores_open = 2;
+};
+struct ShortChunks {
+  static constexpr int stages = 12, loads_ahead = 5, stores_open = 6;
+};
+inline constexpr int unannounced = 16;  // chunks that may have arrived without the peer knowing it yet
+
+struct LargeShared {
+  alignas(128) std::byte chunks[LongChunks::stages * largest_chunk];
+  alignas(8) std::uint64_t loaded[ShortChunks::stages];  // barriers
+  Numbers numbers[max_gpus];
+  std::uint32_t chunks_given[max_gpus][lanes_in_block];
+  std::uint32_t chunks_taken[max_gpus][lanes_in_block];
+  std::uint32_t there[max_gpus][lanes_in_block];  // chunks that had come and were not taken, at the last look
+  // Chunks given by bulk copies, on their way to be announced.
+  struct Arrival {
+    std::uint32_t* ready;
+    std::uint32_t count;
+  } arrivals[unannounced];
+  volatile std::uint32_t arrived;
+  volatile std::uint32_t announced;
+  volatile bool given_all;
+  volatile std::uint32_t read[lanes_in_block];  // rounds in which all that is given was read from the rank's memory
+  // A barrier needs all of its threads: those of one side leave together, by a flag that is written before a barrier.
+  volatile bool failed;  // anyone's; looked at by those who wait
+  bool giving_failed;
+  bool taking_failed[lanes_in_block];
+};
+
+// The chunk of a piece that a lane has in a round.
+struct Chunk {
+  std::uint64_t offset;
+  std::uint32_t bytes;  // 0: none
+};
+__device__ inline Chunk chunk_of(const Piece& piece, const Cut& cut, std::uint32_t lane, std::uint32_t round) {
+  if (lane >= cut.lanes) return {0, 0};
+  const std::uint64_t offset = (lane + static_cast<std::uint64_t>(round) * cut.lanes) * cut.chunk;
+  if (offset >= piece.bytes) return {0, 0};
+  const std::uint64_t left = piece.bytes - offset;
+  return {offset, left < cut.chunk ? static_cast<std::uint32_t>(left) : cut.chunk};
+}
+__device__ inline std::uint32_t first_lane() { return blockIdx.x * lanes_in_block; }
+
+// What this block gives, in order: round by round, lane by lane, peer by peer.
+template <class Task>
+class Cursor {
+ public:
+  __device__ explicit Cursor(const Task& task) : task_(task) { settle(); }
+  [[nodiscard]] __device__ bool ended() const { return ended_; }
+  [[nodiscard]] __device__ std::uint32_t round() const { return round_; }
+  [[nodiscard]] __device__ int lane() const { return lane_; }  // of this block
+  [[nodiscard]] __device__ int peer() const {
+    const int peer = task_.rank + step_;
+    return peer < task_.ranks ? peer : peer - task_.ranks;
+  }
+  [[nodiscard]] __device__ std::uint32_t bytes() const { return chunk_.bytes; }
+  [[nodiscard]] __device__ std::byte* data() const { return data_; }
+  __device__ void next() {
+    ++step_;
+    settle();
+  }
+
+ private:
+  // The first lane of a block is the last to run out of chunks.
+  __device__ void settle() {
+    for (bool any = step_ > 1 || lane_ > 0;; ++round_, lane_ = 0, any = false) {
+#pragma unroll 1
+      for (; lane_ < lanes_in_block; ++lane_, step_ = 1)
+#pragma unroll 1
+        for (; step_ < task_.ranks; ++step_) {
+          const Piece piece = task_.give(peer());
+          chunk_ = chunk_of(piece, task_.give_cut(peer()), first_lane() + static_cast<std::uint32_t>(lane_), round_);
+          data_ = piece.data + chunk_.offset;
+          if (chunk_.bytes != 0) return;
+        }
+      ended_ = !any;
+      if (ended_) return;
+    }
+  }
+  const Task& task_;
+  int step_ = 1;
+  int lane_ = 0;
+  std::uint32_t round_ = 0;
+  bool ended_ = false;
+  Chunk chunk_{};
+  std::byte* data_ = nullptr;
+};
+
+template <class Task>
+__device__ std::byte* chunk_slot(const Task& task, int owner, int source, int lane, std::uint32_t number) {
+  const WindowLayout& layout = task.layout;
+  const auto ring = static_cast<std::uint64_t>(place_of(source, owner)) * max_lanes + first_lane() + lane;
+  return task.windows[owner] + layout.large +
+         (ring * layout.chunk_slots + number % layout.chunk_slots) * layout.chunk_slot;
+}
+
+// How many chunks of this lane the peer has taken.
+template <class Task>
+__device__ std::uint32_t peek_freed(const Task& task, int peer, int lane) {
+  return peek(&words(task.windows[task.rank]).freed[peer][first_lane() + lane]);
+}
+
+// Room for chunk `number` in the peer's ring. freed: an earlier look.
+template <class Task>
+__device__ bool wait_for_room(const Task& task, LargeShared& shared, int peer, int lane, std::uint32_t number,
+                              std::uint32_t freed) {
+  Patience patience(task);
+  for (; !reached(freed, number + 1 - task.layout.chunk_slots); freed = peek_freed(task, peer, lane))
+    if (shared.failed || !patience.more(peer, shared.numbers[peer].given + 1)) {
+      shared.failed = true;
+      return false;
+    }
+  return true;
+}
+
+}  // namespace paceline::cuda
