@@ -15,6 +15,7 @@ from . import predict_plot
 from .collectives import COLLECTIVES
 from .sizes import positive, size, size_text, sizes
 from .topo import numbers
+from .topology_source import add_source, source_request
 
 _LINE = "{:>12} {:>13}  {:<20} {:>8} {:>13} {:>9} {:>9}  {}"
 
@@ -49,10 +50,7 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     add("collective", metavar="COLLECTIVE", choices=COLLECTIVES, help=", ".join(COLLECTIVES))
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--preset", metavar="P", help="a known machine or cluster, as dgx1-v100 (see `paceline topo`)")
-    source.add_argument("--file", metavar="F", help="a cluster file (docs/topology.md)")
-    source.add_argument("--nccl-xml", metavar="X", help="NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it")
+    source = add_source(parser, required=True)
     source.add_argument("--profile", metavar="F", help="a profile that `paceline tune` has written")
     add(
         "--nodes",
@@ -144,11 +142,7 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     if chosen.profile:
         asked.update(ranks=chosen.ranks or 4, profile=Path(chosen.profile).read_text(errors="replace"))
         return {**asked, "transport": chosen.transport} if chosen.transport else asked
-    if chosen.preset:
-        asked.update(preset=chosen.preset, nodes=nodes)
-    for option, key in ((chosen.file, "file"), (chosen.nccl_xml, "nccl_xml")):
-        if option:
-            asked[key] = Path(option).read_text(errors="replace")
+    asked.update(source_request(chosen, nodes))
     for key in ("gpus", "placement"):
         if getattr(chosen, key) is not None:
             asked[key] = getattr(chosen, key)

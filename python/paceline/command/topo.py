@@ -11,6 +11,7 @@ from typing import Any
 from ..topology import topology
 from . import topo_plot
 from .sizes import positive
+from .topology_source import add_source, source_request
 
 _MOST = 8  # of one kind in a line
 _PLURALS = {"pcie switch": "PCIe switches", "nvswitch": "NVSwitches", "network switch": "network switches"}
@@ -40,10 +41,7 @@ def add_parser(commands: Any) -> None:
         epilog="example: paceline topo --preset dgx1-v100 --gpus 0,1,4,5",
     )
     add = parser.add_argument
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--preset", metavar="P", help="a known machine or cluster, as dgx1-v100")
-    source.add_argument("--file", metavar="F", help="a cluster file (docs/topology.md)")
-    source.add_argument("--nccl-xml", metavar="X", help="NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it")
+    add_source(parser, required=False)
     add("--nodes", type=positive, metavar="K", help="how many nodes of the preset")
     add("--gpus", type=numbers, metavar="LIST", help="the collectives' GPUs, as 0,1,4-7 (default: all)")
     add("--json", metavar="F", help="write everything to this file")
@@ -71,12 +69,7 @@ def job(chosen: argparse.Namespace) -> int:
 
 def request(chosen: argparse.Namespace) -> dict[str, Any]:
     """The options as paceTopology wants them."""
-    asked: dict[str, Any] = {"nccl_xml_out": bool(chosen.nccl_xml_out)}
-    if chosen.preset:
-        asked.update(preset=chosen.preset, nodes=chosen.nodes or 0)
-    for option, key in ((chosen.file, "file"), (chosen.nccl_xml, "nccl_xml")):
-        if option:
-            asked[key] = Path(option).read_text(errors="replace")
+    asked = {"nccl_xml_out": bool(chosen.nccl_xml_out), **source_request(chosen, chosen.nodes or 0)}
     if chosen.gpus is not None:
         asked["gpus"] = chosen.gpus
     return asked
