@@ -99,6 +99,11 @@ constexpr Row rows[] = {
      [](std::string_view text, C& into) {
        return read_choice(text, into.single_copy, {"auto", "on", "off"});
      }},
+    {{"PACELINE_GPU_DIRECT", "auto or off", "auto",
+      "long collectives read and write the ranks' GPU buffers where they lie; off: copied, through the window"},
+     [](std::string_view text, C& into) {
+       return read_choice(text, into.gpu_direct, {"auto", "off"});
+     }},
     {{"PACELINE_SPIN", "microseconds", "20",
       "time to spin before a waiting rank yields its CPU; with more ranks than CPUs none does"},
      read_duration<&C::spin>},
@@ -140,6 +145,7 @@ Status read_configuration(Configuration& into) {
   into = Configuration();
   into.transport = "auto";
   into.single_copy = "auto";
+  into.gpu_direct = "auto";
   into.log = "warn";
   Status status;
   for (const Row& row : rows) {

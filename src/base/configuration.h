@@ -30,6 +30,7 @@ struct Configuration {
   std::string transport;    // auto, shm or tcp
   std::string tuning;       // path of the profile, or off; empty: in the user's cache
   std::string single_copy;  // auto, on or off
+  std::string gpu_direct;   // auto or off
   double spin = 20;         // us
   std::size_t staging = 0;  // bytes a rank and channel; 0: chosen
   std::string log;          // warn, info or debug

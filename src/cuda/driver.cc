@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstddef>
 
 namespace paceline::cuda {
 namespace {
@@ -10,7 +11,12 @@ namespace {
 // The driver's functions and numbers as cuda.h has them; the library is never linked.
 using Result = int;
 constexpr int attribute_memory_type = 2;
+constexpr int attribute_buffer_id = 7;
 constexpr int attribute_device_ordinal = 9;
+constexpr int attribute_has_ipc = 10;
+constexpr int attribute_range_start = 11;
+constexpr int attribute_range_size = 12;
+constexpr unsigned enable_peer_access = 1;
 constexpr unsigned memory_of_device = 2;
 
 struct Driver {
@@ -19,7 +25,14 @@ struct Driver {
   Result (*device_get)(int* device, int ordinal) = nullptr;
   Result (*context_state)(int device, unsigned* flags, int* active) = nullptr;
 
+  Result (*ipc_get)(IpcHandle* handle, unsigned long long pointer) = nullptr;
+  Result (*ipc_open)(unsigned long long* pointer, IpcHandle handle, unsigned flags) = nullptr;
+  Result (*ipc_close)(unsigned long long pointer) = nullptr;
+
   explicit Driver(void* library) {
+    find(library, "cuIpcGetMemHandle", ipc_get);
+    find(library, "cuIpcOpenMemHandle_v2", ipc_open);
+    find(library, "cuIpcCloseMemHandle", ipc_close);
     find(library, "cuPointerGetAttributes", pointer_attributes);
     find(library, "cuDeviceGetCount", device_count);
     find(library, "cuDeviceGet", device_get);
@@ -55,6 +68,38 @@ int device_of(const void* pointer) {
   void* data[] = {&type, &ordinal};
   if (known->pointer_attributes(2, attributes, data, reinterpret_cast<unsigned long long>(pointer)) != 0) return -1;
   return type == memory_of_device ? ordinal : -1;
+}
+
+Allocation allocation_of(std::uint64_t address) {
+  Allocation allocation;
+  const Driver* const known = driver();
+  if (known == nullptr || known->pointer_attributes == nullptr) return allocation;
+  int has_ipc = 0;
+  unsigned long long base = 0;
+  std::size_t bytes = 0;
+  unsigned long long id = 0;
+  int attributes[] = {attribute_buffer_id, attribute_has_ipc, attribute_range_start, attribute_range_size};
+  void* data[] = {&id, &has_ipc, &base, &bytes};
+  if (known->pointer_attributes(4, attributes, data, address) != 0) return allocation;
+  return {base, bytes, id, has_ipc != 0};
+}
+
+bool ipc_handle(std::uint64_t base, IpcHandle& into) {
+  const Driver* const known = driver();
+  return known != nullptr && known->ipc_get != nullptr && known->ipc_get(&into, base) == 0;
+}
+
+void* ipc_open(const IpcHandle& handle) {
+  const Driver* const known = driver();
+  unsigned long long memory = 0;
+  if (known == nullptr || known->ipc_open == nullptr || known->ipc_open(&memory, handle, enable_peer_access) != 0)
+    return nullptr;
+  return reinterpret_cast<void*>(memory);
+}
+
+void ipc_close(void* memory) {
+  const Driver* const known = driver();
+  if (known != nullptr && known->ipc_close != nullptr) known->ipc_close(reinterpret_cast<unsigned long long>(memory));
 }
 
 bool in_use() {

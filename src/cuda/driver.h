@@ -4,6 +4,9 @@
 // never touched a GPU must not get one from us, so everything begins with these questions, which make none.
 #pragma once
 
+#include <array>
+#include <cstdint>
+
 namespace paceline::cuda {
 
 // Whether the driver's library is in this process. Costs a microsecond until it is, then nothing.
@@ -14,5 +17,21 @@ int device_of(const void* pointer);
 
 // Whether this process has a context on the current GPU, so that using it costs nothing new.
 bool in_use();
+
+// A piece of GPU memory as it was allocated.
+struct Allocation {
+  std::uint64_t base = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t id = 0;    // no other allocation of the process ever has the same; 0: no memory that CUDA knows
+  bool shareable = false;  // with other processes, by an IPC handle; on a GPU that all of this process's may reach
+};
+Allocation allocation_of(std::uint64_t address);
+
+// CUDA IPC: a handle for the allocation that begins at `base`; another process's memory by it, nullptr if that cannot
+// be had; the end of it, which waits for the kernels of the current GPU.
+using IpcHandle = std::array<char, 64>;
+bool ipc_handle(std::uint64_t base, IpcHandle& into);
+void* ipc_open(const IpcHandle& handle);
+void ipc_close(void* memory);
 
 }  // namespace paceline::cuda

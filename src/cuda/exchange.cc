@@ -10,11 +10,13 @@
 namespace paceline::cuda {
 namespace {
 
-// Payload up to which packets are faster than lines, and lines than chunks, on two H200; and from which two exchanges
-// are faster than one in which each rank gives all to everyone (docs/gpu.md).
-constexpr std::uint64_t small_to = 512 << 10;
-constexpr std::uint64_t medium_to = 4 << 20;
-constexpr std::uint64_t two_steps_from = 256 << 10;
+// What was fastest on two and on four H200 (docs/gpu.md), bytes. A strip for each warp: up to this; by strips at all:
+// pieces up to this, but long broadcasts, which are relayed strip by strip, up to what 32-bit offsets reach; and from
+// which size on more than two ranks fold or take parts and pass them on, rather than give all to everyone.
+constexpr std::uint64_t brief_to = 512 << 10;
+constexpr std::uint64_t strips_to = 8 << 20;
+constexpr std::uint64_t relayed_to = std::uint64_t{1} << 30;
+constexpr std::uint64_t two_steps_from = 512 << 10;
 
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return (value + grain - 1) / grain * grain; }
 
@@ -44,42 +46,35 @@ void align(Terms& terms, std::uintptr_t addresses) {
   terms.alignment = addresses % 16 == 0 ? 16 : addresses % 8 == 0 ? 8 : 1;
 }
 
-// Everyone but `without`; -1: everyone.
-std::uint32_t all_ranks(int ranks, int without = -1) {
-  const std::uint32_t all = (std::uint32_t{1} << ranks) - 1;
-  return without < 0 ? all : all & ~(std::uint32_t{1} << without);
-}
+std::uint32_t all_ranks(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
 std::uint32_t only(int rank) { return std::uint32_t{1} << rank; }
 
 std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
-// `in_block` threads or warps for each of `wanted`, in as many blocks as there may be; and the warp that moves no data.
-Launch spread(Family family, std::uint64_t wanted, std::uint64_t in_block) {
-  const std::uint64_t blocks = std::min<std::uint64_t>(max_blocks, (wanted + in_block - 1) / in_block);
-  return {family, static_cast<int>(blocks), static_cast<int>(in_block) + 32};
+// A warp for each strip, or for several, in as many blocks as there may be; and the warp of each that moves no data.
+Launch by_strips(Family family, std::uint32_t strips) {
+  const bool one = family == Family::brief;
+  const std::uint32_t warps = one ? strips : (strips + strips_at_once - 1) / strips_at_once;
+  const auto most = static_cast<std::uint32_t>(strip_warps(one ? 1 : strips_at_once));
+  const std::uint32_t in_block =
+      std::clamp<std::uint32_t>((warps + max_blocks - 1) / max_blocks, std::min<std::uint32_t>(warps, 4), most);
+  const std::uint32_t blocks = std::min<std::uint32_t>(max_blocks, (warps + in_block - 1) / in_block);
+  return {family, static_cast<int>(blocks), static_cast<int>(in_block + 1) * 32};
 }
 
 // All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
-void finish(Task& task, std::uint64_t longest, bool short_chunks, Launch& launch) {
+void finish(Task& task, std::uint64_t longest, bool short_chunks, Launch& launch, bool relays = false) {
   const auto places = [](const Pieces& pieces) {
     return pieces.ranks == 0 ? 0 : reinterpret_cast<std::uintptr_t>(pieces.data) | pieces.stride;
   };
   align(task, places(task.gives) | places(task.takes));
   task.cut = cut(longest, task.layout, short_chunks);
-  if (longest <= std::min<std::uint64_t>(small_to, task.layout.largest_small())) {
-    // A thread for each packet, as long as they fit into few blocks.
-    const std::uint64_t packets = std::max<std::uint64_t>(1, (longest + 7) / 8);
-    const std::uint64_t most = packets <= 224 * max_blocks ? 224 : packets <= 480 * max_blocks ? 480 : 992;
-    launch = spread(Family::small, packets, std::min(most, rounded_up(packets, 32)));
-  } else if (longest <= std::min<std::uint64_t>(medium_to, task.layout.largest_medium())) {
-    // A warp for each 480 bytes.
-    const std::uint64_t warps = (longest + 479) / 480;
-    const std::uint64_t most = std::clamp<std::uint64_t>((warps + max_blocks - 1) / max_blocks, 4, 15);
-    launch = spread(Family::medium, warps, most);
-    launch.threads = static_cast<int>(most + 1) * 32;
-  } else {
+  if (longest > strips_to && !relays) {
     launch = {Family::large, blocks_for(task.cut.lanes), 0};
+    return;
   }
+  task.strips = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (longest + strip_bytes - 1) / strip_bytes));
+  launch = by_strips(relays || longest > brief_to ? Family::streaming : Family::brief, task.strips);
 }
 
 // Averages of the narrow floats are scaled before they are added, since their sums overflow soon: as on the host.
@@ -114,46 +109,56 @@ void keep_own(Terms& terms, const std::byte* own, std::byte* target, std::uint64
 
 // Equal parts of a message, the last ones shorter or empty; each begins at a multiple of 16 bytes.
 struct Parts {
-  std::uint64_t total;
   std::uint64_t stride;
-  Parts(std::uint64_t bytes, int ranks)
-      : total(bytes),
-        stride(rounded_up((bytes + static_cast<unsigned>(ranks) - 1) / static_cast<unsigned>(ranks), 16)) {}
-  [[nodiscard]] std::uint64_t begin(int part) const { return std::min(total, stride * static_cast<unsigned>(part)); }
-  [[nodiscard]] std::uint64_t bytes(int part) const { return begin(part + 1) - begin(part); }
+  Parts(std::uint64_t bytes, int count)
+      : stride(rounded_up((bytes + static_cast<unsigned>(count) - 1) / static_cast<unsigned>(count), 16)) {}
 };
 
-// The second half of a two-step collective: every rank has its part at `recv`, and gets the others'; not `without`,
-// which has them all.
-void gather_parts(Task& task, const Request& request, const Parts& parts, int without) {
-  const std::uint64_t mine = parts.bytes(task.rank);
-  task.gives = {request.recv + parts.begin(task.rank), 0, mine, mine, all_ranks(task.ranks, without)};
-  if (task.rank != without) task.takes = {request.recv, parts.stride, parts.stride, parts.total, all_ranks(task.ranks)};
-}
-
+// A rank folds its part of the message, or takes it from the root, which has none; then all who have a part give it to
+// the others. In one kernel as long as the parts are short, else in two.
 void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t bytes, Exchanges& exchanges) {
-  const Parts parts(bytes, ranks);
+  const bool from_root = request.which == Collective::broadcast;
+  const int without = from_root ? request.root : no_rank;
+  const Parts parts(bytes, from_root ? ranks - 1 : ranks);
+  const std::uint32_t everyone = all_ranks(ranks);
+  const Pieces row{request.recv, parts.stride, parts.stride, bytes, everyone, without};
+  const Piece mine = rank == without ? Piece{} : row.of(rank);
   Task& first = exchanges.tasks[0];
-  Task& second = exchanges.tasks[1];
-  first = second = Task();
+  first = Task();
   start(first, rank, ranks, request);
-  start(second, rank, ranks, request);
-  const std::uint64_t mine = parts.bytes(rank);
-  if (request.which == Collective::all_reduce) {
-    set_operation(first, request);
-    first.gives = {writable(request.send), parts.stride, parts.stride, bytes, all_ranks(ranks)};
-    first.takes = {nullptr, 0, mine, mine, all_ranks(ranks)};
-    keep_own(first, request.send + parts.begin(rank), request.recv + parts.begin(rank), mine);
-    gather_parts(second, request, parts, -1);
-  } else {  // broadcast
-    if (rank == request.root) {
-      first.gives = {writable(request.send), parts.stride, parts.stride, bytes, all_ranks(ranks)};
-      keep_own(first, request.send, request.recv, bytes);
-    } else {
-      first.takes = {request.recv + parts.begin(rank), 0, mine, mine, only(request.root)};
-    }
-    gather_parts(second, request, parts, request.root);
+  if (!from_root) set_operation(first, request);
+  if (rank == without || !from_root) {
+    first.gives = row;
+    first.gives.data = writable(request.send);
   }
+  if (rank == without) {
+    first.gives.ranks &= ~only(rank);
+    keep_own(first, request.send, request.recv, bytes);
+  } else if (from_root) {
+    first.takes = {mine.data, 0, mine.bytes, mine.bytes, only(request.root)};
+  } else {
+    first.takes = {nullptr, 0, mine.bytes, mine.bytes, everyone};
+    keep_own(first, request.send + (mine.data - request.recv), mine.data, mine.bytes);
+  }
+  // A root has all parts, and needs none.
+  std::uint32_t with_part = everyone & ~only(rank);
+  if (from_root) with_part &= ~only(request.root);
+  const std::uint32_t relays = mine.bytes == 0 ? 0 : with_part;
+  Pieces gathered = row;
+  gathered.ranks = rank == without ? 0 : with_part;
+
+  if (parts.stride <= (from_root ? relayed_to / static_cast<unsigned>(ranks) : strips_to)) {
+    first.relays = relays;
+    first.gathered = gathered;
+    finish(first, parts.stride, true, exchanges.launches[0], true);
+    exchanges.count = 1;
+    return;
+  }
+  Task& second = exchanges.tasks[1];
+  second = Task();
+  start(second, rank, ranks, request);
+  second.gives = {mine.data, 0, mine.bytes, mine.bytes, relays};
+  second.takes = gathered;
   finish(first, parts.stride, true, exchanges.launches[0]);
   finish(second, parts.stride, true, exchanges.launches[1]);
   exchanges.count = 2;
@@ -249,6 +254,21 @@ void plan_collective(const Request& request, int rank, int ranks, std::byte* dum
   }
   finish(task, request.which == Collective::barrier ? 8 : bytes, request.which != Collective::broadcast,
          exchanges.launches[0]);
+}
+
+bool plan_direct_task(const Request& request, int rank, int ranks, DirectTask& task) {
+  const DirectPlan plan = plan_direct(request, rank, ranks);
+  if (!plan.possible) return false;
+  task = DirectTask();
+  start(task, rank, ranks, request);
+  if (reduces(request.which)) set_operation(task, request);
+  if (task.scales) return false;  // by those who give
+  task.alignment = 16;
+  task.input = writable(request.send);
+  task.output = request.recv;
+  task.count = plan.count;
+  std::copy_n(plan.stretches, plan.count, task.stretches);
+  return true;
 }
 
 void plan_messages(std::span<const Request* const> messages, int rank, int ranks, MessageTask& task, Launch& launch) {

@@ -1,8 +1,9 @@
 // Collectives as exchanges: which piece of its memory a rank gives to each peer, and what it takes from each.
 //
 // With two ranks one exchange is every collective at its fewest bytes. With more, long all-reduces and broadcasts are
-// two in a row: reduce-scatter or scatter, then all-gather, so that each rank sends 2 M (n-1)/n and every link works in
-// both directions. No CUDA here: what a call does can be tested anywhere.
+// two: reduce-scatter or scatter, then all-gather, so that each rank sends 2 M (n-1)/n and every link works in both
+// directions: in one kernel that relays what it has folded or taken, or, when they are longer, in two in a row. No CUDA
+// here: what a call does can be tested anywhere.
 #pragma once
 
 #include <array>
@@ -13,13 +14,14 @@
 
 namespace paceline::cuda {
 
-enum class Family : std::uint8_t { small, medium, large };
+// Short messages: a strip for each warp, or several, which may be relayed; and long ones.
+enum class Family : std::uint8_t { brief, streaming, large };
 
 // How an exchange is launched. The same for the same call on every rank.
 struct Launch {
-  Family family = Family::small;
+  Family family = Family::brief;
   int blocks = 1;
-  int threads = 64;  // of the small and medium families
+  int threads = 64;  // of short messages
 };
 
 // A collective's exchanges for one rank, to be run one after the other. Windows, alarm and timeout are for the engine
@@ -31,6 +33,10 @@ struct Exchanges {
 };
 // dummy: memory of max_gpus * 8 bytes that barriers pass on.
 void plan_collective(const Request& request, int rank, int ranks, std::byte* dummy, Exchanges& exchanges);
+
+// What goes by the users' buffers (direct.h), for one rank; false: not this call, on no rank. Where the others see the
+// buffers is for the engine to fill in.
+bool plan_direct_task(const Request& request, int rank, int ranks, DirectTask& task);
 
 // Sends and receives side by side, at most one in each direction with each peer, all of one type and of any lengths but
 // 0.

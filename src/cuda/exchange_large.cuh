@@ -21,8 +21,7 @@
 namespace paceline::cuda {
 
 template <class Element, class Task>
-__global__ void __launch_bounds__(giving_threads + lanes_in_block * group_threads, 1)
-    exchange_large(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(large_threads, 1) exchange_large(const __grid_constant__ Task task) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<LargeShared*>(memory);
   WindowWords& mine = words(task.windows[task.rank]);
@@ -30,6 +29,7 @@ __global__ void __launch_bounds__(giving_threads + lanes_in_block * group_thread
   const int rank = thread / lanes_in_block;
   const int lane = thread % lanes_in_block;
   wait_for_kernel_before();
+  if (went_direct(task)) return;
   if (rank < task.ranks) {
     shared.chunks_given[rank][lane] = peek(&mine.chunks_given[rank][first_lane() + lane]);
     shared.chunks_taken[rank][lane] = peek(&mine.chunks_taken[rank][first_lane() + lane]);
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(giving_threads + lanes_in_block * group_thread
     shared.announced = 0;
     shared.given_all = false;
   }
-  if (blockIdx.x == 0 && thread / 32 == 3) tell_peers(task, numbers);
+  if (blockIdx.x == 0 && thread / 32 == 3) announce(task, numbers);
   __syncthreads();
 
   if (thread >= giving_threads) {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(giving_threads + lanes_in_block * group_thread
     post(&mine.chunks_given[rank][first_lane() + lane], shared.chunks_given[rank][lane]);
     post(&mine.chunks_taken[rank][first_lane() + lane], shared.chunks_taken[rank][lane]);
   }
-  move_on(task, numbers);
+  move_on(task, numbers, thread / 32, large_threads / 32);
 }
 
 }  // namespace paceline::cuda

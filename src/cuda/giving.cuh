@@ -44,7 +44,7 @@ __device__ void give_by_threads(const Task& task, LargeShared& shared) {
 #pragma unroll 1
     for (std::uint32_t i = done + thread * 8; i < bytes; i += giving_threads * 8)
       store_8(to + i, scaled<Element>(task, load_8(from + i, bytes - i, task.alignment >= 8)), 8, true);
-    __threadfence_system();  // every thread's part comes before the count of its chunk
+    fence_system();  // every thread's part comes before the count of its chunk
     const std::uint32_t round = at.round();
     at.next();
     together();
@@ -176,7 +176,7 @@ __device__ inline void announce_arrivals(LargeShared& shared) {
       __nanosleep(100);  // a thread that spins takes time from those that copy: 2% of a long all-reduce
       continue;
     }
-    __threadfence_system();  // the chunks come before their counts, for whoever acquires those
+    fence_system();  // the chunks come before their counts, for whoever acquires those
 #pragma unroll 1
     for (; announced != arrived; ++announced) {
       const LargeShared::Arrival& arrival = shared.arrivals[announced % unannounced];

@@ -14,12 +14,17 @@
 #include <string>
 #include <thread>
 
+#include "base/configuration.h"
 #include "base/log.h"
 #include "cuda/exchange.h"
 #include "cuda/kernels.h"
+#include "cuda/registration.h"
+#include "schedule/problem.h"
 
 namespace paceline::cuda {
 namespace {
+
+constexpr std::uint64_t no_buffer = 1;  // instead of an address: there is none, and none is needed
 
 // How long a rank that leaves waits for the others to let go of its window.
 constexpr auto farewell_time = std::chrono::milliseconds(500);
@@ -107,6 +112,7 @@ struct Card {
   std::int32_t device = 0;
   std::array<char, 32> bus{};  // PCI address: the GPU's name across processes
   cudaIpcMemHandle_t handle{};
+  std::array<char, 64> board{};     // of its registration; empty: it has none
   std::array<char, 256> trouble{};  // empty: none
 };
 
@@ -156,6 +162,8 @@ class CudaEngine final : public GpuEngine {
   Status map(const std::vector<Card>& cards);
   Status load_kernels() const;
   void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
+  void open_boards(const std::vector<Card>& cards);
+  Result<bool> run_direct(const Request& request, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) const;
   Status follow(cudaStream_t stream);
   void say_farewell();
@@ -166,9 +174,10 @@ class CudaEngine final : public GpuEngine {
   std::uint64_t timeout_ns_;
   int device_ = 0;
   std::array<std::byte*, max_gpus> windows_{};
-  std::array<bool, max_gpus> opened_{};  // mapped by IPC
-  Alarm* alarm_ = nullptr;               // pinned
-  cudaStream_t own_stream_ = nullptr;    // for what is no call
+  std::array<bool, max_gpus> opened_{};         // mapped by IPC
+  std::unique_ptr<Registration> registration_;  // none: no rank's buffers are known to the others
+  Alarm* alarm_ = nullptr;                      // pinned
+  cudaStream_t own_stream_ = nullptr;           // for what is no call
   cudaEvent_t order_ = nullptr;
   cudaStream_t last_stream_ = nullptr;
   bool used_ = false;
@@ -190,6 +199,11 @@ Status CudaEngine::allocate(Card& card) {
   windows_[static_cast<std::size_t>(rank_)] = static_cast<std::byte*>(memory);
   WindowUsers::add(windows_[static_cast<std::size_t>(rank_)]);
   PACE_CUDA("clearing the window", cudaMemsetAsync(memory, 0, layout_.large, own_stream_));
+  auto* slots = static_cast<std::byte*>(memory) + layout_.strips;
+  std::uint64_t words = (layout_.vouchers - layout_.strips) / 8;
+  void* arguments[] = {&slots, &words};
+  PACE_CUDA("clearing the window",
+            cudaLaunchKernel(blank_kernel(), dim3(max_blocks), dim3(512), arguments, 0, own_stream_));
   PACE_CUDA("clearing the window", cudaStreamSynchronize(own_stream_));
   PACE_CUDA("allocating pinned memory", cudaHostAlloc(&memory, sizeof(Alarm), cudaHostAllocPortable));
   alarm_ = static_cast<Alarm*>(memory);
@@ -200,7 +214,28 @@ Status CudaEngine::allocate(Card& card) {
   if (ranks_ > 1)
     PACE_CUDA("sharing GPU memory with other processes (CUDA IPC)",
               cudaIpcGetMemHandle(&card.handle, windows_[static_cast<std::size_t>(rank_)]));
+  if (ranks_ > 1 && configuration().gpu_direct != "off") {
+    auto registration = Registration::create(rank_, ranks_);
+    if (registration.ok()) {
+      registration_ = std::move(*registration);
+      put(card.board, registration_->board_name());
+    }
+  }
   return load_kernels();
+}
+
+// All ranks have a registration, or none has.
+void CudaEngine::open_boards(const std::vector<Card>& cards) {
+  if (std::any_of(cards.begin(), cards.end(), [](const Card& card) { return card.board[0] == '\0'; }))
+    registration_.reset();
+  if (registration_ == nullptr) return;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const Card& card = cards[static_cast<std::size_t>(peer)];
+    if (card.process == process_token()) continue;
+    const Status status = registration_->open(peer, card.board.data());
+    // The others go on asking; this rank never answers, so the calls go through the windows.
+    if (!status.ok()) log(LogLevel::warn, rank_, "GPU buffers are copied: {}", status.message());
+  }
 }
 
 // With the other things that take time, so that the first call does not.
@@ -208,8 +243,9 @@ Status CudaEngine::load_kernels() const {
   for (int type = 0; type < data_type_count; ++type) {
     const Kernels kernels = kernels_of(static_cast<DataType>(type));
     cudaFuncAttributes attributes;
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.small));
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.medium));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.brief[ranks_ == 2]));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.streaming[ranks_ == 2]));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct));
     PACE_CUDA("loading a kernel",
               cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
   }
@@ -257,10 +293,12 @@ Status CudaEngine::connect(const Gather& gather) {
   auto cards = show(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
   status = map(*cards);
+  open_boards(*cards);
   card.trouble = {};
   if (!status.ok()) put(card.trouble, status.message());
   cards = show(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
+  if (registration_ != nullptr) registration_->unlink();
   return {};
 }
 
@@ -306,10 +344,10 @@ void CudaEngine::complete(Terms& terms, std::byte* (&windows)[max_gpus]) const {
 }
 
 Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) const {
-  const bool large = how.family == Family::large;
+  const bool large = how.family == Family::large;  // threads and memory are the kernel's
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(how.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(large ? large_threads : how.threads));
+  config.blockDim = dim3(static_cast<unsigned>(large ? large_block : how.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(large ? large_shared_bytes : 0);
   config.stream = stream;
   // The kernel's start may overlap with the end of the one before it: it waits by itself (wait_for_kernel_before).
@@ -326,21 +364,55 @@ Status CudaEngine::run(const Request& request, void* stream) {
   const OnDevice here(device_);
   auto* const on = static_cast<cudaStream_t>(stream);
   PACE_TRY(follow(on));
+  const Result<bool> tried = registration_ == nullptr ? Result<bool>(false) : run_direct(request, on);
+  if (!tried.ok()) return tried.status();
   Exchanges exchanges;
   std::byte* const dummy = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, dummy);
   plan_collective(request, rank_, ranks_, dummy, exchanges);
   for (std::size_t i = 0; i < static_cast<std::size_t>(exchanges.count); ++i) {
     Task& task = exchanges.tasks[i];
     complete(task, task.windows);
+    task.after_direct = *tried;
     // What copies looks at no element.
     const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
     const Launch& how = exchanges.launches[i];
-    const void* const kernel = how.family == Family::small    ? kernels.small
-                               : how.family == Family::medium ? kernels.medium
-                                                              : kernels.large;
+    const void* const kernel = how.family == Family::brief       ? kernels.brief[ranks_ == 2]
+                               : how.family == Family::streaming ? kernels.streaming[ranks_ == 2]
+                                                                 : kernels.large;
     PACE_TRY(start(kernel, how, &task, on));
   }
   return {};
+}
+
+// Launches the kernel that works in the users' buffers, if the call is one for it.
+Result<bool> CudaEngine::run_direct(const Request& request, cudaStream_t stream) {
+  DirectTask task;
+  if (!plan_direct_task(request, rank_, ranks_, task)) return false;
+  PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
+  const OutsideOfCapture outside;
+  registration_->look();
+  const std::uint64_t bytes = request.count * size_of(request.type);
+  Problem problem;
+  problem.collective = request.which;
+  problem.ranks = ranks_;
+  problem.root = request.root;
+  problem.count = bytes;
+  const std::uint64_t given = input_elements(problem, rank_);
+  const std::uint64_t taken = output_elements(problem, rank_);
+  Sights inputs{};
+  Sights outputs{};
+  // A rank whose buffer nobody reads or writes has none to be seen.
+  const bool seen = fits_direct(request, ranks_) &&
+                    (given == 0 || registration_->sights(request.send, given, inputs)) &&
+                    (taken == 0 || registration_->sights(request.recv, taken, outputs));
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks_); ++rank) {
+    task.inputs[rank] = !seen ? 0 : given == 0 ? no_buffer : inputs[rank];
+    task.outputs[rank] = !seen ? 0 : taken == 0 ? no_buffer : outputs[rank];
+  }
+  complete(task, task.windows);
+  const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
+  PACE_TRY(start(kernels.direct, {Family::brief, max_blocks, direct_block}, &task, stream));
+  return true;
 }
 
 // Several messages in one direction between two ranks go one after the other, in waves.

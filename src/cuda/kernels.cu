@@ -1,5 +1,6 @@
 #include "cuda/kernels.h"
 
+#include "cuda/exchange_direct.cuh"
 #include "cuda/exchange_large.cuh"
 
 namespace paceline::cuda {
@@ -8,7 +9,14 @@ template <DataType type>
 Kernels kernels();  // kernels_*.cu
 
 const int large_shared_bytes = sizeof(LargeShared);
-const int large_threads = giving_threads + lanes_in_block * group_threads;
+const int large_block = large_threads;
+const int direct_block = direct_threads;
+
+__global__ void make_blank(std::uint64_t* words, std::uint64_t count) {
+  for (std::uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+    words[i] = blank;
+}
+const void* blank_kernel() { return reinterpret_cast<const void*>(&make_blank); }
 
 const void* message_kernel() {
   return reinterpret_cast<const void*>(&exchange_large<ElementOf<DataType::uint8>::type, MessageTask>);

@@ -1,9 +1,9 @@
 // The kernels of one data type. Several .cu files ask for those of a few types each, so that they compile side by side.
 #pragma once
 
+#include "cuda/exchange_direct.cuh"
 #include "cuda/exchange_large.cuh"
-#include "cuda/exchange_medium.cuh"
-#include "cuda/exchange_small.cuh"
+#include "cuda/exchange_short.cuh"
 #include "cuda/kernels.h"
 
 namespace paceline::cuda {
@@ -11,9 +11,12 @@ namespace paceline::cuda {
 template <DataType type>
 Kernels kernels() {
   using Element = typename ElementOf<type>::type;
-  return {reinterpret_cast<const void*>(&exchange_small<Element>),
-          reinterpret_cast<const void*>(&exchange_medium<Element>),
-          reinterpret_cast<const void*>(&exchange_large<Element, Task>)};
+  return {{reinterpret_cast<const void*>(&exchange_short<Element, 1, false, false>),
+           reinterpret_cast<const void*>(&exchange_short<Element, 1, false, true>)},
+          {reinterpret_cast<const void*>(&exchange_short<Element, strips_at_once, true, false>),
+           reinterpret_cast<const void*>(&exchange_short<Element, strips_at_once, false, true>)},
+          reinterpret_cast<const void*>(&exchange_large<Element, Task>),
+          reinterpret_cast<const void*>(&exchange_direct<Element>)};
 }
 
 }  // namespace paceline::cuda

@@ -6,16 +6,21 @@
 namespace paceline::cuda {
 
 struct Kernels {
-  const void* small;
-  const void* medium;
+  const void* brief[2];  // for any number of ranks, and for two
+  const void* streaming[2];
   const void* large;
+  const void* direct;
 };
 Kernels kernels_of(DataType type);
+// Makes `words` words of 8 bytes blank.
+const void* blank_kernel();
 // Of sends and receives: it copies bytes.
 const void* message_kernel();
 
 // Of a block of the large kernel, bytes.
 extern const int large_shared_bytes;
-extern const int large_threads;
+// Threads of a block.
+extern const int large_block;
+extern const int direct_block;
 
 }  // namespace paceline::cuda

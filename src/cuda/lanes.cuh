@@ -2,12 +2,14 @@
 // share (exchange_large.cuh).
 #pragma once
 
-#include "cuda/exchange_small.cuh"
+#include "cuda/clerk.cuh"
+#include "cuda/memory.cuh"
 
 namespace paceline::cuda {
 
 inline constexpr int giving_threads = 128;
 inline constexpr int group_threads = 128;  // that take from one lane
+inline constexpr int large_threads = giving_threads + lanes_in_block * group_threads;
 // Chunks in shared memory; on their way into it; and on their way out of it.
 struct LongChunks {
   static constexpr int stages = 6, loads_ahead = 3, stores_open = 2;

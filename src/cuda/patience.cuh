@@ -17,6 +17,9 @@ __device__ inline std::uint32_t peek(const std::uint32_t* word) {
 __device__ inline void post(std::uint32_t* word, std::uint32_t value) {
   asm volatile("st.volatile.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
+__device__ inline void post(std::uint64_t* word, std::uint64_t value) {
+  asm volatile("st.volatile.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
 __device__ inline uint4 peek(const uint4* vector) {
   uint4 v;
   asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -35,10 +38,18 @@ __device__ inline std::uint32_t peek_acquire(const std::uint32_t* word) {
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
   return value;
 }
+__device__ inline std::uint64_t peek_acquire(const std::uint64_t* word) {
+  std::uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
 // Release: what this thread wrote, or saw written, comes before it for whoever acquires it.
 __device__ inline void post_release(std::uint32_t* word, std::uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
+// What this thread wrote, or saw written, before comes before what it writes after, for whoever sees that: in any
+// kernel. Not a total order of everyone's fences, which __threadfence_system() makes and which takes longer.
+__device__ inline void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 __device__ inline std::uint64_t nanoseconds() {
   std::uint64_t time;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
@@ -74,7 +85,7 @@ __device__ inline void raise_alarm(const Terms& terms, AlarmCause cause, int ran
   alarm.count = count;
   alarm.other_what = other.what;
   alarm.other_count = other.count;
-  __threadfence_system();
+  fence_system();
   post(&alarm.raised, 1);
 }
 
@@ -89,7 +100,7 @@ struct Expected {
 template <class Task>
 __device__ Expected expected(const Task& task, int source, std::uint32_t number) {
   return {&words(task.windows[task.rank]).announced[source][number % announcements], source, number,
-          task.count_of(task.take(source))};
+          task.count_from(source)};
 }
 
 __device__ inline Announcement peek(const Announcement* announced) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/direct.h"
 #include "cuda/window.h"
 
 namespace paceline::cuda {
@@ -29,17 +30,21 @@ struct Piece {
   std::uint64_t bytes;  // 0: no piece
 };
 
-// A rank's pieces for all peers: that of rank p is `length` bytes at data + p * stride, no further than `total`.
+inline constexpr int no_rank = max_gpus;
+
+// A rank's pieces for all peers: that of rank p is `length` bytes at data + p * stride, no further than `total`. One
+// rank may have no place in the row: those behind it move up.
 struct Pieces {
   std::byte* data;
   std::uint64_t stride;
   std::uint64_t length;
   std::uint64_t total;
   std::uint32_t ranks;  // bit p: there is one for rank p
+  int without = no_rank;
 
   [[nodiscard]] constexpr Piece of(int rank) const {
-    const std::uint64_t begin = static_cast<std::uint64_t>(rank) * stride;
-    if ((ranks >> rank & 1) == 0 || begin >= total) return {nullptr, 0};
+    const std::uint64_t begin = static_cast<std::uint64_t>(rank > without ? rank - 1 : rank) * stride;
+    if ((ranks >> rank & 1) == 0 || begin >= total || rank == without) return {nullptr, 0};
     const std::uint64_t left = total - begin;
     return {data + begin, left < length ? left : length};
   }
@@ -63,10 +68,12 @@ struct Terms {
   std::uint8_t divides;  // what is folded is divided by this, if not 0
   std::uint64_t call_count;
   std::byte factor[8];     // one element
+  bool after_direct;       // a kernel of exchange_direct.cuh came before this one, and may have done it all
   bool folds;              // else copies
   bool scales;             // what is given is multiplied by `factor` first
   bool overwrites;         // a piece that is taken may lie where one is given
   std::uint8_t alignment;  // 16, 8 or 1: what all addresses are multiples of
+  std::uint32_t strips;    // short messages: of the longest piece between any two ranks
   WindowLayout layout;
   // This rank's own contribution: a fold's operand, or what is copied.
   const std::byte* own;
@@ -78,6 +85,10 @@ struct Terms {
 struct Task : Terms {
   Pieces gives;
   Pieces takes;  // folds: only the lengths count
+  // What is folded, or taken, goes on to these ranks, bit by rank, as a second message; and where theirs is put. Short
+  // messages only.
+  std::uint32_t relays;
+  Pieces gathered;
   Cut cut;
   std::byte* windows[max_gpus];
 
@@ -86,8 +97,16 @@ struct Task : Terms {
   [[nodiscard]] constexpr std::uint32_t chunk_bytes() const { return cut.chunk; }  // of the longest
   [[nodiscard]] constexpr Cut give_cut(int) const { return cut; }
   [[nodiscard]] constexpr Cut take_cut(int) const { return cut; }
-  // What an announcement carries for a piece.
-  [[nodiscard]] constexpr std::uint64_t count_of(const Piece&) const { return call_count; }
+  // How many messages there are between this rank and another.
+  [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const {
+    return (give(peer).bytes != 0 ? 1u : 0u) + (relays >> peer & 1);
+  }
+  [[nodiscard]] constexpr std::uint32_t messages_from(int source) const {
+    return (take(source).bytes != 0 ? 1u : 0u) + (gathered.of(source).bytes != 0 ? 1u : 0u);
+  }
+  // What an announcement carries for a message.
+  [[nodiscard]] constexpr std::uint64_t count_to(int) const { return call_count; }
+  [[nodiscard]] constexpr std::uint64_t count_from(int) const { return call_count; }
 };
 
 // The argument of the kernel of sends and receives that go on side by side: each has its own length, and is announced
@@ -105,7 +124,27 @@ struct MessageTask : Terms {
   [[nodiscard]] constexpr std::uint32_t chunk_bytes() const { return longest_chunk; }
   [[nodiscard]] constexpr Cut give_cut(int peer) const { return give_cuts[peer]; }
   [[nodiscard]] constexpr Cut take_cut(int source) const { return take_cuts[source]; }
-  [[nodiscard]] constexpr std::uint64_t count_of(const Piece& piece) const { return piece.bytes; }
+  [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return give(peer).bytes != 0 ? 1 : 0; }
+  [[nodiscard]] constexpr std::uint32_t messages_from(int source) const { return take(source).bytes != 0 ? 1 : 0; }
+  [[nodiscard]] constexpr std::uint64_t count_to(int peer) const { return give(peer).bytes; }
+  [[nodiscard]] constexpr std::uint64_t count_from(int source) const { return take(source).bytes; }
+};
+
+// The argument of the kernel of exchange_direct.cuh. It counts as a message between any two ranks.
+struct DirectTask : Terms {
+  std::byte* windows[max_gpus];
+  std::byte* input;
+  std::byte* output;
+  // Where rank p sees these; 0: not all do.
+  std::uint64_t inputs[max_gpus];
+  std::uint64_t outputs[max_gpus];
+  int count;
+  Stretch stretches[max_gpus];
+
+  [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return peer == rank ? 0 : 1; }
+  [[nodiscard]] constexpr std::uint32_t messages_from(int source) const { return source == rank ? 0 : 1; }
+  [[nodiscard]] constexpr std::uint64_t count_to(int) const { return call_count; }
+  [[nodiscard]] constexpr std::uint64_t count_from(int) const { return call_count; }
 };
 
 }  // namespace paceline::cuda

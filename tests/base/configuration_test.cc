@@ -98,6 +98,7 @@ TEST_CASE("configuration: every variable reaches its field") {
   CHECK(read("PACELINE_CHUNK", "65536").chunk == 65536);
   for (const char* choice : {"auto", "shm", "tcp"}) CHECK(read("PACELINE_TRANSPORT", choice).transport == choice);
   for (const char* choice : {"auto", "on", "off"}) CHECK(read("PACELINE_SINGLE_COPY", choice).single_copy == choice);
+  for (const char* choice : {"auto", "off"}) CHECK(read("PACELINE_GPU_DIRECT", choice).gpu_direct == choice);
   CHECK(read("PACELINE_SPIN", "0").spin == 0);
   CHECK(read("PACELINE_STAGING", "4K").staging == 4096);
   for (const char* choice : {"warn", "info", "debug"}) CHECK(read("PACELINE_LOG", choice).log == choice);

@@ -128,6 +128,21 @@ class Run {
         std::copy(message.begin(), message.end(), mine.take(from).data);
       }
     }
+    for (int from = 0; from < c_.ranks; ++from)
+      for (int to = 0; to < c_.ranks; ++to) relay(task(from), task(to));
+  }
+
+  // What a rank has folded, or taken from the root, goes on to another.
+  void relay(const Task& giver, const Task& taker) const {
+    const Piece here = taker.gathered.of(giver.rank);
+    REQUIRE(giver.messages_to(taker.rank) == taker.messages_from(giver.rank));
+    if ((giver.relays >> taker.rank & 1) == 0) {
+      REQUIRE(here.bytes == 0);
+      return;
+    }
+    const Piece there = giver.folds ? Piece{giver.target, giver.own_bytes} : giver.take(c_.root);
+    REQUIRE(here.bytes == there.bytes);
+    std::copy(there.data, there.data + there.bytes, here.data);
   }
 
   [[nodiscard]] std::byte input(int rank, std::size_t index) const {
@@ -178,6 +193,15 @@ TEST_CASE("every collective is one exchange or two, whose pieces fit together an
           }
 }
 
+TEST_CASE("long collectives too, in one kernel or in two") {
+  for (const Collective which : {Collective::all_reduce, Collective::broadcast})
+    for (const auto& [ranks, count] : {std::pair{2, (5 << 20) + 3}, {2, 20 << 20}, {3, (9 << 20) + 1}, {4, 20 << 20}}) {
+      Run run({which, ranks, ranks - 1, static_cast<std::size_t>(count), false});
+      run.run();
+      run.check();
+    }
+}
+
 TEST_CASE("a barrier takes a word from everyone") {
   std::vector<std::byte> dummy(8 * max_gpus);
   Request request;
@@ -185,7 +209,7 @@ TEST_CASE("a barrier takes a word from everyone") {
   Exchanges exchanges;
   plan_collective(request, 1, 3, dummy.data(), exchanges);
   REQUIRE(exchanges.count == 1);
-  CHECK(exchanges.launches[0].family == Family::small);
+  CHECK(exchanges.launches[0].family == Family::brief);
   for (const int peer : {0, 2}) {
     CHECK(exchanges.tasks[0].give(peer).bytes == 8);
     CHECK(exchanges.tasks[0].take(peer).data == dummy.data() + 8 * peer);

@@ -30,6 +30,7 @@ CASES = int(os.environ.get("PACELINE_GPU_CASES", "300"))
 IN_ORDER = {"all_reduce": "one_shot", "reduce": "direct", "reduce_scatter": "direct"}
 OFFSETS = [(0, 0), (0, 0), (0, 0), (8, 8), (4, 0), (0, 4), (1, 3)]
 UNTOUCHED = 0xA5
+BLANK = np.frombuffer(np.uint64(0xFFB1A9C57F8D2E63).tobytes(), np.uint8)  # what an empty slot holds: src/cuda/window.h
 
 
 def lengths(collective: str, ranks: int, is_root: bool) -> tuple[int, int]:
@@ -68,6 +69,9 @@ def one_case(rank: Rank, rng: random.Random, number: int, memory: tuple[Any, Any
     numbers = np.random.default_rng([number, rank.rank])
     if any_bits:
         data = numbers.integers(0, 256, in_bytes, dtype=np.uint8)
+        if rng.random() < 0.3:
+            for word in numbers.integers(0, max(1, in_bytes // 8), 5):
+                data[word * 8 : word * 8 + 8] = BLANK[: len(data[word * 8 : word * 8 + 8])]
     else:
         table = np.frombuffer(b"".join(kind.encode(v) for v in (0, 1, 2, 3)), np.uint8).reshape(4, kind.size)
         data = np.ascontiguousarray(table[numbers.integers(0, 2 if op == 1 else 4, inputs * count)].reshape(-1))
@@ -108,6 +112,54 @@ def test_random_calls_have_the_host_engines_bits(ranks: int) -> None:
         for number in range(CASES):
             barrier.wait(60)
             one_case(rank, rng, number, memory)
+
+    on_gpus(ranks, body)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_long_calls_are_exact_while_buffers_become_known(ranks: int) -> None:
+    """The first goes through the window, later ones from buffer to buffer; then memory is freed and used again."""
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        count = 12 << 18  # of float32: 12 MB
+        index = torch.arange(ranks * count, device="cuda")
+
+        def value(of: int, number: int) -> Any:
+            return ((index * 7 + of * 31 + number) % 97).to(torch.float32)
+
+        number = 0
+        for collective in COLLECTIVES:
+            for root in (0, ranks - 1):
+                given, taken = lengths(collective, ranks, rank.rank == root)
+                for in_place in (False, True):
+                    barrier.wait(60)
+                    buffer = torch.empty(2 * ranks * count, device="cuda")
+                    for _ in range(3):
+                        number += 1
+                        first, second = in_place_offsets(collective, rank.rank, rank.rank == root)
+                        if not in_place:
+                            first, second = 0, ranks
+                        buffer.fill_(-1)
+                        begin, result = buffer[first * count :], buffer[second * count :]
+                        begin[: given * count] = value(rank.rank, number)[: given * count]
+                        torch.cuda.current_stream().synchronize()
+                        stream = rank.stream.cuda_stream
+                        rank.call(collective, begin.data_ptr(), result.data_ptr(), count, 7, 0, root, stream)
+                        rank.finish()
+                        everyone = [value(r, number) for r in range(ranks)]
+                        mine = slice(rank.rank * count, (rank.rank + 1) * count)
+                        expected = {
+                            "all_reduce": lambda e=everyone: sum(e)[:count],
+                            "reduce": lambda e=everyone: sum(e)[:count],
+                            "broadcast": lambda e=everyone: e[root][:count],
+                            "reduce_scatter": lambda e=everyone: sum(e)[mine],
+                            "scatter": lambda e=everyone: e[root][mine],
+                            "all_gather": lambda e=everyone: torch.cat([x[:count] for x in e]),
+                            "gather": lambda e=everyone: torch.cat([x[:count] for x in e]),
+                            "all_to_all": lambda e=everyone: torch.cat([x[mine] for x in e]),
+                        }[collective]()
+                        what = f"{collective} root {root} in place {in_place} number {number} rank {rank.rank}"
+                        assert torch.equal(result[: taken * count], expected[: taken * count]), what
 
     on_gpus(ranks, body)
 

@@ -1,0 +1,96 @@
+#include "cuda/direct.h"
+
+#include <algorithm>
+
+#include "base/types.h"
+
+namespace paceline::cuda {
+namespace {
+
+// From which message size on, for two ranks and for more: all-reduce, broadcast and reduce by `count`, the others by
+// all ranks' bytes.
+std::uint64_t direct_from(Collective which, int ranks) {
+  constexpr std::uint64_t mega = 1 << 20;
+  switch (which) {
+    // One way between two the window's streams are as fast, and spare the root its own copy.
+    case Collective::broadcast: return ranks == 2 ? UINT64_MAX : 12 * mega;
+    case Collective::all_reduce:
+    case Collective::reduce: return ranks == 2 ? 12 * mega : 4 * mega;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+    case Collective::gather:
+    case Collective::scatter: return ranks == 2 ? 12 * mega : 3 * mega;
+    default: return UINT64_MAX;
+  }
+}
+
+// Equal parts of a message, multiples of 16 bytes, the last ones shorter or empty.
+Stretch part(std::uint64_t bytes, int index, int count) {
+  const auto parts = static_cast<unsigned>(count);
+  const std::uint64_t stride = (bytes / 16 + parts - 1) / parts * 16;
+  Stretch stretch;
+  stretch.input = stretch.output = std::min(bytes, stride * static_cast<unsigned>(index));
+  stretch.bytes = std::min(bytes - stretch.input, stride);
+  return stretch;
+}
+
+}  // namespace
+
+DirectPlan plan_direct(const Request& request, int rank, int ranks) {
+  DirectPlan plan;
+  const std::uint64_t bytes = request.count * size_of(request.type);
+  const bool row = request.which != Collective::all_reduce && request.which != Collective::reduce &&
+                   request.which != Collective::broadcast;
+  const std::uint64_t size = row ? bytes * static_cast<unsigned>(ranks) : bytes;
+  plan.possible = ranks > 1 && bytes % 16 == 0 && size >= direct_from(request.which, ranks);
+  if (!plan.possible) return plan;
+
+  const std::uint32_t everyone = (std::uint32_t{1} << ranks) - 1;
+  const auto only = [](int one) { return std::uint32_t{1} << one; };
+  const std::uint64_t mine = bytes * static_cast<unsigned>(rank);
+  const int root = request.root;
+  const auto add = [&](Stretch stretch, std::uint32_t from, std::uint32_t to) {
+    if (stretch.bytes == 0) return;
+    stretch.from = from;
+    stretch.to = to;
+    plan.stretches[plan.count++] = stretch;
+  };
+  // Parts of a rooted collective are moved by those who are not the root: its link carries all of the message anyway.
+  const auto without_root = [&] { return part(bytes, rank > root ? rank - 1 : rank, ranks - 1); };
+  switch (request.which) {
+    case Collective::all_reduce: add(part(bytes, rank, ranks), everyone, everyone); break;
+    case Collective::reduce_scatter: add({0, 0, mine, 0, bytes}, everyone, only(rank)); break;
+    case Collective::all_gather: add({0, 0, 0, mine, bytes}, only(rank), everyone); break;
+    case Collective::gather: add({0, 0, 0, mine, bytes}, only(rank), only(root)); break;
+    case Collective::reduce:
+      if (ranks == 2 ? rank == root : rank != root)
+        add(ranks == 2 ? part(bytes, 0, 1) : without_root(), everyone, only(root));
+      break;
+    case Collective::broadcast:
+      if (rank != root) add(without_root(), only(root), everyone);
+      break;
+    case Collective::scatter:
+      if (rank != root) break;
+      [[fallthrough]];
+    case Collective::all_to_all:
+      for (int step = 0; step < ranks; ++step) {
+        const int peer = (rank + step) % ranks;
+        const std::uint64_t output = request.which == Collective::scatter ? 0 : mine;
+        add({0, 0, bytes * static_cast<unsigned>(peer), output, bytes}, only(rank), only(peer));
+      }
+      break;
+    default: break;
+  }
+  return plan;
+}
+
+bool fits_direct(const Request& request, int ranks) {
+  const auto send = reinterpret_cast<std::uintptr_t>(request.send);
+  const auto recv = reinterpret_cast<std::uintptr_t>(request.recv);
+  if ((send | recv) % 16 != 0) return false;
+  const std::uint64_t bytes = request.count * size_of(request.type) * static_cast<unsigned>(ranks);
+  return request.which != Collective::all_to_all || send + bytes <= recv || recv + bytes <= send;
+}
+
+}  // namespace paceline::cuda

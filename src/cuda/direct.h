@@ -1,0 +1,38 @@
+// Long collectives without copies on the way: each rank reads and writes the other ranks' buffers where they lie.
+//
+// A collective is stretches: the bytes at one offset of some ranks' inputs, folded in the order of the ranks if there
+// are several, go to one offset of some ranks' outputs. Every stretch is moved by one rank. The offsets are the same in
+// all buffers, so the addresses of the buffers are all that the ranks must tell each other (exchange_direct.cuh). No
+// CUDA here: what a call does can be tested anywhere.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/window.h"
+#include "schedule/request.h"
+
+namespace paceline::cuda {
+
+// All offsets and lengths are multiples of 16 bytes.
+struct Stretch {
+  std::uint32_t from = 0;  // bit r: the input of rank r
+  std::uint32_t to = 0;    // bit r: the output of rank r
+  std::uint64_t input = 0;
+  std::uint64_t output = 0;
+  std::uint64_t bytes = 0;
+};
+
+// The stretches that a rank moves, and whether the call, which is the same on every rank, goes this way at all: from
+// the size on at which it was faster than the window (docs/gpu.md).
+struct DirectPlan {
+  bool possible = false;
+  int count = 0;
+  Stretch stretches[max_gpus];
+};
+DirectPlan plan_direct(const Request& request, int rank, int ranks);
+
+// Whether this rank's buffers of the call may be read and written while others are at work on theirs: aligned, and not
+// the same memory for what is given and taken at different times.
+bool fits_direct(const Request& request, int ranks);
+
+}  // namespace paceline::cuda

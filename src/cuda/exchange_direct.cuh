@@ -1,0 +1,236 @@
+// Long collectives in the users' buffers themselves (direct.h): no window, no copy on the way.
+//
+// At the beginning every rank tells every other at which addresses that one sees its input and output (registration.h),
+// in a packet each with the message's number as its flag. If all ranks see all buffers, each moves its stretches: it
+// loads from the inputs, folds in the order of the ranks, and stores into the outputs. At the end every block tells its
+// like on the other ranks, and waits for them, so that a kernel's end means that its rank's buffers are done with. If
+// some rank does not see some buffer, the kernel ends at once, and the next one, which goes through the window, finds
+// out so (`went_direct`).
+//
+// Time: launch + two stores over the link + M/B each way.
+// Source: the fused form is torch's two-shot all-reduce and MSCCL++'s; the agreement is ours.
+#pragma once
+
+#include "cuda/clerk.cuh"
+#include "cuda/memory.cuh"
+
+namespace paceline::cuda {
+
+inline constexpr int direct_threads = 512;
+
+class Sighting {
+ public:
+  // Thread p of a warp tells rank p where it sees this rank's buffers, and waits for the same from it. False: rank p
+  // does not tell, or it sees nothing.
+  __device__ static bool exchange(const DirectTask& task, const WarpNumbers& numbers, std::byte*& input,
+                                  std::byte*& output) {
+    const int peer = static_cast<int>(threadIdx.x) % 32;
+    if (peer >= task.ranks) return true;
+    if (peer == task.rank) {
+      input = task.input;
+      output = task.output;
+      return task.inputs[peer] != 0;
+    }
+    const std::uint32_t given = numbers.given() + 1;
+    auto* const there = reinterpret_cast<uint4*>(words(task.windows[peer]).sights[task.rank][blockIdx.x][given & 1]);
+    post(there, packet(task.inputs[peer], given));
+    post(there + 1, packet(task.outputs[peer], given));
+    const std::uint32_t taken = numbers.taken() + 1;
+    const auto* const here =
+        reinterpret_cast<const uint4*>(words(task.windows[task.rank]).sights[peer][blockIdx.x][taken & 1]);
+    input = await(task, peer, here, taken);
+    output = await(task, peer, here + 1, taken);
+    return input != nullptr && output != nullptr;
+  }
+
+ private:
+  __device__ static uint4 packet(std::uint64_t address, std::uint32_t number) {
+    return {static_cast<std::uint32_t>(address), number, static_cast<std::uint32_t>(address >> 32), number};
+  }
+  __device__ static std::byte* await(const DirectTask& task, int peer, const uint4* from, std::uint32_t number) {
+    Patience patience(task);
+    const Expected message = expected(task, peer, number);
+#pragma unroll 1
+    for (;;) {
+      const uint4 found = peek(from);
+      if (found.y == number && found.w == number)
+        return reinterpret_cast<std::byte*>(static_cast<std::uint64_t>(found.x) | static_cast<std::uint64_t>(found.z)
+                                                                                      << 32);
+      if (!patience.more(message)) return nullptr;
+    }
+  }
+};
+
+// What all blocks' threads move, side by side: `unroll` pairs of `rows` rows at once. Rows are the inputs of a fold, or
+// the stretches of a copy.
+template <class Element, int rows, int unroll>
+class Mover {
+  using Pairs = ulonglong2[unroll];
+  static constexpr std::uint64_t step = direct_threads * 16;
+
+ public:
+  __device__ Mover(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs)
+      : task_(task), inputs_(inputs), outputs_(outputs) {}
+
+  // In the order of the ranks.
+  __device__ void fold(const Stretch& stretch) const {
+#pragma unroll 1
+    for (std::uint64_t at = begin(); at < stretch.bytes; at += stride()) {
+      Row<Element, ulonglong2> folded[unroll];
+#pragma unroll 1
+      for (int first = 0; first < task_.ranks; first += rows) {
+        Pairs pairs[rows];
+#pragma unroll
+        for (int row = 0; row < rows; ++row)
+          if (first + row < task_.ranks) load(inputs_[first + row] + stretch.input, stretch.bytes, at, pairs[row]);
+#pragma unroll
+        for (int row = 0; row < rows; ++row) {
+          if (first + row >= task_.ranks) continue;
+#pragma unroll
+          for (int u = 0; u < unroll; ++u) {
+            const auto next = Row<Element, ulonglong2>::load(pairs[row][u]);
+            if (first + row == 0)
+              folded[u] = next;
+            else
+              folded[u].fold(static_cast<Operation>(task_.op), next);
+          }
+        }
+      }
+      Pairs results;
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) results[u] = finished(task_, folded[u]);
+      spread(stretch, at, results, stretch.to);
+    }
+  }
+
+  // All stretches side by side; they are of one length. What a rank keeps of its own input is copied by blocks of their
+  // own: in the others it would wait behind what waits for the link.
+  __device__ void copy() const {
+    const bool keeps = keeps_own();
+    const int own_blocks = keeps ? max_blocks / 4 : 0;
+    const bool own = static_cast<int>(blockIdx.x) < own_blocks;
+    const std::uint64_t blocks = own ? own_blocks : max_blocks - own_blocks;
+    const std::uint64_t block = own ? blockIdx.x : blockIdx.x - own_blocks;
+    const std::uint64_t bytes = task_.stretches[0].bytes;
+#pragma unroll 1
+    for (std::uint64_t at = block * step * unroll + threadIdx.x * 16; at < bytes; at += blocks * step * unroll) {
+#pragma unroll 1
+      for (int first = 0; first < task_.count; first += rows) {
+        Pairs pairs[rows];
+#pragma unroll
+        for (int row = 0; row < rows; ++row)
+          if (first + row < task_.count && moves(first + row, own)) load(input(first + row), bytes, at, pairs[row]);
+#pragma unroll
+        for (int row = 0; row < rows; ++row)
+          if (first + row < task_.count && moves(first + row, own)) {
+            const Stretch& stretch = task_.stretches[first + row];
+            spread(stretch, at, pairs[row], receivers(stretch, own));
+          }
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] __device__ static std::uint64_t begin() { return blockIdx.x * step * unroll + threadIdx.x * 16; }
+  [[nodiscard]] __device__ static std::uint64_t stride() { return gridDim.x * step * unroll; }
+  // Of a stretch that is copied.
+  [[nodiscard]] __device__ const std::byte* input(int index) const {
+    const Stretch& stretch = task_.stretches[index];
+    return inputs_[__ffs(static_cast<int>(stretch.from)) - 1] + stretch.input;
+  }
+  [[nodiscard]] __device__ std::uint32_t self() const { return 1u << task_.rank; }
+  // Whether this rank's output gets some of its own input, and not in place.
+  [[nodiscard]] __device__ bool keeps_own() const {
+    bool keeps = false;
+    for (int i = 0; i < task_.count; ++i) {
+      const Stretch& stretch = task_.stretches[i];
+      keeps = keeps || (stretch.from == self() && (stretch.to & self()) != 0 &&
+                        outputs_[task_.rank] + stretch.output != input(i));
+    }
+    return keeps;
+  }
+  // Who gets a stretch by the blocks that copy what a rank keeps, or by the others.
+  [[nodiscard]] __device__ std::uint32_t receivers(const Stretch& stretch, bool own) const {
+    if (stretch.from != self()) return own ? 0 : stretch.to;
+    return own ? stretch.to & self() : stretch.to & ~self();
+  }
+  [[nodiscard]] __device__ bool moves(int index, bool own) const { return receivers(task_.stretches[index], own) != 0; }
+  __device__ static void load(const std::byte* from, std::uint64_t bytes, std::uint64_t at, Pairs& pairs) {
+#pragma unroll
+    for (int u = 0; u < unroll; ++u)
+      if (at + u * step < bytes) pairs[u] = *reinterpret_cast<const ulonglong2*>(from + at + u * step);
+  }
+  // To all `receivers`, beginning behind this rank, so that not all give to one; but what lies in its place already, as
+  // a root's does, needs no copy.
+  __device__ void spread(const Stretch& stretch, std::uint64_t at, const Pairs& pairs, std::uint32_t receivers) const {
+#pragma unroll 1
+    for (int i = 1; i <= task_.ranks; ++i) {
+      const int to = task_.rank + i < task_.ranks ? task_.rank + i : task_.rank + i - task_.ranks;
+      if ((receivers >> to & 1) == 0) continue;
+      std::byte* const into = outputs_[to] + stretch.output;
+      if (stretch.from == 1u << to && into == inputs_[to] + stretch.input) continue;
+#pragma unroll
+      for (int u = 0; u < unroll; ++u)
+        if (at + u * step < stretch.bytes) *reinterpret_cast<ulonglong2*>(into + at + u * step) = pairs[u];
+    }
+  }
+
+  const DirectTask& task_;
+  std::byte* const* const inputs_;
+  std::byte* const* const outputs_;
+};
+
+template <class Element, int rows, int unroll>
+__device__ void move(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs) {
+  const Mover<Element, rows, unroll> mover(task, inputs, outputs);
+  if (!task.folds)
+    mover.copy();
+  else if (task.count != 0)
+    mover.fold(task.stretches[0]);
+}
+
+template <class Element>
+__global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __grid_constant__ DirectTask task) {
+  __shared__ std::byte* inputs[max_gpus];
+  __shared__ std::byte* outputs[max_gpus];
+  WindowWords& mine = words(task.windows[task.rank]);
+  const int thread = static_cast<int>(threadIdx.x);
+  wait_for_kernel_before();
+  const WarpNumbers numbers(task);
+  bool ready = true;
+  if (thread < 32) {
+    if (blockIdx.x == 0) announce(task, numbers);
+    std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    ready = Sighting::exchange(task, numbers, input, output);
+    if (thread < task.ranks) {
+      inputs[thread] = input;
+      outputs[thread] = output;
+    }
+    fence_system();  // the others' buffers are as they were when they told of them
+  }
+  const bool together = __syncthreads_and(ready) != 0;
+  if (together) {
+    constexpr int wide = sizeof(typename Element::Stored) == 1 ? 2 : 4;  // what the registers hold
+    if (task.ranks == 2)
+      move<Element, 2, wide>(task, inputs, outputs);
+    else
+      move<Element, 4, wide / 2>(task, inputs, outputs);
+    fence_system();  // every thread's part comes before its block's word
+    __syncthreads();
+    if (thread < task.ranks && thread != task.rank) {
+      const std::uint32_t number = numbers.taken() + 1;
+      post(&words(task.windows[thread]).finished[task.rank][blockIdx.x], numbers.given() + 1);
+      const Expected message = expected(task, thread, number);
+      Patience patience(task);
+      while (!reached(peek_acquire(&mine.finished[thread][blockIdx.x]), number))
+        if (!patience.more(message)) break;
+    }
+  }
+  if (blockIdx.x == 0 && thread / 32 == 1) compare_calls(task, numbers);
+  __syncthreads();
+  if (thread == 0) post(&mine.went_direct[blockIdx.x], together ? 1 : 0);
+  move_on(task, numbers, thread / 32, direct_threads / 32);
+}
+
+}  // namespace paceline::cuda

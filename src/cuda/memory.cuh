@@ -1,0 +1,96 @@
+// The user's memory, at any address: loads and stores of a few bytes, of which the last ones may be missing; and what
+// becomes of an element before it is given (scaled) and after it was folded (finished).
+#pragma once
+
+#include "cuda/fold.cuh"
+#include "cuda/task.h"
+
+namespace paceline::cuda {
+
+// What few calls need is kept out of line: an instruction that is not in the cache costs more than the memory.
+
+// Up to 8 bytes of a piece, at any address.
+__device__ __noinline__ inline uint2 load_bytes(const std::byte* from, std::uint64_t left) {
+  if (left >= 4 && reinterpret_cast<std::uintptr_t>(from) % 4 == 0) {
+    const std::uint32_t first = *reinterpret_cast<const std::uint32_t*>(from);
+    if (left == 4) return {first, 0};
+    if (left >= 8) return {first, *reinterpret_cast<const std::uint32_t*>(from + 4)};
+  }
+  std::uint64_t bits = 0;
+#pragma unroll 1
+  for (int i = 0; i < 8 && i < left; ++i) bits |= static_cast<std::uint64_t>(from[i]) << i * 8;
+  return {static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32)};
+}
+__device__ __noinline__ inline void store_bytes(std::byte* to, uint2 value, std::uint64_t left) {
+  if (left >= 4 && reinterpret_cast<std::uintptr_t>(to) % 4 == 0) {
+    *reinterpret_cast<std::uint32_t*>(to) = value.x;
+    if (left >= 8) *reinterpret_cast<std::uint32_t*>(to + 4) = value.y;
+    if (left == 4 || left >= 8) return;
+  }
+  const std::uint64_t bits = static_cast<std::uint64_t>(value.x) | static_cast<std::uint64_t>(value.y) << 32;
+#pragma unroll 1
+  for (int i = 0; i < 8 && i < left; ++i) to[i] = static_cast<std::byte>(bits >> i * 8);
+}
+__device__ inline uint2 load_8(const std::byte* from, std::uint64_t left, bool aligned) {
+  return aligned && left >= 8 ? *reinterpret_cast<const uint2*>(from) : load_bytes(from, left);
+}
+__device__ inline void store_8(std::byte* to, uint2 value, std::uint64_t left, bool aligned) {
+  if (aligned && left >= 8)
+    *reinterpret_cast<uint2*>(to) = value;
+  else
+    store_bytes(to, value, left);
+}
+
+__device__ inline std::uint64_t bits_of(uint2 word) {
+  return static_cast<std::uint64_t>(word.x) | static_cast<std::uint64_t>(word.y) << 32;
+}
+__device__ inline uint2 word_of(std::uint64_t bits) {
+  return {static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32)};
+}
+// Up to 16 bytes. alignment: what the address is a multiple of: 16, 8 or 1.
+__device__ __noinline__ inline ulonglong2 load_halves(const std::byte* from, std::uint64_t left, int alignment) {
+  const std::uint64_t first = bits_of(load_8(from, left, alignment >= 8));
+  return {first, left > 8 ? bits_of(load_8(from + 8, left - 8, alignment >= 8)) : 0};
+}
+__device__ __noinline__ inline void store_halves(std::byte* to, ulonglong2 pair, std::uint64_t left, int alignment) {
+  store_8(to, word_of(pair.x), left, alignment >= 8);
+  if (left > 8) store_8(to + 8, word_of(pair.y), left - 8, alignment >= 8);
+}
+__device__ inline ulonglong2 load_pair(const std::byte* from, std::uint64_t left, int alignment) {
+  return alignment == 16 && left >= 16 ? *reinterpret_cast<const ulonglong2*>(from)
+                                       : load_halves(from, left, alignment);
+}
+__device__ inline void store_pair(std::byte* to, ulonglong2 pair, std::uint64_t left, int alignment) {
+  if (alignment == 16 && left >= 16)
+    *reinterpret_cast<ulonglong2*>(to) = pair;
+  else
+    store_halves(to, pair, left, alignment);
+}
+
+template <class Element, class Vector>
+__device__ __noinline__ Vector multiplied(const Terms& terms, Vector vector) {
+  typename Element::Stored factor;
+  memcpy(&factor, terms.factor, sizeof factor);
+  auto row = Row<Element, Vector>::load(vector);
+  row.scale(Element::load(factor));
+  return row.store();
+}
+template <class Element, class Vector>
+__device__ Vector scaled(const Terms& terms, Vector vector) {
+  return terms.scales ? multiplied<Element>(terms, vector) : vector;
+}
+
+template <class Element, class Vector>
+__device__ __noinline__ Vector quotient(Vector vector, int divisor) {
+  auto row = Row<Element, Vector>::load(vector);
+  row.divide(divisor);
+  return row.store();
+}
+// A fold's result as it is stored.
+template <class Element, class Vector>
+__device__ Vector finished(const Terms& terms, const Row<Element, Vector>& folded) {
+  const Vector vector = folded.store();
+  return terms.divides != 0 ? quotient<Element>(vector, terms.divides) : vector;
+}
+
+}  // namespace paceline::cuda

@@ -1,0 +1,152 @@
+#include "cuda/registration.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "cuda/driver.h"
+
+namespace paceline::cuda {
+namespace {
+
+constexpr int entries = 256;  // allocations of one rank that are known to the others
+constexpr std::uint64_t not_mapped = 1;
+
+struct Answer {
+  std::atomic<std::uint64_t> id;       // of the allocation that it is about
+  std::atomic<std::uint64_t> address;  // where the rank sees it
+};
+struct Entry {
+  std::atomic<std::uint64_t> id;  // 0: none, or it is being written
+  std::uint64_t base;
+  std::uint64_t bytes;
+  IpcHandle handle;
+  Answer answers[max_gpus];  // by the other ranks
+};
+
+}  // namespace
+
+// Zeros are an empty board.
+struct Registration::Board {
+  std::atomic<std::uint32_t> changes;
+  Entry all[entries];
+};
+
+Result<std::unique_ptr<Registration>> Registration::create(int rank, int ranks) {
+  auto made = std::unique_ptr<Registration>(new Registration(rank, ranks));
+  auto segment = Segment::create(sizeof(Board));
+  if (!segment.ok()) return segment.status();
+  made->mine_ = std::move(*segment);
+  return made;
+}
+
+Registration::~Registration() {
+  for (const Mapped& mapped : mapped_)
+    if (mapped.address != nullptr) ipc_close(mapped.address);
+}
+
+const std::string& Registration::board_name() const { return mine_->name(); }
+void Registration::unlink() { mine_->unlink(); }
+
+Status Registration::open(int peer, const std::string& board_name) {
+  auto segment = Segment::open(board_name, sizeof(Board));
+  if (!segment.ok()) return segment.status();
+  boards_[static_cast<std::size_t>(peer)] = std::move(*segment);
+  return {};
+}
+
+Registration::Board* Registration::board_of(int rank) const {
+  const auto& segment = rank == rank_ ? mine_ : boards_[static_cast<std::size_t>(rank)];
+  return segment == nullptr ? nullptr : reinterpret_cast<Board*>(segment->data());
+}
+
+void Registration::look() {
+  for (int owner = 0; owner < ranks_; ++owner) {
+    Board* const board = owner == rank_ ? nullptr : board_of(owner);
+    if (board == nullptr) continue;
+    // Acquire: the entries come before the change that tells of them.
+    const std::uint32_t changes = board->changes.load(std::memory_order_acquire);
+    std::uint32_t& seen = seen_[static_cast<std::size_t>(owner)];
+    if (changes == seen) continue;
+    seen = changes;
+    for (int entry = 0; entry < entries; ++entry) {
+      const auto known = std::find_if(mapped_.begin(), mapped_.end(),
+                                      [&](const Mapped& m) { return m.owner == owner && m.entry == entry; });
+      if (known != mapped_.end()) {
+        map(owner, entry, *known);
+      } else if (board->all[entry].id.load(std::memory_order_relaxed) != 0) {
+        map(owner, entry, mapped_.emplace_back(Mapped{owner, entry}));
+      }
+    }
+  }
+}
+
+void Registration::map(int owner, int entry, Mapped& mapped) {
+  Entry& its = board_of(owner)->all[entry];
+  // Acquire: the handle comes before the number.
+  const std::uint64_t id = its.id.load(std::memory_order_acquire);
+  if (id == mapped.id) return;
+  const IpcHandle handle = its.handle;
+  std::atomic_thread_fence(std::memory_order_acquire);  // the handle is read before the number is looked at again
+  const bool whole = its.id.load(std::memory_order_relaxed) == id;
+  if (mapped.address != nullptr) ipc_close(mapped.address);
+  mapped.id = 0;
+  mapped.address = nullptr;
+  if (id == 0 || !whole) return;  // a later change tells of it
+  mapped.id = id;
+  mapped.address = ipc_open(handle);
+  Answer& answer = its.answers[rank_];
+  answer.address.store(mapped.address == nullptr ? not_mapped : reinterpret_cast<std::uint64_t>(mapped.address),
+                       std::memory_order_relaxed);
+  answer.id.store(id, std::memory_order_release);  // after the address
+}
+
+// The place on the board of an allocation, which is put there if it is new; -1: none is free.
+int Registration::entry_of(std::uint64_t base, std::uint64_t id) {
+  Board& board = *board_of(rank_);
+  const auto has = [&](const Entry& entry) { return entry.id.load(std::memory_order_relaxed) == id; };
+  Entry* const known = std::find_if(std::begin(board.all), std::end(board.all), has);
+  if (known != std::end(board.all)) return static_cast<int>(known - board.all);
+  IpcHandle handle;
+  const Allocation allocation = allocation_of(base);
+  if (!ipc_handle(base, handle)) return -1;
+  // Those whose memory was freed since are taken off.
+  Entry* free = nullptr;
+  for (Entry& entry : board.all) {
+    const std::uint64_t old = entry.id.load(std::memory_order_relaxed);
+    if (old != 0 && allocation_of(entry.base).id != old) entry.id.store(0, std::memory_order_release);
+    if (free == nullptr && entry.id.load(std::memory_order_relaxed) == 0) free = &entry;
+  }
+  if (free == nullptr) return -1;
+  free->base = base;
+  free->bytes = allocation.bytes;
+  free->handle = handle;
+  free->id.store(id, std::memory_order_release);  // after the handle
+  board.changes.fetch_add(1, std::memory_order_release);
+  return static_cast<int>(free - board.all);
+}
+
+bool Registration::sights(const std::byte* buffer, std::uint64_t bytes, Sights& into) {
+  const auto address = reinterpret_cast<std::uint64_t>(buffer);
+  into.fill(address);
+  if (std::all_of(boards_.begin(), boards_.end(), [](const auto& board) { return board == nullptr; })) {
+    return allocation_of(address).shareable;
+  }
+  const Allocation allocation = allocation_of(address);
+  if (!allocation.shareable || address + bytes > allocation.base + allocation.bytes) return false;
+  const int place = entry_of(allocation.base, allocation.id);
+  if (place < 0) return false;
+  Entry& entry = board_of(rank_)->all[place];
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_ || board_of(rank) == nullptr) continue;
+    Answer& answer = entry.answers[rank];
+    // Acquire: the address comes before the number.
+    if (answer.id.load(std::memory_order_acquire) != allocation.id) return false;
+    const std::uint64_t seen = answer.address.load(std::memory_order_relaxed);
+    if (seen == not_mapped) return false;
+    into[static_cast<std::size_t>(rank)] = seen + (address - allocation.base);
+  }
+  return true;
+}
+
+}  // namespace paceline::cuda

@@ -1,0 +1,71 @@
+// The user's buffers where the other ranks see them.
+//
+// A buffer that a long collective uses is made known to the other processes by its allocation: its CUDA IPC handle is
+// written on this rank's board, shared memory that all of them map. Each maps the allocation when it next makes a long
+// call, and writes on the board where it sees it. From then on the owner can tell every rank the address at which it
+// finds the buffer. Nobody waits for anybody: until all have answered, calls go through the windows.
+//
+// An allocation is known by the driver's number of it, so that memory which was freed and given out again at the same
+// address is another one. What was freed is taken off the board when the next one is put there; the others then let go
+// of it.
+//
+// Ranks of one process see each other's memory as it is. Memory that has no IPC handle (virtual memory management)
+// stays unknown.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cuda/window.h"
+#include "transport/segment.h"
+
+namespace paceline::cuda {
+
+// Where each rank sees a buffer; 0: it does not.
+using Sights = std::array<std::uint64_t, max_gpus>;
+
+class Registration {
+ public:
+  // Of this rank; the segment's name is for the others to open.
+  static Result<std::unique_ptr<Registration>> create(int rank, int ranks);
+  ~Registration();
+
+  [[nodiscard]] const std::string& board_name() const;
+  // The board of a rank in another process; none for one in this process, which sees everything.
+  Status open(int peer, const std::string& board_name);
+  // All have opened it.
+  void unlink();
+
+  // To be called before each long call, on every rank: maps what the others have put on their boards since.
+  void look();
+  // Where every rank sees `bytes` bytes at `buffer`; false if one does not, yet or ever.
+  bool sights(const std::byte* buffer, std::uint64_t bytes, Sights& into);
+
+ private:
+  struct Board;
+  // Another rank's allocation.
+  struct Mapped {
+    int owner = 0;
+    int entry = 0;
+    std::uint64_t id = 0;
+    void* address = nullptr;
+  };
+  Registration(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
+  Board* board_of(int rank) const;
+  int entry_of(std::uint64_t base, std::uint64_t id);
+  void map(int owner, int entry, Mapped& mapped);
+
+  const int rank_;
+  const int ranks_;
+  std::shared_ptr<Segment> mine_;
+  std::array<std::shared_ptr<Segment>, max_gpus> boards_;
+  std::array<std::uint32_t, max_gpus> seen_{};  // changes of each board
+  std::vector<Mapped> mapped_;
+};
+
+}  // namespace paceline::cuda

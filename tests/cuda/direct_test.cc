@@ -1,0 +1,172 @@
+// Direct collectives are run here by a stand-in for the kernel: each rank moves its stretches between all ranks'
+// buffers.
+#include "cuda/direct.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "schedule/problem.h"
+
+namespace paceline::cuda {
+namespace {
+
+constexpr int ranks_most = 8;
+
+std::byte value(int rank, std::size_t index) {
+  return static_cast<std::byte>((rank + 1) * 5 + index * 3 + index / 977);
+}
+
+struct Case {
+  Collective which;
+  int ranks;
+  int root;
+  std::size_t count;  // bytes
+};
+
+Problem problem_of(const Case& c) {
+  Problem problem;
+  problem.collective = c.which;
+  problem.ranks = c.ranks;
+  problem.root = c.root;
+  problem.count = c.count;
+  return problem;
+}
+
+struct Buffers {
+  std::vector<std::vector<std::byte>> inputs;
+  std::vector<std::vector<std::byte>> outputs;
+};
+
+Buffers buffers_of(const Case& c) {
+  Buffers buffers;
+  for (int rank = 0; rank < c.ranks; ++rank) {
+    std::vector<std::byte> input(input_elements(problem_of(c), rank));
+    for (std::size_t i = 0; i < input.size(); ++i) input[i] = value(rank, i);
+    buffers.inputs.push_back(std::move(input));
+    buffers.outputs.emplace_back(output_elements(problem_of(c), rank));
+  }
+  return buffers;
+}
+
+// False: not a call for this.
+bool run(const Case& c, Buffers& buffers) {
+  bool possible = true;
+  for (int rank = 0; rank < c.ranks; ++rank) {
+    Request request;
+    request.which = c.which;
+    request.count = c.count;
+    request.root = c.root;
+    request.type = DataType::uint8;
+    const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, c.ranks));
+    possible = possible && plan->possible;
+    for (int i = 0; i < plan->count; ++i) {
+      const Stretch& stretch = plan->stretches[i];
+      REQUIRE(stretch.input % 16 == 0);
+      REQUIRE(stretch.output % 16 == 0);
+      REQUIRE(stretch.bytes % 16 == 0);
+      std::vector<std::byte> moved(stretch.bytes);
+      for (int from = 0; from < c.ranks; ++from) {
+        if ((stretch.from >> from & 1) == 0) continue;
+        const auto& input = buffers.inputs[static_cast<std::size_t>(from)];
+        REQUIRE(stretch.input + stretch.bytes <= input.size());
+        for (std::size_t b = 0; b < stretch.bytes; ++b)
+          moved[b] =
+              static_cast<std::byte>(static_cast<unsigned>(moved[b]) + static_cast<unsigned>(input[stretch.input + b]));
+      }
+      for (int to = 0; to < c.ranks; ++to) {
+        if ((stretch.to >> to & 1) == 0) continue;
+        auto& output = buffers.outputs[static_cast<std::size_t>(to)];
+        REQUIRE(stretch.output + stretch.bytes <= output.size());
+        std::copy(moved.begin(), moved.end(), output.begin() + static_cast<std::ptrdiff_t>(stretch.output));
+      }
+    }
+  }
+  return possible;
+}
+
+std::byte expected(const Case& c, int rank, std::size_t i) {
+  const std::size_t block = static_cast<std::size_t>(rank) * c.count;
+  const auto sum = [&](std::size_t index) {
+    unsigned all = 0;
+    for (int from = 0; from < c.ranks; ++from) all += static_cast<unsigned>(value(from, index));
+    return static_cast<std::byte>(all);
+  };
+  const auto source = static_cast<int>(i / c.count);
+  switch (c.which) {
+    case Collective::all_reduce:
+    case Collective::reduce: return sum(i);
+    case Collective::reduce_scatter: return sum(block + i);
+    case Collective::broadcast: return value(c.root, i);
+    case Collective::scatter: return value(c.root, block + i);
+    case Collective::all_gather:
+    case Collective::gather: return value(source, i % c.count);
+    default: return value(source, block + i % c.count);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a direct collective's stretches are its result") {
+  for (const Collective which :
+       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::reduce_scatter,
+        Collective::all_gather, Collective::gather, Collective::scatter, Collective::all_to_all})
+    for (const int ranks : {2, 3, 4, ranks_most})
+      for (const int root : {0, ranks - 1}) {
+        if (root != 0 && !is_rooted(which)) continue;
+        const Case c{which, ranks, root, (12 << 20) + 48};
+        CAPTURE(name(which));
+        CAPTURE(ranks);
+        CAPTURE(root);
+        Buffers buffers = buffers_of(c);
+        if (!run(c, buffers)) {
+          CHECK(which == Collective::broadcast);
+          CHECK(ranks == 2);
+          continue;
+        }
+        for (int rank = 0; rank < ranks; ++rank) {
+          const auto& output = buffers.outputs[static_cast<std::size_t>(rank)];
+          std::size_t wrong = 0;
+          for (std::size_t i = 0; i < output.size(); ++i) wrong += output[i] != expected(c, rank, i) ? 1 : 0;
+          REQUIRE(wrong == 0);
+        }
+      }
+}
+
+TEST_CASE("short and odd calls do not go by the users' buffers") {
+  Request request;
+  request.which = Collective::all_reduce;
+  request.type = DataType::uint8;
+  request.count = 4096;
+  CHECK_FALSE(plan_direct(request, 0, 2).possible);
+  request.count = 64 << 20;
+  CHECK(plan_direct(request, 0, 2).possible);
+  CHECK_FALSE(plan_direct(request, 0, 1).possible);
+  request.count += 8;
+  CHECK_FALSE(plan_direct(request, 0, 2).possible);
+}
+
+TEST_CASE("buffers must be aligned, and an all-to-all's not the same") {
+  std::vector<std::byte> memory(4096);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  std::byte* const aligned = memory.data() + (16 - address % 16) % 16;
+  Request request;
+  request.which = Collective::all_to_all;
+  request.type = DataType::uint8;
+  request.count = 64;
+  request.send = aligned;
+  request.recv = aligned + 128;
+  CHECK(fits_direct(request, 2));
+  request.recv = aligned + 64;
+  CHECK_FALSE(fits_direct(request, 2));
+  request.recv = aligned;
+  CHECK_FALSE(fits_direct(request, 2));
+  request.which = Collective::all_reduce;
+  CHECK(fits_direct(request, 2));
+  request.recv = aligned + 8;
+  CHECK_FALSE(fits_direct(request, 2));
+}
+
+}  // namespace paceline::cuda
