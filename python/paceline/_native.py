@@ -68,6 +68,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "paceGetUniqueId": [POINTER(UniqueId)],
     "paceCommInitRankConfig": [POINTER(c_void_p), c_int, UniqueId, c_int, POINTER(Config)],
     "paceCommInitEnvironment": [POINTER(c_void_p), POINTER(Config)],
+    "paceCommInitAll": [POINTER(c_void_p), c_int, POINTER(c_int)],
     "paceCommSplit": [_comm, c_int, c_int, POINTER(c_void_p), POINTER(Config)],
     "paceCommDestroy": [_comm],
     "paceCommAbort": [_comm],

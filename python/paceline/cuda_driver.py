@@ -19,7 +19,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_ulonglong, c_void_p
 from types import TracebackType
 from typing import Any
 
@@ -46,6 +46,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuCtxSynchronize": [],
     "cuMemAlloc_v2": [POINTER(_address), c_size_t],
     "cuMemFree_v2": [_address],
+    "cuMemsetD8Async": [_address, c_ubyte, c_size_t, _stream],
     "cuMemcpyHtoD_v2": [_address, c_void_p, c_size_t],
     "cuMemcpyDtoH_v2": [c_void_p, _address, c_size_t],
     "cuMemcpyDtoDAsync_v2": [_address, _address, c_size_t, _stream],
@@ -127,9 +128,13 @@ class Gpu:
         name = ctypes.create_string_buffer(128)
         _call("cuDeviceGetName", name, len(name), device)
         self.name = name.value.decode()
-        context = _made("cuDevicePrimaryCtxRetain", c_void_p, device)
+        self._context = _made("cuDevicePrimaryCtxRetain", c_void_p, device)
         self.close = weakref.finalize(self, _give_back, "cuDevicePrimaryCtxRelease_v2", device)
-        _call("cuCtxSetCurrent", context)
+        self.use()
+
+    def use(self) -> None:
+        """Make it the calling thread's current GPU again, where the thread has several."""
+        _call("cuCtxSetCurrent", self._context)
 
     def __enter__(self) -> Gpu:
         return self
@@ -153,17 +158,22 @@ class Memory:
         _call("cuMemcpyHtoD_v2", self.address, data, min(len(data), self.nbytes))
         _call("cuCtxSynchronize")  # the driver may still be copying from its own buffer
 
-    def read(self) -> memoryview:
-        """A copy in host memory. Synchronize the streams that write here before."""
-        copy = bytearray(self.nbytes)
+    def read(self, begin: int = 0, nbytes: int | None = None) -> memoryview:
+        """A copy in host memory, of all or of a part. Synchronize the streams that write here before."""
+        copy = bytearray(self.nbytes - begin if nbytes is None else nbytes)
         if copy:
-            _call("cuMemcpyDtoH_v2", (ctypes.c_char * len(copy)).from_buffer(copy), self.address, len(copy))
+            into = (ctypes.c_char * len(copy)).from_buffer(copy)
+            _call("cuMemcpyDtoH_v2", into, self.address + begin, len(copy))
         return memoryview(copy)
 
-    def copy_from(self, source: Memory, begin: int, nbytes: int, stream: Stream) -> None:
-        """Bytes of other device memory from `begin` on, to the beginning of this; in the stream's order."""
+    def copy_from(self, source: Memory, begin: int, nbytes: int, stream: Stream, at: int = 0) -> None:
+        """Bytes of other device memory from `begin` on, to `at` in this; in the stream's order."""
         if nbytes:
-            _call("cuMemcpyDtoDAsync_v2", self.address, source.address + begin, nbytes, stream.handle)
+            _call("cuMemcpyDtoDAsync_v2", self.address + at, source.address + begin, nbytes, stream.handle)
+
+    def fill(self, byte: int, nbytes: int, stream: Stream) -> None:
+        """The first bytes; in the stream's order."""
+        _call("cuMemsetD8Async", self.address, byte, nbytes, stream.handle)
 
 
 class Stream:

@@ -92,6 +92,10 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream)
   memcpy((void*)(uintptr_t)to, (void*)(uintptr_t)from, bytes);
   return stream ? invalid_value : success;
 }
+int cuMemsetD8Async(uint64_t address, unsigned char byte, size_t bytes, void* stream) {
+  memset((void*)(uintptr_t)address, byte, bytes);
+  return stream ? invalid_value : success;
+}
 
 int cuStreamCreate(void** stream, unsigned flags) {
   *stream = NULL;
