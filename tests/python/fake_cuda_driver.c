@@ -86,6 +86,7 @@ int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
 }
 int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
   memcpy(to, (void*)(uintptr_t)from, bytes);
+  if (bytes > 100000 && getenv("FAKE_CUDA_WRONG")) ((char*)to)[bytes / 2] ^= 1;
   return success;
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream) {
@@ -105,13 +106,13 @@ int cuStreamDestroy_v2(void* stream) { return stream ? invalid_value : success; 
 int cuStreamSynchronize(void* stream) { return stream ? invalid_value : success; }
 static int capturing = 0;
 int cuStreamBeginCapture_v2(void* stream, int mode) {
-  if (stream || mode != 1 || capturing) return invalid_value;
-  capturing = 1;
+  if (stream || mode != 1) return invalid_value;
+  ++capturing;
   return success;
 }
 int cuStreamEndCapture(void* stream, void** graph) {
   if (stream || !capturing) return invalid_value;
-  capturing = 0;
+  --capturing;
   return make(graph, 1);
 }
 int cuGraphInstantiateWithFlags(void** runnable, void* graph, unsigned long long flags) {

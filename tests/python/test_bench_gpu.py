@@ -23,21 +23,13 @@ SHORT = ["--iterations", "1", "--warmup", "0"]
 Paceline = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="module")
-def with_fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Paceline:
+@pytest.fixture
+def with_fake_driver(fake_cuda: dict[str, str]) -> Paceline:
     """Runs `paceline` with the stand-in as libcuda.so.1."""
-    folder = tmp_path_factory.mktemp("cuda")
-    source = Path(__file__).with_name("fake_cuda_driver.c")
-    compiler = os.environ.get("CC", "cc")
-    subprocess.run(
-        [compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", source],
-        check=True,
-        timeout=60,
-    )
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "paceline", *words]
-        variables = {**os.environ, "LD_LIBRARY_PATH": str(folder), "FAKE_CUDA_LEAKS": "1", **environment}
+        variables = {**os.environ, **fake_cuda, **environment}
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
 
     return run

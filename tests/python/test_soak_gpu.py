@@ -1,0 +1,55 @@
+"""The soak's own logic with a stand-in for the driver; where there are GPUs, for real for ten minutes (`make long`)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paceline import cuda_driver
+from paceline.errors import Unsupported
+
+SCRIPT = Path(__file__).with_name("soak_gpu.py")
+
+
+def soak(*words: str, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *words],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_right_results_pass(fake_cuda: dict[str, str]) -> None:
+    words = ["--gpus=3", "--seconds=3", "--seed=7", "--layout=processes", "--no-torch"]
+    done = soak(*words, timeout=120, **fake_cuda, FAKE_CUDA_DEVICES="3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].startswith("soak_gpu: PASS: 3 GPUs, ")
+    assert "seed 7" in done.stdout and " 0 episodes" not in done.stdout
+
+
+def test_a_wrong_bit_fails_and_tells_its_episode(fake_cuda: dict[str, str]) -> None:
+    words = ["--gpus=2", "--seconds=60", "--seed=7", "--layout=processes", "--no-torch"]
+    done = soak(*words, timeout=120, **fake_cuda, FAKE_CUDA_WRONG="1")
+    assert done.returncode == 1
+    assert "soak_gpu: failed in seed 7 episode " in done.stderr and "1 elements are wrong" in done.stderr
+    assert done.stdout.splitlines()[-1].startswith("soak_gpu: FAIL (processes): ")
+
+
+def gpus() -> int:
+    try:
+        return cuda_driver.device_count()
+    except Unsupported:
+        return 0
+
+
+@pytest.mark.long
+@pytest.mark.skipif(gpus() < 2, reason="needs two GPUs")
+def test_ten_minutes_on_the_gpus_of_this_machine() -> None:
+    done = soak(timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
