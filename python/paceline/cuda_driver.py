@@ -155,7 +155,7 @@ class Memory:
 
     def write(self, data: bytes) -> None:
         """From host memory to the beginning of this; it is there when this returns."""
-        _call("cuMemcpyHtoD_v2", self.address, data, min(len(data), self.nbytes))
+        _call("cuMemcpyHtoD_v2", self.address, data, len(data))
         _call("cuCtxSynchronize")  # the driver may still be copying from its own buffer
 
     def read(self, begin: int = 0, nbytes: int | None = None) -> memoryview:
