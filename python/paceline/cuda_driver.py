@@ -44,6 +44,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuDevicePrimaryCtxRelease_v2": [_device],
     "cuCtxSetCurrent": [_context],
     "cuCtxSynchronize": [],
+    "cuMemGetInfo_v2": [POINTER(c_size_t), POINTER(c_size_t)],
     "cuMemAlloc_v2": [POINTER(_address), c_size_t],
     "cuMemFree_v2": [_address],
     "cuMemsetD8Async": [_address, c_ubyte, c_size_t, _stream],
@@ -135,6 +136,13 @@ class Gpu:
     def use(self) -> None:
         """Make it the calling thread's current GPU again, where the thread has several."""
         _call("cuCtxSetCurrent", self._context)
+
+    def free_bytes(self) -> int:
+        """Memory that nobody has."""
+        self.use()
+        free, total = c_size_t(), c_size_t()
+        _call("cuMemGetInfo_v2", free, total)
+        return free.value
 
     def __enter__(self) -> Gpu:
         return self
