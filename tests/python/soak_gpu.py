@@ -122,7 +122,7 @@ class Soak:
 
     def _go_through(self, plan: Episode) -> None:
         for side in self._sides:
-            side.begin(plan)
+            side.begin(plan, plan.calls())
         for work in self._others:
             work.begin(self._delays.randrange(100))
         for action in plan.actions:

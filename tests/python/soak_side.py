@@ -20,23 +20,25 @@ ROOM = 1 << 12  # bytes of a buffer beside the call's: offsets, guard, a part of
 class Side:
     """One rank. Everything but `check` only puts work on streams."""
 
-    def __init__(self, gpu: Gpu, teams: list[paceline.Communicator]) -> None:
+    def __init__(
+        self, gpu: Gpu, teams: list[paceline.Communicator], largest: int = LARGEST, slots: int = SLOTS
+    ) -> None:
         gpu.use()
         self._gpu, self.teams = gpu, teams
         self._streams = [[Stream(), Stream()] for _ in teams]
-        self._inputs = [Memory(LARGEST + 2 * ROOM) for _ in teams]
-        self._send = [Memory(LARGEST + ROOM) for _ in range(SLOTS)]
-        self._recv = [Memory(LARGEST + ROOM) for _ in range(SLOTS)]
+        self._inputs = [Memory(largest + 2 * ROOM) for _ in teams]
+        self._send = [Memory(largest + ROOM) for _ in range(slots)]
+        self._recv = [Memory(largest + ROOM) for _ in range(slots)]
         self._graphs: dict[int, Graph] = {}
 
-    def begin(self, episode: Episode) -> None:
-        """Load the inputs, which depend on type and operation."""
+    def begin(self, episode: Episode, calls: list[Call]) -> None:
+        """Load the inputs of these calls, which depend on the episode's type and operation."""
         self._gpu.use()
         self._episode = episode
         size = episode.dtype.size
         self._patterns = [Pattern(episode.dtype, episode.op, team.size) for team in self.teams]
         for number, (team, pattern) in enumerate(zip(self.teams, self._patterns)):
-            needed = [self._input(call)[1] for call in episode.calls() if call.team == number]
+            needed = [self._input(call)[1] for call in calls if call.team == number]
             elements = max(needed, default=0) // size + PERIOD
             self._inputs[number].write(repeated(pattern.contributions[team.rank], elements, size))
         self._graphs.clear()
