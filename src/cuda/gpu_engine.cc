@@ -189,7 +189,8 @@ Status CudaEngine::allocate(Card& card) {
   PACE_CUDA("allocating the communicator's window on the GPU", cudaMalloc(&memory, layout_.total(ranks_)));
   windows_[static_cast<std::size_t>(rank_)] = static_cast<std::byte*>(memory);
   WindowUsers::add(windows_[static_cast<std::size_t>(rank_)]);
-  PACE_CUDA("clearing the window", cudaMemsetAsync(memory, 0, layout_.large, own_stream_));
+  // The rings of chunks too, though nothing reads one before it is written: tools cannot see who writes from a peer.
+  PACE_CUDA("clearing the window", cudaMemsetAsync(memory, 0, layout_.total(ranks_), own_stream_));
   PACE_CUDA("clearing the window", cudaStreamSynchronize(own_stream_));
   PACE_CUDA("allocating pinned memory", cudaHostAlloc(&memory, sizeof(Alarm), cudaHostAllocPortable));
   alarm_ = static_cast<Alarm*>(memory);
