@@ -62,6 +62,7 @@ class Rank:
             with self._agreed(peer.name) as outcome:
                 self.buffers[peer.name] = peer.buffers(max(self.sizes))
         self.peers = [peer for peer in self.peers if peer.name in self.buffers]
+        torch.cuda.synchronize()
 
     def say(self, text: str) -> None:
         if self.comm.rank == 0:

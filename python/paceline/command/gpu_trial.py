@@ -83,6 +83,8 @@ class GpuTrial(Trial):
 
         if not self._graphs:
             return one_by_one
+        self._make(self._function, arguments)  # what the first call of a shape prepares is no part of a graph
+        self._stream.synchronize()
         with self._stream.capture() as graph:
             one_by_one()
         return lambda: graph.launch(self._stream)
