@@ -18,7 +18,7 @@ import numpy as np
 import paceline
 import torch
 from check_gpu import expected, fill, wrong_elements
-from peers_gpu import PARTS, Nccl, Paceline, Peer, SymmetricMemory, Unavailable, counts
+from peers_gpu import PARTS, Nccl, Paceline, Peer, SymmetricMemory, counts
 
 ROUNDS = 3
 _MAKERS: dict[str, list[Callable[[paceline.Communicator], Peer]]] = {
@@ -121,7 +121,7 @@ class Rank:
         trouble: Exception | None = None
         try:
             yield outcome
-        except (Unavailable, RuntimeError) as error:
+        except Exception as error:  # a library may raise whatever it likes
             trouble = error
             print(f"# rank {self.comm.rank}: {what}: {error}", file=sys.stderr, flush=True)
         outcome.good = self.agree(trouble is not None) == 0
