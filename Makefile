@@ -24,10 +24,10 @@ cpp_files = $(shell git ls-files '*.h' '*.c' '*.cc' '*.cu' '*.cuh')
 fuzz_seconds ?= 30
 compare_options ?=
 
-.PHONY: help bench compare test lint format wheel install long sanitize fuzz clean setup-% test-cpp test-python
+.PHONY: help bench compare test lint format wheel install long sanitize sanitize-gpu fuzz clean setup-% test-cpp test-python
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 bench: install  ## set up, build, install into .venv, then every collective on 4 ranks, 8 B to 64 MB, checked
 	.venv/bin/paceline bench all -n 4 --check
@@ -94,6 +94,9 @@ sanitize: setup-test  ## the C++ tests under ASAN+UBSAN and under TSAN
 	  -DPACELINE_SANITIZE=thread >/dev/null
 	cmake --build build/tsan --target paceline_tests
 	build/tsan/paceline_tests
+
+sanitize-gpu: install  ## NVIDIA's compute-sanitizer over every kernel: memcheck, racecheck, synccheck, initcheck
+	.venv/bin/python tests/python/sanitize_gpu.py
 
 fuzz: setup-fuzz  ## every fuzz target of tests/fuzz with clang, 30 s each (fuzz_seconds=N)
 	CC=clang-14 CXX=clang++-14 cmake -S . -B build/fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPACELINE_TESTS=OFF \

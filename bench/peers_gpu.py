@@ -1,13 +1,14 @@
 """GPU libraries behind one interface: what compare_gpu.py times. Each enqueues one collective on a CUDA stream.
 
 All collectives are of float32. `bytes` is the whole message as nccl-tests counts it: all ranks' parts together where
-each rank has a part.
+each rank has a part. Rank 0 is the root, and sends to rank 1.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
+import functools
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,14 +20,15 @@ from paceline import _native
 
 FLOAT32, SUM = 7, 0  # the same numbers in NCCL and Paceline
 PARTS = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}  # `bytes` is all ranks' parts
+SMALLEST_BUFFER = 1024  # bytes: a part has one element at least, so a row's message may be longer than it says
 
 
 class Unavailable(Exception):
-    """The library is not here, or does not do this."""
+    """The library is not here."""
 
 
 class Buffers:
-    """A rank's input and output: the input can be rewritten, the output checked. Addresses for the libraries."""
+    """A rank's input and output, which is the input where the library works in place."""
 
     def __init__(self, send: torch.Tensor, recv: torch.Tensor) -> None:
         self.send, self.recv = send, recv
@@ -35,6 +37,7 @@ class Buffers:
 class Peer(Protocol):
     name: str
 
+    def takes(self, collective: str, nbytes: int) -> bool: ...
     def buffers(self, nbytes: int) -> Buffers: ...
     def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None: ...
 
@@ -45,8 +48,15 @@ def counts(collective: str, nbytes: int, ranks: int) -> int:
     return max(1, elements // ranks) if collective in PARTS else elements
 
 
+def elements_for(nbytes: int) -> int:
+    """Of a buffer that every collective of this size fits into."""
+    return max(nbytes, SMALLEST_BUFFER) // 4
+
+
+@functools.cache
 def plain_buffers(nbytes: int) -> Buffers:
-    return Buffers(torch.zeros(max(nbytes // 4, 1), device="cuda"), torch.zeros(max(nbytes // 4, 1), device="cuda"))
+    """Ordinary memory of torch's, the same for all libraries that take it."""
+    return Buffers(torch.zeros(elements_for(nbytes), device="cuda"), torch.zeros(elements_for(nbytes), device="cuda"))
 
 
 class Paceline:
@@ -54,6 +64,9 @@ class Paceline:
 
     def __init__(self, comm: paceline.Communicator) -> None:
         self.comm, self._library = comm, _native.library()
+
+    def takes(self, collective: str, nbytes: int) -> bool:
+        return True
 
     def buffers(self, nbytes: int) -> Buffers:
         return plain_buffers(nbytes)
@@ -97,13 +110,22 @@ def _nccl_library() -> Any:
     return library
 
 
+def nccl_version() -> str:
+    """Of the library that is measured, "2.28.9"."""
+    number = ctypes.c_int()
+    _nccl_library().ncclGetVersion(ctypes.byref(number))
+    return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
+
+
 class Nccl:
     """NCCL's own API. With `windows`, buffers are registered as symmetric windows."""
 
     def __init__(self, comm: paceline.Communicator, windows: bool) -> None:
-        self.name = "nccl, windows" if windows else "nccl"
+        self.name = "NCCL windows" if windows else "NCCL default"
         self._windows, self._rank, self._ranks = windows, comm.rank, comm.size
         self._library = _nccl_library()
+        if windows and not hasattr(self._library, "ncclCommWindowRegister"):
+            raise Unavailable("this NCCL has no windows")
         identity = _UniqueId()
         if comm.rank == 0:
             self._check(self._library.ncclGetUniqueId(ctypes.byref(identity)))
@@ -112,12 +134,13 @@ class Nccl:
         identity = _UniqueId.from_buffer_copy(shared.tobytes())
         self._comm = ctypes.c_void_p()
         self._check(self._library.ncclCommInitRank(ctypes.byref(self._comm), comm.size, identity, comm.rank))
-        if windows and not hasattr(self._library, "ncclCommWindowRegister"):
-            raise Unavailable("this NCCL has no windows")
 
     def _check(self, result: int) -> None:
         if result:
             raise RuntimeError(f"NCCL: {self._library.ncclGetErrorString(result).decode()}")
+
+    def takes(self, collective: str, nbytes: int) -> bool:
+        return True
 
     def buffers(self, nbytes: int) -> Buffers:
         if not self._windows:
@@ -126,17 +149,16 @@ class Nccl:
 
     def _registered(self, nbytes: int) -> torch.Tensor:
         pointer, window = ctypes.c_void_p(), ctypes.c_void_p()
-        size = max(nbytes, 4)
+        size = elements_for(nbytes) * 4
         self._check(self._library.ncclMemAlloc(ctypes.byref(pointer), ctypes.c_size_t(size)))
         self._check(
             self._library.ncclCommWindowRegister(self._comm, pointer, ctypes.c_size_t(size), ctypes.byref(window), 1)
         )
-        memory = _Memory(pointer.value or 0, size // 4)
-        return torch.as_tensor(memory, device="cuda")
+        return torch.as_tensor(_Memory(pointer.value or 0, size // 4), device="cuda")
 
     def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None:
-        library, comm, rank, ranks = self._library, self._comm, self._rank, self._ranks
-        count = counts(collective, nbytes, ranks)
+        library, comm, rank = self._library, self._comm, self._rank
+        count = counts(collective, nbytes, self._ranks)
         send, recv = ctypes.c_void_p(buffers.send.data_ptr()), ctypes.c_void_p(buffers.recv.data_ptr())
         n, on = ctypes.c_size_t(count), ctypes.c_void_p(stream)
         if collective == "all_reduce":
@@ -149,11 +171,17 @@ class Nccl:
             self._check(library.ncclAllGather(send, recv, n, FLOAT32, comm, on))
         elif collective == "reduce_scatter":
             self._check(library.ncclReduceScatter(send, recv, n, FLOAT32, SUM, comm, on))
+        elif collective == "all_to_all" and hasattr(library, "ncclAlltoAll"):
+            self._check(library.ncclAlltoAll(send, recv, n, FLOAT32, comm, on))
+        elif collective == "gather" and hasattr(library, "ncclGather"):
+            self._check(library.ncclGather(send, recv, n, FLOAT32, 0, comm, on))
+        elif collective == "scatter" and hasattr(library, "ncclScatter"):
+            self._check(library.ncclScatter(send, recv, n, FLOAT32, 0, comm, on))
         else:
             self._messages(collective, buffers, count, on)
 
     def _messages(self, collective: str, buffers: Buffers, count: int, on: ctypes.c_void_p) -> None:
-        """What older versions of NCCL have only as sends and receives."""
+        """A message; and what NCCL has only as sends and receives before 2.28."""
         library, comm, rank, ranks = self._library, self._comm, self._rank, self._ranks
         n = ctypes.c_size_t(count)
 
@@ -197,37 +225,49 @@ class _Memory:
         }
 
 
+_SYMMETRIC_BYTES = {"one-shot": (4, 2 << 20), "two-shot": (4 << 10, 8 << 30)}  # where each can be the faster one
+
+
 class SymmetricMemory:
-    """torch's symmetric memory: one-shot and two-shot all-reduce, the faster for the size."""
+    """torch's symmetric memory, which has all-reduce: by one exchange, or by two in place."""
 
-    name = "torch symmetric memory"
-
-    def __init__(self, comm: paceline.Communicator) -> None:
+    def __init__(self, comm: paceline.Communicator, way: str) -> None:
         try:
             import torch.distributed as dist
             import torch.distributed._symmetric_memory as symmetric
         except ImportError as error:
             raise Unavailable(str(error)) from error
+        self.name, self._way = f"torch {way}", way
         if not dist.is_initialized():
-            os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-            port = np.array([29511])
-            comm.broadcast(port)
             dist.init_process_group(
-                "nccl", init_method=f"tcp://127.0.0.1:{int(port[0])}", rank=comm.rank, world_size=comm.size
+                "nccl", init_method=f"tcp://127.0.0.1:{_agreed_port(comm)}", rank=comm.rank, world_size=comm.size
             )
         self._symmetric, self._group = symmetric, dist.group.WORLD.group_name
-        self._comm = comm
+
+    def takes(self, collective: str, nbytes: int) -> bool:
+        smallest, largest = _SYMMETRIC_BYTES[self._way]
+        return collective == "all_reduce" and smallest <= nbytes <= largest
 
     def buffers(self, nbytes: int) -> Buffers:
-        tensor = self._symmetric.empty(max(nbytes // 4, 4), dtype=torch.float32, device="cuda")
+        elements = elements_for(min(nbytes, _SYMMETRIC_BYTES[self._way][1]))
+        tensor = self._symmetric.empty(elements, dtype=torch.float32, device="cuda")
         self._symmetric.rendezvous(tensor, self._group)
-        return Buffers(tensor, torch.zeros_like(tensor))
+        tensor.zero_()
+        return Buffers(tensor, torch.zeros_like(tensor) if self._way == "one-shot" else tensor)
 
     def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None:
-        if collective != "all_reduce" or nbytes < 16:
-            raise Unavailable(f"symmetric memory has no {collective} of {nbytes} bytes")
         tensor = buffers.send[: nbytes // 4]
-        if nbytes <= 512 << 10:
-            torch.ops.symm_mem.one_shot_all_reduce(tensor, "sum", self._group)
+        if self._way == "one-shot":
+            torch.ops.symm_mem.one_shot_all_reduce_out(tensor, "sum", self._group, buffers.recv[: nbytes // 4])
         else:
             torch.ops.symm_mem.two_shot_all_reduce_(tensor, "sum", self._group)
+
+
+def _agreed_port(comm: paceline.Communicator) -> int:
+    port = np.zeros(1, np.int64)
+    if comm.rank == 0:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port[0] = probe.getsockname()[1]
+    comm.broadcast(port)
+    return int(port[0])

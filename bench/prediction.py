@@ -123,8 +123,9 @@ def _side(chosen: argparse.Namespace) -> int:
     import paceline
     from paceline.command.bench import algorithm_table
     from paceline.command.collectives import COLLECTIVES as TABLE
-    from paceline.command.measure import Effort, Trial, measure
+    from paceline.command.measure import Effort, measure
     from paceline.command.pattern import Pattern
+    from paceline.command.trial import HostTrial
     from paceline.datatypes import DATA_TYPES
 
     dtype = DATA_TYPES["float32"]
@@ -133,13 +134,12 @@ def _side(chosen: argparse.Namespace) -> int:
         for name in COLLECTIVES:
             collective = TABLE[name]
             counts = [collective.count(size, comm.size, dtype.size) for size in SIZES[chosen.transport]]
-            trial = Trial(comm, collective, Pattern(dtype, "sum", comm.size), 0, max(counts))
+            trial = HostTrial(comm, collective, Pattern(dtype, "sum", comm.size), 0, max(counts))
             names = [row["name"] for row in algorithm_table() if name in row["collectives"]]
             for count in counts:
                 effort = Effort(seconds=0.02 if chosen.transport == "shm" else 0.1)
                 for row in measure(trial, count, [*names], effort, False):
-                    comm.set_algorithm(row.algorithm)
-                    predicted = trial.plan(count).predicted_us
+                    predicted = trial.plan(count, row.algorithm).predicted_us
                     comm.set_algorithm(None)
                     rows.append({"collective": name, "algorithm": row.algorithm, "transport": chosen.transport,
                                  "ranks": comm.size, "bytes": row.bytes, "predicted_us": predicted,

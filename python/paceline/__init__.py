@@ -12,7 +12,7 @@ Start it with `paceline run -n 4 -- python program.py`, torchrun, mpirun or srun
 """
 
 from .call_queue import Handle
-from .communicator import Communicator, Plan, init, unique_id
+from .communicator import Communicator, Plan, init, init_all, unique_id
 from .datatypes import DATA_TYPES, OPERATIONS, DataType, PreMulSum, premulsum
 from .errors import (
     Aborted,
@@ -55,6 +55,7 @@ __all__ = [
     "empty",
     "group",
     "init",
+    "init_all",
     "merge_traces",
     "premulsum",
     "unique_id",

@@ -46,7 +46,7 @@ def region(array: Any, writable: bool) -> Region:
     """The memory of an array.
 
     Raises InvalidArgument for what cannot be used as it is (not contiguous, read-only where it must be written,
-    an element type without a counterpart), naming the remedy; Unsupported for GPU memory.
+    an element type without a counterpart), naming the remedy; Unsupported for memory of other devices than CUDA's.
     """
     return (_readers.get(type(array)) or _reader_for(array))(array, writable)
 
@@ -60,9 +60,11 @@ def shape_of(array: Any) -> tuple[int, ...]:
 
 
 def new_like(array: Any, shape: tuple[int, ...], type_number: int) -> Any:
-    """An uninitialised array of this shape and of the array's element type: torch for torch, otherwise NumPy."""
+    """An uninitialised array of this shape and of the array's element type: of torch or CuPy for theirs, else NumPy."""
     if _library_of(array) == "torch":
         return array.new_empty(shape)
+    if _library_of(array) == "cupy":
+        return sys.modules["cupy"].empty(shape, array.dtype)
     try:
         import numpy
     except ImportError:
@@ -116,7 +118,8 @@ def _reader_for(array: Any) -> Reader:
             f"{kind.__name__} exports no memory: pass a NumPy array, a torch tensor, or an object with the buffer "
             "protocol, __array_interface__ or __dlpack__"
         )
-    _readers[kind] = reader
+    if _library_of(array) not in ("jax", "jaxlib"):  # whose arrays have one type, wherever their memory is
+        _readers[kind] = reader
     return reader
 
 
@@ -315,4 +318,7 @@ def _read_dlpack(array: Any, writable: bool) -> Region:
         raise _not_contiguous("array", "a contiguous copy")
     if writable and tensor.read_only:
         raise _read_only("array")
-    return tensor.address, math.prod(tensor.shape), DATA_TYPES[tensor.type_name].number, (array, tensor.capsule)
+    keep: Any = (array, tensor.capsule)
+    if tensor.on_gpu:
+        keep = OnGpu(keep, 0)
+    return tensor.address, math.prod(tensor.shape), DATA_TYPES[tensor.type_name].number, keep

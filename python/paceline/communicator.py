@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass
@@ -86,6 +86,23 @@ def init(
         identity = _native.UniqueId.from_buffer_copy(unique_id)
         check(library.paceCommInitRankConfig(pointer, size, identity, rank, config))
     return Communicator(pointer.value)
+
+
+def init_all(devices: Sequence[int]) -> list[Communicator]:
+    """Communicators of this process alone, a GPU each: the i-th is rank i, on GPU devices[i].
+
+    Use them from a thread each, or from one thread with the ranks' calls in a `group()`.
+
+    Example::
+
+        comms = paceline.init_all(range(torch.cuda.device_count()))
+        with paceline.group():
+            for comm, x in zip(comms, gradients):
+                comm.all_reduce(x)
+    """
+    pointers = (c_void_p * len(devices))()
+    check(_native.library().paceCommInitAll(pointers, len(devices), (c_int * len(devices))(*devices)))
+    return [Communicator(pointer) for pointer in pointers]
 
 
 def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> int:
@@ -386,6 +403,14 @@ class Communicator:
         return f"<paceline.Communicator, {state}>"
 
     # ---- Insight ----
+
+    def gpus_direct(self) -> bool:
+        """Whether calls on GPU memory are made by kernels between the ranks' GPUs, as far as is known now.
+
+        False where they go through host memory: several nodes, GPUs that do not reach each other, or no call on GPU
+        memory so far of a program that had not used a GPU when the communicator was made.
+        """
+        return self._number(self._library.paceCommGpuDirect) == 1
 
     def explain(
         self, collective: str, count: int, dtype: str = "float32", op: Operation = "sum", root: int = 0

@@ -40,6 +40,8 @@ class _DLManagedTensorVersioned(ctypes.Structure):
 
 
 _READ_ONLY_FLAG = 1
+_CUDA_DEVICE = 2
+_LEGACY_DEFAULT_STREAM = 1  # CUDA's default stream, as DLPack numbers it
 _HOST_DEVICES = {1, 3, 11, 13}  # CPU, and host memory pinned by CUDA or ROCm, and managed memory
 _CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 _FLOAT8 = {10: "float8e4m3", 12: "float8e5m2"}
@@ -60,21 +62,23 @@ class Tensor:
     type_name: str
     read_only: bool
     capsule: Any
+    on_gpu: bool = False  # its memory is ready for what is put on CUDA's default stream
 
 
 def export(array: Any) -> Tensor:
-    """Ask an array for its capsule and read it. Raises Unsupported for memory of a device."""
+    """Ask an array for its capsule and read it. Raises Unsupported for devices that are no CUDA GPUs."""
     device, _ = array.__dlpack_device__()
-    if int(device) not in _HOST_DEVICES:
-        raise Unsupported(
-            f"{type(array).__name__} is in the memory of a device (DLPack type {int(device)}) and has no "
-            "__cuda_array_interface__: pass it as a torch tensor or a CuPy array"
-        )
+    on_gpu = int(device) == _CUDA_DEVICE
+    if not on_gpu and int(device) not in _HOST_DEVICES:
+        raise Unsupported(f"{type(array).__name__} is in the memory of a device (DLPack type {int(device)}): copy it")
+    where = {"stream": _LEGACY_DEFAULT_STREAM} if on_gpu else {}
     try:
-        capsule = array.__dlpack__(max_version=(1, 0))
+        capsule = array.__dlpack__(max_version=(1, 0), **where)
     except TypeError:  # an exporter from before DLPack 1.0
-        capsule = array.__dlpack__()
-    return read(capsule)
+        capsule = array.__dlpack__(**where)
+    tensor = read(capsule)
+    tensor.on_gpu = on_gpu
+    return tensor
 
 
 def read(capsule: Any) -> Tensor:

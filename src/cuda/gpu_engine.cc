@@ -198,7 +198,8 @@ Status CudaEngine::allocate(Card& card) {
   PACE_CUDA("allocating the communicator's window on the GPU", cudaMalloc(&memory, layout_.total(ranks_)));
   windows_[static_cast<std::size_t>(rank_)] = static_cast<std::byte*>(memory);
   WindowUsers::add(windows_[static_cast<std::size_t>(rank_)]);
-  PACE_CUDA("clearing the window", cudaMemsetAsync(memory, 0, layout_.large, own_stream_));
+  // The rings of chunks too, though nothing reads one before it is written: tools cannot see who writes from a peer.
+  PACE_CUDA("clearing the window", cudaMemsetAsync(memory, 0, layout_.total(ranks_), own_stream_));
   auto* slots = static_cast<std::byte*>(memory) + layout_.strips;
   std::uint64_t words = (layout_.vouchers - layout_.strips) / 8;
   void* arguments[] = {&slots, &words};

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -25,3 +27,13 @@ def job(request: pytest.FixtureRequest) -> Iterator[Job]:
 def three() -> Iterator[Job]:
     with Job(3) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables under which a process finds the stand-in for the CUDA driver, fake_cuda_driver.c."""
+    folder = tmp_path_factory.mktemp("cuda")
+    source = Path(__file__).with_name("fake_cuda_driver.c")
+    compiler = [os.environ.get("CC", "cc"), "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*compiler, "-o", folder / "libcuda.so.1", source], check=True, timeout=60)
+    return {"LD_LIBRARY_PATH": str(folder), "FAKE_CUDA_LEAKS": "1"}

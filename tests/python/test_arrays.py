@@ -195,8 +195,37 @@ def test_dlpack_read_only() -> None:
 
 
 def test_memory_of_other_devices_is_refused() -> None:
-    with pytest.raises(Unsupported, match="pass it as a torch tensor"):
-        read(Exporter(numpy.zeros(4), device=2))
+    with pytest.raises(Unsupported, match=r"DLPack type 10\): copy it"):
+        read(Exporter(numpy.zeros(4), device=10))
+
+
+def test_dlpack_tells_gpu_memory() -> None:
+    class OnCuda(Exporter):
+        def __dlpack__(self, stream: object = None, **arguments: Any) -> object:
+            self.stream = stream
+            return super().__dlpack__(**arguments)
+
+    x = OnCuda(numpy.zeros(4, numpy.float32), device=2)
+    address, count, _, keep = region(x, True)
+    assert isinstance(keep, OnGpu) and keep.stream == 0
+    assert x.stream == 1  # CUDA's default stream, where the call goes on
+    assert (address, count) == (x.x.ctypes.data, 4)
+
+
+def test_jax_arrays_are_read_where_each_of_them_is() -> None:
+    class ArrayImpl:
+        """One type for both: as JAX has it, the interface is there only where the memory is a GPU's."""
+
+        def __init__(self, on_gpu: bool) -> None:
+            if on_gpu:
+                self.__cuda_array_interface__ = Cuda().__cuda_array_interface__
+            else:
+                self.__array_interface__ = numpy.zeros(5, numpy.int8).__array_interface__
+
+    ArrayImpl.__module__ = "jaxlib._jax"
+    assert read(ArrayImpl(False))[1:] == (5, "int8")
+    assert read(ArrayImpl(True))[1:] == (12, "float32")
+    assert read(ArrayImpl(False))[1:] == (5, "int8")
 
 
 class Cuda:

@@ -28,8 +28,8 @@ def bench(tmp_path: Path, *words: str) -> dict[str, Any]:
 
 def test_every_collective_is_right(tmp_path: Path) -> None:
     document = bench(tmp_path, "all", "-n", "3", "--sizes", "0,8,1000,100K", "--check", "--iterations", "3")
-    assert set(document) == {"version", "host", "device", "ranks", "rows"}
-    assert (document["device"], document["ranks"]) == ("cpu", 3)
+    assert set(document) == {"version", "host", "device", "graphs", "ranks", "rows"}
+    assert (document["device"], document["graphs"], document["ranks"]) == ("cpu", False, 3)
     assert {row["collective"] for row in document["rows"]} == set(COLLECTIVES)
     for row in document["rows"]:
         assert set(row) == {"collective", "bytes", "count", "dtype", "op", "root", "algorithm", "transport",
@@ -88,7 +88,7 @@ def test_it_joins_the_job_of_a_launcher() -> None:
     [
         (["nonsense"], "invalid choice: 'nonsense'"),
         (["all_reduce", "--algorithm", "nonsense"], "there is no algorithm 'nonsense': take one of"),
-        (["all_reduce", "--device", "cuda"], "--device cuda is not there yet"),
+        (["all_reduce", "--graph"], "--graph needs --device cuda"),
         (["broadcast", "-n", "2", "--root", "2"], "--root 2 is none of 2 ranks"),
         (["all_reduce", "--sizes", "8:4"], "has no end"),
         (["all_reduce", "--dtype", "int16"], "invalid choice: 'int16'"),

@@ -218,6 +218,60 @@ def test_calls_on_two_streams_keep_their_order() -> None:
     on_gpus(2, body)
 
 
+def test_several_communicators_at_once_on_streams_of_their_own() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        split = [rank.comm.split(0, sign * rank.rank) for sign in (1, -1)]
+        comms = [rank.comm, *(comm for comm in split if comm is not None)]
+        streams = [rank.stream, torch.cuda.Stream(), torch.cuda.Stream()]
+        counts = [3, 70001, 3000017]  # one for each family of kernels
+        inputs = [torch.full((count,), float(rank.rank + 1), device="cuda") for count in counts]
+        outputs = [torch.zeros(count, device="cuda") for count in counts]
+        torch.cuda.current_stream().synchronize()
+        for number in range(60):
+            for index in (number % 3, (number + 1) % 3, (number + 2) % 3):
+                with torch.cuda.stream(streams[index]):
+                    comms[index].all_reduce(inputs[index], out=outputs[index])
+        for comm, stream, output in zip(comms, streams, outputs):
+            stream.synchronize()
+            error = comm.get_async_error()
+            assert error is None, error
+            assert bool((output == rank.ranks * (rank.ranks + 1) / 2).all())
+        barrier.wait(60)
+        for comm in comms[1:]:
+            comm.close()
+
+    on_gpus(min(4, max(2, torch.cuda.device_count())), body)
+
+
+def test_one_thread_with_several_gpus() -> None:
+    ranks = max(2, torch.cuda.device_count())
+    devices = [rank % torch.cuda.device_count() for rank in range(ranks)]
+    comms = paceline.init_all(devices)
+    for count in (1, 5000, 3000000):
+        streams = [torch.cuda.Stream(device) for device in devices]
+        inputs, outputs = [], []
+        for rank, (device, stream) in enumerate(zip(devices, streams)):
+            with torch.cuda.device(device), torch.cuda.stream(stream):
+                inputs.append(torch.full((count,), float(rank + 1), device="cuda"))
+                outputs.append(torch.zeros(ranks * count, device="cuda"))
+        with paceline.group():
+            for comm, stream, given, taken in zip(comms, streams, inputs, outputs):
+                with torch.cuda.stream(stream):
+                    comm.all_gather(given, out=taken)
+        with paceline.group():
+            for comm, stream, given in zip(comms, streams, inputs):
+                with torch.cuda.stream(stream):
+                    comm.all_reduce(given)
+        right = torch.arange(1.0, ranks + 1).repeat_interleave(count)
+        for comm, stream, given, taken in zip(comms, streams, inputs, outputs):
+            stream.synchronize()
+            assert comm.get_async_error() is None
+            assert torch.equal(taken.cpu(), right)
+            assert bool((given == ranks * (ranks + 1) / 2).all())
+    for comm in comms:
+        comm.close()
+
+
 def test_different_calls_are_named() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         with torch.cuda.stream(rank.stream):

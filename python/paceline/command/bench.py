@@ -9,21 +9,26 @@ import socket
 import sys
 import tempfile
 from array import array
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import __version__, _native
 from ..communicator import Communicator, init
+from ..cuda_driver import Gpu, device_count
 from ..datatypes import DATA_TYPES, OPERATIONS
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Unsupported
 from ..launch import launch_self, launched_size
 from ..trace import merge_events
 from . import bench_table, plot
 from .collectives import COLLECTIVES, Collective
-from .measure import Effort, Row, Trial, measure
+from .gpu_trial import GpuTrial
+from .measure import Effort, Row, measure
 from .pattern import Pattern
 from .progress import Progress
 from .sizes import positive, sizes
+from .trial import HostTrial, Trial
 
 _DEFAULT_SIZES = "8,64,512,4K,32K,256K,2M,16M,64M"
 
@@ -41,7 +46,8 @@ def add_parser(commands: Any) -> None:
     add = parser.add_argument
     add("collectives", nargs="+", metavar="COLLECTIVE", choices=[*COLLECTIVES, "all"],
         help=f"{', '.join(COLLECTIVES)}, or all")  # fmt: skip
-    add("-n", "--ranks", type=positive, help="how many ranks to start (default: one for each CPU, at least 2)")
+    add("-n", "--ranks", type=positive,
+        help="how many ranks to start (default: one for each CPU, at least 2; cuda: each GPU)")  # fmt: skip
     add("--sizes", type=sizes, default=sizes(_DEFAULT_SIZES), metavar="LIST",
         help=f"bytes, as 8,64K,1M or 8:64M:x8 (default: {_DEFAULT_SIZES})")  # fmt: skip
     add(
@@ -55,7 +61,9 @@ def add_parser(commands: Any) -> None:
         help=f"{', '.join(OPERATIONS)}, premulsum (default: sum)")  # fmt: skip
     add("--root", type=int, default=0, metavar="R", help="root of broadcast, reduce, gather and scatter (default: 0)")
     add("--algorithm", metavar="NAME", help="force one; all: every one that applies, side by side (default: chosen)")
-    add("--device", choices=["cpu", "cuda"], default="cpu", help="whose memory (default: cpu)")
+    add("--device", choices=["cpu", "cuda"], default="cpu",
+        help="whose memory; cuda: a node's ranks use its GPUs in turn (default: cpu)")  # fmt: skip
+    add("--graph", action="store_true", help="with --device cuda: time calls in CUDA graphs, not launched one by one")
     add("--check", action="store_true", help="check a result of every row bit for bit; exit code 1 if any is wrong")
     add("--iterations", type=positive, metavar="N", help="timed calls a row (default: as many as fit into 0.25 s)")
     add("--warmup", type=int, metavar="N", help="calls before them (default: by time)")
@@ -67,22 +75,36 @@ def add_parser(commands: Any) -> None:
 
 def job(chosen: argparse.Namespace) -> int:
     _refuse_impossible(chosen)
+    on_gpus = chosen.device == "cuda"
     size = launched_size()
     if size is None or (size == 1 and chosen.ranks not in (None, 1)):  # one: the shell that srun gives
-        ranks = chosen.ranks or max(2, len(os.sched_getaffinity(0)))
+        ranks = chosen.ranks or (device_count() if on_gpus else max(2, len(os.sched_getaffinity(0))))
         if not 0 <= chosen.root < ranks:
             chosen.parser.error(f"--root {chosen.root} is none of {ranks} ranks")
         return launch_self(chosen.words, ranks, "paceline bench")
     if chosen.ranks not in (None, size):
         chosen.parser.error(f"the launcher has started {size} ranks: leave -n {chosen.ranks} out")
     with init() as comm:
-        return _Bench(comm, chosen).run()
+        if not on_gpus:
+            return _Bench(comm, chosen, HostTrial, "cpu").run()
+        with Gpu(comm.node_rank % device_count()) as gpu:
+            device = f"cuda, {gpu.name}, {'in graphs' if chosen.graph else 'eager'}"
+            return _Bench(comm, chosen, partial(GpuTrial, graphs=chosen.graph), device).run()
 
 
 def _refuse_impossible(chosen: argparse.Namespace) -> None:
     """What can be told before any rank is started."""
     if chosen.device == "cuda":
-        chosen.parser.error("--device cuda is not there yet: bench/compare_gpu.py measures GPU memory (needs torch)")
+        try:
+            found = device_count()
+        except Unsupported as error:
+            chosen.parser.error(f"--device cuda: {error}")
+        if found == 0:
+            chosen.parser.error("--device cuda: this machine shows no GPU")
+        if chosen.trace:
+            chosen.parser.error("--trace shows the steps of the host's engine: leave --device cuda out")
+    elif chosen.graph:
+        chosen.parser.error("--graph needs --device cuda")
     if chosen.plot and plot.missing():
         chosen.parser.error(str(plot.missing()))
     names = [algorithm["name"] for algorithm in algorithm_table()]
@@ -99,15 +121,17 @@ def algorithm_table() -> list[dict[str, Any]]:
 class _Bench:
     """One rank's part of the bench. All ranks do the same; rank 0 shows and writes."""
 
-    def __init__(self, comm: Communicator, chosen: argparse.Namespace) -> None:
+    def __init__(
+        self, comm: Communicator, chosen: argparse.Namespace, make_trial: Callable[..., Trial], device: str
+    ) -> None:
         if not 0 <= chosen.root < comm.size:
             raise InvalidArgument(f"--root {chosen.root} is none of {comm.size} ranks")
-        self._comm, self._chosen = comm, chosen
+        self._comm, self._chosen, self._make_trial = comm, chosen, make_trial
         names = list(COLLECTIVES) if "all" in chosen.collectives else list(dict.fromkeys(chosen.collectives))
         self._collectives = [COLLECTIVES[name] for name in names]
         self._dtype = DATA_TYPES[chosen.dtype]
         self._pattern = Pattern(self._dtype, chosen.op, comm.size)
-        self._title = bench_table.title(__version__, comm.size, socket.gethostname(), chosen.device)
+        self._title = bench_table.title(__version__, comm.size, socket.gethostname(), device)
         calls = chosen.iterations or (5 if chosen.trace else None)
         self._effort = Effort(calls, chosen.warmup)
         self._rows: list[Row] = []
@@ -131,7 +155,7 @@ class _Bench:
         with Progress(parts * (1 if self._chosen.algorithm != "all" else 3), self._comm.rank == 0) as progress:
             for collective in self._collectives:
                 counts = self._counts(collective)
-                trial = Trial(self._comm, collective, self._pattern, self._chosen.root, max(counts))
+                trial = self._make_trial(self._comm, collective, self._pattern, self._chosen.root, max(counts))
                 progress.clear()
                 self._show(bench_table.heading(collective.name))
                 for count in counts:
@@ -151,7 +175,8 @@ class _Bench:
     def _candidates(self, collective: Collective) -> list[str | None]:
         if self._chosen.algorithm != "all":
             return [self._chosen.algorithm]
-        return [row["name"] for row in algorithm_table() if collective.name in row["collectives"]]
+        names: list[str | None] = [row["name"] for row in algorithm_table() if collective.name in row["collectives"]]
+        return [None, *names] if self._chosen.device == "cuda" else names  # GPUs choose what is in no table
 
     def _show(self, text: str) -> None:
         if self._comm.rank == 0:
@@ -163,6 +188,7 @@ class _Bench:
                 "version": __version__,
                 "host": socket.gethostname(),
                 "device": self._chosen.device,
+                "graphs": self._chosen.graph,
                 "ranks": self._comm.size,
                 "rows": [row.to_json() for row in self._rows],
             }

@@ -1,27 +1,20 @@
-"""Timing collectives: the C call itself, the slowest rank's time of each call, the median over calls.
+"""Timing collectives: the slowest rank's time of each call, the median over calls.
 
-Before each timed call the send buffer is rewritten and the ranks meet in a barrier. The result of the last call can be
-checked bit for bit; every call has other inputs than the one before, so that an old result is no right result.
-The C functions are called with ready-made ctypes objects, which keeps Python's part of a time near 0.4 us.
+trial.py makes the calls on host memory, gpu_trial.py on GPU memory.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import time
 from array import array
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
-from .. import _native
-from ..communicator import Communicator, Operation, Plan
-from ..datatypes import DataType, PreMulSum
-from .collectives import Collective
-from .pattern import PERIOD, SCALAR, Block, Pattern, repeated, wrong_elements
+from ..communicator import Plan
 from .sizes import size_text
+from .trial import Trial
 
 
 @dataclass(frozen=True)
@@ -65,92 +58,6 @@ class Effort:
     seconds: float = 0.25
 
 
-class Trial:
-    """One collective with its buffers, ready to be called and timed at any size up to `most` elements."""
-
-    def __init__(self, comm: Communicator, collective: Collective, pattern: Pattern, root: int, most: int) -> None:
-        self.comm, self.collective, self.pattern, self.root = comm, collective, pattern, root
-        self.dtype: DataType = pattern.dtype
-        parts = comm.size
-        sends = most * (parts if collective.sends_all else 1)
-        receives = most * (parts if collective.receives_all else 1)
-        self._source = memoryview(
-            repeated(pattern.contributions[comm.rank], sends + PERIOD, self.dtype.size) if most else b""
-        )
-        self._send, self._recv = _memory(sends * self.dtype.size), _memory(receives * self.dtype.size)
-        op = PreMulSum(SCALAR) if pattern.op == "premulsum" else pattern.op
-        self._op = cast(Operation, op if collective.reduces else "sum")
-        self._calls = 0  # all ranks count alike, so their inputs stay in step
-        # Indexing gives a function without declared argument types: nothing is converted while the clock runs.
-        self._function = _native.library()[collective.function]
-        self._barrier = _native.library()["paceBarrier"]
-
-    def bytes(self, count: int) -> int:
-        """The size of a row with this count."""
-        return self.collective.total_bytes(count, self.comm.size, self.dtype.size)
-
-    def plan(self, count: int) -> Plan:
-        return self.comm.explain(self.collective.name, count, self.dtype.name, self._op, self.root)
-
-    def run(self, count: int, calls: int) -> array[int]:
-        """Make the call a number of times; this rank's time of each, ns."""
-        sent = count * self.dtype.size * (self.comm.size if self.collective.sends_all else 1)
-        # Slices are made once: what is left between two calls is a memory copy.
-        target = self._send[1][:sent]
-        step = 17 * self.dtype.size
-        table = PERIOD * self.dtype.size
-        arguments = self._arguments(count)
-        meeting = (ctypes.c_void_p(self.comm._handle), ctypes.c_void_p(None))
-        function, barrier, clock, source = self._function, self._barrier, time.perf_counter_ns, self._source
-        times = array("q")
-        for _ in range(calls):
-            self._calls += 1
-            start = self._calls * step % table
-            target[:] = source[start : start + sent]
-            barrier(*meeting)
-            begin = clock()
-            status = function(*arguments)
-            elapsed = clock() - begin
-            if status:
-                raise self.comm._failure(status)
-            times.append(elapsed)
-        return times
-
-    def wrong(self, count: int) -> int:
-        """How many elements of all ranks' results of the last call are wrong."""
-        blocks = self.pattern.expected(self.collective, self.comm.rank, self.root, count, self._calls * 17 % PERIOD)
-        here = self._result(blocks)
-        total = array("q", [wrong_elements(here, blocks, self.dtype.size)])
-        self.comm.all_reduce(total)
-        return total[0]
-
-    def _result(self, blocks: list[Block]) -> memoryview:
-        in_place = self.collective.name == "broadcast" and self.comm.rank == self.root
-        return (self._send if in_place else self._recv)[1]
-
-    def _arguments(self, count: int) -> tuple[Any, ...]:
-        """send, recv, count, type, [op], [root], comm, stream. Broadcast is in place on root, as programs call it."""
-        tail = (ctypes.c_void_p(self.comm._handle), ctypes.c_void_p(None))
-        if self.collective.name == "barrier":
-            return tail
-        send, recv = self._send[0], self._recv[0]
-        if self.collective.name == "broadcast" and self.comm.rank == self.root:
-            recv = send
-        middle: list[Any] = [ctypes.c_int(self.dtype.number)]
-        if self.collective.reduces:
-            middle.append(ctypes.c_int(self.comm._operator(self._op, self.dtype.number)))
-        if self.collective.rooted:
-            middle.append(ctypes.c_int(self.root))
-        return (ctypes.c_void_p(send), ctypes.c_void_p(recv), ctypes.c_size_t(count), *middle, *tail)
-
-
-def _memory(nbytes: int) -> tuple[int, memoryview]:
-    """Ordinary private memory, as a program's own: its address and a view that keeps it."""
-    memory = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.write(bytes(len(memory)))  # no page is first touched while the clock runs
-    return ctypes.addressof(ctypes.c_char.from_buffer(memory)), memoryview(memory)
-
-
 def measure(
     trial: Trial,
     count: int,
@@ -164,13 +71,12 @@ def measure(
     Several algorithms are measured in three rounds, in turn, so that a disturbance of the machine meets all of them.
     """
     comm = trial.comm
-    comm.set_algorithm(None)
-    chosen = trial.plan(count).algorithm
+    chosen = trial.plan(count, None).algorithm
     plans: dict[str | None, Plan] = {}
     for name in algorithms:
-        comm.set_algorithm(name)
-        plan = trial.plan(count)
-        if name is None or len(algorithms) == 1 or plan.algorithm == name:  # of all, those that apply
+        plan = trial.plan(count, name)
+        applies = name is None or len(algorithms) == 1 or plan.algorithm == name
+        if applies and all(plan.algorithm != other.algorithm for other in plans.values()):
             plans[name] = plan
     calls = {name: _warm_up(trial, count, name, effort) for name in plans}
     rounds = 1 if len(plans) == 1 else 3

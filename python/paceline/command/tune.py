@@ -29,11 +29,12 @@ from ..errors import Error
 from ..launch import launch, launched_size
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
-from .measure import Effort, Trial, measure
+from .measure import Effort, measure
 from .pattern import Pattern
 from .progress import Progress
 from .sizes import positive, size_text
 from .sizes import size as parse_size
+from .trial import HostTrial
 
 _CALIBRATION = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20]
 _CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 21)), 4 << 20, 8 << 20, 32 << 20]
@@ -184,7 +185,7 @@ class Tuning:
         for name in self._names:
             collective = COLLECTIVES[name]
             most = collective.count(self._candidates[-1], comm.size, dtype.size)
-            self._trials[name] = Trial(comm, collective, Pattern(dtype, "sum", comm.size), 0, most)
+            self._trials[name] = HostTrial(comm, collective, Pattern(dtype, "sum", comm.size), 0, most)
         table = algorithm_table()
         self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in self._names}
         rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))

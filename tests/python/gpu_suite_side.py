@@ -1,0 +1,62 @@
+"""A rank of sanitize_gpu.py: every collective with every type and family of kernels, each call once, checked.
+
+python gpu_suite_side.py float32,int8
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import paceline
+from paceline import _native
+from paceline.cuda_driver import Gpu, Stream, device_count
+from paceline.datatypes import DATA_TYPES, OPERATIONS
+from soak_plan import KINDS, Call, Episode
+from soak_side import Side
+
+PIECES = (8, 5000, 700_000, 4_500_000)  # bytes of a part: for the small, medium and large kernels of two ranks
+LARGEST = 5_000_000
+
+
+def calls(types: list[str], ranks: int) -> Iterator[tuple[Episode, Call]]:
+    """All operations at two sizes of all-reduce, the other collectives with one of them."""
+    number = 0
+    for dtype in (DATA_TYPES[name] for name in types):
+        for op in [*OPERATIONS, "premulsum"]:
+            for kind in KINDS:
+                if op != "sum" and kind.name != "all_reduce":
+                    continue
+                for piece in PIECES if op == "sum" else PIECES[1::2]:
+                    number += 1
+                    offsets = (1, 3) if number % 2 else (0, 0)
+                    root, in_place = number % ranks, kind.function != "" and number % 3 == 0
+                    count = max(1, piece // dtype.size)
+                    yield Episode(number, dtype, op), Call(0, kind, count, root, in_place, 0, offsets, 0, 0)
+
+
+def main() -> None:
+    gpu = Gpu(int(os.environ["PACELINE_RANK"]) % device_count())
+    comm = paceline.init()
+    side = Side(gpu, [comm], LARGEST * comm.size, slots=1)
+    done = 0
+    for episode, call in calls(sys.argv[1].split(","), comm.size):
+        side.begin(episode, [call])
+        side.prepare(call)
+        with paceline.group():
+            side.make(call)
+        side.finish()
+        side.check(call)
+        done += 1
+    stream = Stream()
+    if _native.library().paceBarrier(comm._handle, stream.handle):
+        raise SystemExit("the barrier failed")
+    stream.synchronize()
+    direct = comm.gpus_direct()
+    comm.close()
+    print(f"rank {os.environ['PACELINE_RANK']}: {done} calls are right, GPUs direct: {direct}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

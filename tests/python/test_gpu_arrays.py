@@ -1,0 +1,83 @@
+"""GPU memory of CuPy and JAX, by __cuda_array_interface__ and DLPack. Needs a GPU, torch, and each of the two."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_ranks import Rank, on_gpus
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+
+
+class ByDlpack:
+    """An array that exports its memory by DLPack alone."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape = array, array.shape
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return self.array.__dlpack__(**arguments)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "uint64"])
+def test_cupy_arrays_on_their_current_stream(dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        stream = cupy.cuda.ExternalStream(rank.stream.cuda_stream)
+        with cupy.cuda.Device(torch.cuda.current_device()), stream:
+            x = cupy.full((3, 1000), rank.rank + 1, dtype)
+            rank.comm.all_reduce(x)
+            everyone = rank.comm.all_gather(cupy.full(100, rank.rank, dtype))
+            rank.finish()
+            assert (cupy.asnumpy(x) == 3).all()
+            assert isinstance(everyone, cupy.ndarray)
+            assert (cupy.asnumpy(everyone) == np.arange(2)[:, None]).all()
+
+    on_gpus(2, body)
+
+
+def test_dlpack_alone() -> None:
+    cupy = pytest.importorskip("cupy")
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with cupy.cuda.Device(torch.cuda.current_device()):
+            x = cupy.full(1000, rank.rank + 1, "float32")
+            rank.comm.all_reduce(ByDlpack(x))
+            torch.cuda.synchronize()
+            assert rank.comm.get_async_error() is None
+            assert (cupy.asnumpy(x) == 3).all()
+
+    on_gpus(2, body)
+
+
+def test_jax_arrays() -> None:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax = pytest.importorskip("jax")
+    try:
+        devices = jax.devices("cuda")
+    except RuntimeError as error:
+        pytest.skip(f"JAX has no GPU: {error}")
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        device = devices[torch.cuda.current_device()]
+        x = jax.device_put(np.full(1000, rank.rank + 1, np.float32), device).block_until_ready()
+        out = jax.device_put(np.zeros(1000, np.float32), device).block_until_ready()
+        rank.comm.all_reduce(x, out=out)
+        torch.cuda.synchronize()
+        assert rank.comm.get_async_error() is None
+        assert (np.asarray(out) == 3).all()
+        on_host = np.ones(4, np.float32)  # JAX's arrays in host memory have the same type
+        rank.comm.all_reduce(on_host)
+        assert (on_host == 2).all()
+
+    on_gpus(2, body)
