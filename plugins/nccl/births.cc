@@ -125,7 +125,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     const DeviceContext before = DeviceContext::current();
     made->device.enter();
     const ncclResult_t result = birth();
-    before.enter();
+    before.restore();
     conclude(made, result);
     return result;
   };

@@ -58,9 +58,11 @@ ncclComm* new_rank(int ranks, int rank, const ncclConfig_t* config) {
   return made;
 }
 
+// It lives on its parent's device, whatever is current on the calling thread.
 ncclComm* child_of(const ncclComm* parent, const ncclConfig_t* config) {
   ncclComm* made = new_rank(parent->ranks, parent->rank, config);
   if (config == nullptr) made->config = parent->config;
+  if (parent->device.device() >= 0) made->device = parent->device;
   return made;
 }
 
