@@ -46,6 +46,11 @@ Group& group() {
   return open;
 }
 
+bool waits_for_real(const ncclComm* comm) {
+  const std::vector<Deferred>& calls = group().deferred;
+  return std::any_of(calls.begin(), calls.end(), [&](const Deferred& call) { return call.comm == comm; });
+}
+
 ncclResult_t join_paceline_group() {
   Group& here = group();
   if (here.depth == 0 || here.paceline_open) return ncclSuccess;

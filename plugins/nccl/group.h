@@ -33,6 +33,9 @@ struct Group {
 Group& group();
 
 // Before a call of paceline.h or of the real library: inside a group theirs is open too.
+// Whether this thread's group has calls for the communicator that wait for its end.
+bool waits_for_real(const ncclComm* comm);
+
 ncclResult_t join_paceline_group();
 ncclResult_t join_real_group();
 

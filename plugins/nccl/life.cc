@@ -292,3 +292,8 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
 }  // extern "C"
 
 PACE_NCCL_LIFE(PACE_NCCL_TWIN)
+  // Calls of the group that wait for NCCL's communicator still need it.
+  if (waits_for_real(comm)) {
+    group().deferred.push_back({comm, "ncclRedOpDestroy", [=] { return destroy_operator(op, comm); }});
+    return ncclSuccess;
+  }

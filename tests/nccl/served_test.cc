@@ -173,6 +173,25 @@ TEST_CASE("an operator with a scalar of the device makes its calls NCCL's") {
   CHECK(calls.find("ncclRedOpDestroy(77, comm") != std::string::npos);
 }
 
+TEST_CASE("an operator may be destroyed before the group of its calls ends") {
+  const Door door(has_engine);
+  on_ranks(2, [](int, ncclComm_t comm) -> std::string {
+    ncclRedOp_t op{};
+    float value = 1;
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclRedOpCreatePreMulSum(&op, at<void>(48), ncclFloat32, ncclScalarDevice, comm));
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr));
+    NCCL_EXPECT(ncclRedOpDestroy(op, comm));
+    NCCL_EXPECT(ncclGroupEnd());
+    PACE_REQUIRE(ncclRedOpDestroy(op, comm) == ncclInvalidArgument);
+    return "";
+  });
+  const std::string calls = Door::calls();
+  const std::size_t called = calls.find(", 1, 7, 77, comm");
+  CHECK(called != std::string::npos);
+  CHECK(calls.find("ncclRedOpDestroy(77, comm") != std::string::npos);
+}
+
 TEST_CASE("in a group of one thread's ranks NCCL's communicators are made together, at its end") {
   const Door door(has_engine);
   ncclComm_t comms[2] = {};
