@@ -276,7 +276,7 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
                                       ncclScalarResidence_t residence, ncclComm_t comm) {
-  if (only_nccl(comm))
+  if (!finalized(comm) && only_nccl(comm))
     return forward(comm, "ncclRedOpCreatePreMulSum", &Real::ncclRedOpCreatePreMulSum,
                    [=](auto function, ncclComm_t real) { return function(op, scalar, type, residence, real); });
   return create_operator(op, scalar, type, residence, comm);

@@ -401,8 +401,12 @@ TEST_CASE("a group with Paceline's calls has no estimate of NCCL's, and runs not
     NCCL_EXPECT(ncclAllReduce(&in, &out, 1, ncclInt32, ncclSum, comm, nullptr));
     ncclSimInfo_t info{};
     PACE_REQUIRE(ncclGroupSimulateEnd(&info) == ncclInvalidUsage);
+    ncclWindow_t window = nullptr;
+    NCCL_EXPECT(ncclCommWindowRegister(comm, at<void>(16), 8, &window, 1));
+    NCCL_EXPECT(ncclCommFinalize(comm));
     PACE_REQUIRE(out == 0);
     NCCL_EXPECT(ncclAllReduce(&in, &out, 1, ncclInt32, ncclSum, comm, nullptr));
+    NCCL_EXPECT(ncclCommWindowDeregister(comm, window));
     PACE_REQUIRE(out == 1);
     return "";
   });
