@@ -71,6 +71,11 @@ ncclResult_t give_birth(std::function<ncclResult_t()> birth) {
   return ncclSuccess;
 }
 
+void end_later(std::function<void()> ending) {
+  if (group().depth == 0) return ending();
+  group().endings.push_back(std::move(ending));
+}
+
 ncclResult_t start_group() {
   ++group().depth;
   return ncclSuccess;
@@ -91,6 +96,8 @@ ncclResult_t end_group() {
   if (real_open) result = worse(result, from_real(nullptr, real()->ncclGroupEnd()));
   if (!here.deferred.empty()) [[unlikely]]
     result = worse(result, run_deferred(std::exchange(here.deferred, {})));
+  if (!here.endings.empty()) [[unlikely]]
+    for (const std::function<void()>& ending : std::exchange(here.endings, {})) ending();
   return result;
 }
 
@@ -105,6 +112,7 @@ ncclResult_t simulate_group(const std::function<ncclResult_t()>& end) {
     (void)paceGroupEnd();
   }
   if (ended.real_open) result = worse(result, from_real(nullptr, end()));
+  for (const std::function<void()>& ending : ended.endings) ending();
   if (ended.paceline_open || !ended.births.empty() || !ended.deferred.empty())
     result = worse(result, fail(nullptr, ncclInvalidUsage,
                                 "ncclGroupSimulateEnd: the group has calls that Paceline serves, whose time NCCL does "
