@@ -8,6 +8,7 @@
 
 #include "errors.h"
 #include "group.h"
+#include "insight.h"
 #include "real_library.h"
 
 namespace paceline::nccl {
@@ -69,6 +70,7 @@ ncclResult_t share_out(ncclComm* made, std::string& why) {
                               "PACELINE_NCCL_LIBRARY",
                               need, rank));
     }
+  if (!why.empty()) announce_handover(made->ranks, why);
   return make_real({made}, "the making of the communicator");
 }
 
