@@ -207,7 +207,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   else
     result = hand_out(made, child, [=] {
       paceComm_t pace = nullptr;
-      if (paceResult_t split = paceCommSplit(comm->pace, color, key, &pace, nullptr); split != paceSuccess)
+      const paceConfig_t config = patience();
+      if (paceResult_t split = paceCommSplit(comm->pace, color, key, &pace, &config); split != paceSuccess)
         return failed_in_paceline(comm, split);
       return settle(child, pace);
     });
