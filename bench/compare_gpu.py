@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--collectives", default=",".join(COLLECTIVES))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes")
     parser.add_argument("--modes", default="graph,eager")
-    parser.add_argument("--peers", default="nccl,windows,symmetric")
+    parser.add_argument("--peers", default="nccl,windows,symmetric", help="also door: Paceline's libnccl.so.2")
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--plot", metavar="F")
     return parser.parse_args()
@@ -69,7 +69,7 @@ class Rank:
     def __init__(self, chosen: argparse.Namespace) -> None:
         import paceline
         import torch
-        from peers_gpu import Nccl, Paceline, SymmetricMemory, Unavailable
+        from peers_gpu import Door, Nccl, Paceline, SymmetricMemory, Unavailable
 
         self.torch, self.unavailable = torch, Unavailable
         local = int(os.environ.get("PACELINE_RANK", "0"))
@@ -81,6 +81,7 @@ class Rank:
             "nccl": lambda: Nccl(self.comm, False),
             "windows": lambda: Nccl(self.comm, True),
             "symmetric": lambda: SymmetricMemory(self.comm),
+            "door": lambda: Door(self.comm),
         }
         for name in filter(None, chosen.peers.split(",")):
             try:

@@ -16,6 +16,7 @@ import numpy as np
 import paceline
 import torch
 from paceline import _native
+from paceline.door import nccl_library
 
 FLOAT32, SUM = 7, 0  # the same numbers in NCCL and Paceline
 PARTS = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}  # `bytes` is all ranks' parts
@@ -87,8 +88,8 @@ class _UniqueId(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_char * 128)]
 
 
-def _nccl_library() -> Any:
-    path = Path(torch.__file__).parent.parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+def _nccl_library(given: Path | None) -> Any:
+    path = given or Path(torch.__file__).parent.parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
     try:
         library = ctypes.CDLL(str(path) if path.exists() else "libnccl.so.2")
     except OSError as error:
@@ -100,10 +101,10 @@ def _nccl_library() -> Any:
 class Nccl:
     """NCCL's own API. With `windows`, buffers are registered as symmetric windows."""
 
-    def __init__(self, comm: paceline.Communicator, windows: bool) -> None:
+    def __init__(self, comm: paceline.Communicator, windows: bool, library: Path | None = None) -> None:
         self.name = "nccl, windows" if windows else "nccl"
         self._windows, self._rank, self._ranks = windows, comm.rank, comm.size
-        self._library = _nccl_library()
+        self._library = _nccl_library(library)
         identity = _UniqueId()
         if comm.rank == 0:
             self._check(self._library.ncclGetUniqueId(ctypes.byref(identity)))
@@ -195,6 +196,14 @@ class _Memory:
             "typestr": "<f4",
             "version": 3,
         }
+
+
+class Door(Nccl):
+    """The same on Paceline's libnccl.so.2: what the door adds to a call of the C API."""
+
+    def __init__(self, comm: paceline.Communicator) -> None:
+        super().__init__(comm, False, nccl_library())
+        self.name = "door"
 
 
 class SymmetricMemory:
