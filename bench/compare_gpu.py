@@ -55,7 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes")
     parser.add_argument("--large", action="store_true", help="also 4 GB, where it fits")
     parser.add_argument("--modes", default="graph,eager")
-    parser.add_argument("--peers", default="nccl,windows,symmetric")
+    parser.add_argument("--peers", default="nccl,windows,symmetric", help="also door: Paceline's libnccl.so.2")
     parser.add_argument("--seconds", type=float, default=600, help="begin no row later than this (default: 600)")
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--plot", metavar="F", help="draw the ratios to this file (needs matplotlib)")

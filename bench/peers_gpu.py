@@ -17,6 +17,7 @@ import numpy as np
 import paceline
 import torch
 from paceline import _native
+from paceline.door import nccl_library
 
 FLOAT32, SUM = 7, 0  # the same numbers in NCCL and Paceline
 PARTS = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}  # `bytes` is all ranks' parts
@@ -100,8 +101,8 @@ class _UniqueId(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_char * 128)]
 
 
-def _nccl_library() -> Any:
-    path = Path(torch.__file__).parent.parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+def _nccl_library(given: Path | None = None) -> Any:
+    path = given or Path(torch.__file__).parent.parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
     try:
         library = ctypes.CDLL(str(path) if path.exists() else "libnccl.so.2")
     except OSError as error:
@@ -120,10 +121,10 @@ def nccl_version() -> str:
 class Nccl:
     """NCCL's own API. With `windows`, buffers are registered as symmetric windows."""
 
-    def __init__(self, comm: paceline.Communicator, windows: bool) -> None:
+    def __init__(self, comm: paceline.Communicator, windows: bool, library: Path | None = None) -> None:
         self.name = "NCCL windows" if windows else "NCCL default"
         self._windows, self._rank, self._ranks = windows, comm.rank, comm.size
-        self._library = _nccl_library()
+        self._library = _nccl_library(library)
         if windows and not hasattr(self._library, "ncclCommWindowRegister"):
             raise Unavailable("this NCCL has no windows")
         identity = _UniqueId()
@@ -223,6 +224,14 @@ class _Memory:
             "typestr": "<f4",
             "version": 3,
         }
+
+
+class Door(Nccl):
+    """The same on Paceline's libnccl.so.2: what the door adds to a call of the C API."""
+
+    def __init__(self, comm: paceline.Communicator) -> None:
+        super().__init__(comm, False, nccl_library())
+        self.name = "door"
 
 
 _SYMMETRIC_BYTES = {"one-shot": (4, 2 << 20), "two-shot": (4 << 10, 8 << 30)}  # where each can be the faster one

@@ -18,12 +18,13 @@ import numpy as np
 import paceline
 import torch
 from check_gpu import expected, fill, wrong_elements
-from peers_gpu import PARTS, Nccl, Paceline, Peer, SymmetricMemory, counts
+from peers_gpu import PARTS, Door, Nccl, Paceline, Peer, SymmetricMemory, counts
 
 ROUNDS = 3
 _MAKERS: dict[str, list[Callable[[paceline.Communicator], Peer]]] = {
     "nccl": [lambda comm: Nccl(comm, windows=False)],
     "windows": [lambda comm: Nccl(comm, windows=True)],
+    "door": [Door],
     "symmetric": [lambda comm: SymmetricMemory(comm, "one-shot"), lambda comm: SymmetricMemory(comm, "two-shot")],
 }
 PEERS = list(_MAKERS)

@@ -95,13 +95,14 @@ typedef struct {
 
 /* What a communicator can be told at its making. Start from PACE_CONFIG_INITIALIZER. */
 typedef struct {
-  size_t size;           /* sizeof(paceConfig_t) of the caller: later versions append */
-  double timeoutSeconds; /* longest wait of any call; 0: PACELINE_TIMEOUT */
-  const char* algorithm; /* force this algorithm wherever it applies; NULL: chosen (PACELINE_ALGORITHM) */
-  size_t chunkBytes;     /* chunk of pipelined schedules, bytes; 0: chosen (PACELINE_CHUNK) */
+  size_t size;               /* sizeof(paceConfig_t) of the caller: later versions append */
+  double timeoutSeconds;     /* longest wait of any call; 0: PACELINE_TIMEOUT */
+  const char* algorithm;     /* force this algorithm wherever it applies; NULL: chosen (PACELINE_ALGORITHM) */
+  size_t chunkBytes;         /* chunk of pipelined schedules, bytes; 0: chosen (PACELINE_CHUNK) */
+  double joinTimeoutSeconds; /* longest wait for the other ranks to come; 0: PACELINE_JOIN_TIMEOUT */
 } paceConfig_t;
 #define PACE_CONFIG_INITIALIZER \
-  { sizeof(paceConfig_t), 0.0, NULL, 0 }
+  { sizeof(paceConfig_t), 0.0, NULL, 0, 0.0 }
 
 /* What would run for one call: see paceExplain. */
 typedef struct {

@@ -8,6 +8,7 @@
 
 #include "errors.h"
 #include "group.h"
+#include "insight.h"
 #include "real_library.h"
 
 namespace paceline::nccl {
@@ -69,6 +70,7 @@ ncclResult_t share_out(ncclComm* made, std::string& why) {
                               "PACELINE_NCCL_LIBRARY",
                               need, rank));
     }
+  if (!why.empty()) announce_handover(made->ranks, why);
   return make_real({made}, "the making of the communicator");
 }
 
@@ -107,12 +109,24 @@ ncclResult_t agree(ncclComm* made, paceComm_t pace) {
   return result;
 }
 
+// NCCL waits for a rank for ever, and its programs bring watchdogs of their own: a rank may write a checkpoint for an
+// hour. A limit of ours ends nothing that NCCL would have finished, unless the user has set it.
+paceConfig_t patience() {
+  constexpr double one_day = 86400;
+  paceConfig_t config = PACE_CONFIG_INITIALIZER;
+  if (std::getenv("PACELINE_TIMEOUT") == nullptr) config.timeoutSeconds = one_day;
+  if (std::getenv("PACELINE_JOIN_TIMEOUT") == nullptr) config.joinTimeoutSeconds = one_day;
+  return config;
+}
+
 ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
   paceUniqueId where;
   static_assert(sizeof where == sizeof id);
   std::memcpy(&where, &id, sizeof where);
   paceComm_t pace = nullptr;
-  if (paceResult_t joined = paceCommInitRank(&pace, made->ranks, where, made->rank); joined != paceSuccess)
+  const paceConfig_t config = patience();
+  if (paceResult_t joined = paceCommInitRankConfig(&pace, made->ranks, where, made->rank, &config);
+      joined != paceSuccess)
     return fail(made, nccl_code(joined),
                 fmt::format("{} (ranks on several machines need PACELINE_INTERFACE, or PACELINE_NCCL_FORWARD=all)",
                             paceGetLastError(nullptr)));
@@ -125,7 +139,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     const DeviceContext before = DeviceContext::current();
     made->device.enter();
     const ncclResult_t result = birth();
-    before.enter();
+    before.restore();
     conclude(made, result);
     return result;
   };

@@ -17,6 +17,9 @@ bool is_pacelines(const ncclUniqueId& id);
 // real communicator.
 ncclResult_t agree(ncclComm* made, paceComm_t pace);
 
+// What Paceline is told at the making of a communicator for a program of NCCL's: how long it may wait.
+paceConfig_t patience();
+
 // Join the other ranks with an id of Paceline's, then agree. made->rank and made->ranks are set.
 ncclResult_t join(ncclComm* made, const ncclUniqueId& id);
 

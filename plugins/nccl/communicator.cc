@@ -132,7 +132,7 @@ ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function
                                              comm->config.get(true));
   }
   if (together) result = worse(result, library->ncclGroupEnd());
-  before.enter();
+  before.restore();
   return from_real(comms[0], result);
 }
 

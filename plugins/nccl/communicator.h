@@ -95,6 +95,10 @@ inline bool ready(const ncclComm* comm) {
   // Acquire: what the making thread wrote comes before.
   return comm != nullptr && comm->state.load(std::memory_order_acquire) == State::ready;
 }
+// One that Paceline serves, and that takes no more calls. What is registered with it is given back still: PyTorch does.
+inline bool finalized(const ncclComm* comm) {
+  return comm != nullptr && comm->state.load(std::memory_order_acquire) == State::finalized;
+}
 // For one that is not ready: why not.
 ncclResult_t refuse(ncclComm* comm, const char* function);
 

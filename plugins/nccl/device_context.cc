@@ -62,4 +62,8 @@ void DeviceContext::enter() const {
   if (context_ != nullptr) (void)driver()->set_current(context_);
 }
 
+void DeviceContext::restore() const {
+  if (const Driver* const cuda = driver(); cuda != nullptr) (void)cuda->set_current(context_);
+}
+
 }  // namespace paceline::nccl

@@ -9,8 +9,10 @@ class DeviceContext {
   static DeviceContext current();
   // The primary context of a device; none without a driver.
   static DeviceContext of_device(int device);
-  // Make it the calling thread's.
+  // Make it the calling thread's; nothing where it is none.
   void enter() const;
+  // Make it the calling thread's again, also where it was none.
+  void restore() const;
   // -1: unknown.
   [[nodiscard]] int device() const { return device_; }
 

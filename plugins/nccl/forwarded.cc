@@ -22,6 +22,8 @@ Answer failure(ncclResult_t result) {
 template <class Answer, class Function, class Call>
 Answer of_communicator(ncclComm* comm, const char* name, Function Real::*function, Call call) {
   if constexpr (std::is_same_v<Answer, ncclResult_t>) {
+    if (finalized(comm) && real_of(comm) != nullptr && real()->*function != nullptr) [[unlikely]]
+      return from_real(comm, call(real()->*function, real_of(comm)));
     return forward(comm, name, function, call);
   } else {
     const Real* library = real();

@@ -46,6 +46,11 @@ Group& group() {
   return open;
 }
 
+bool waits_for_real(const ncclComm* comm) {
+  const std::vector<Deferred>& calls = group().deferred;
+  return std::any_of(calls.begin(), calls.end(), [&](const Deferred& call) { return call.comm == comm; });
+}
+
 ncclResult_t join_paceline_group() {
   Group& here = group();
   if (here.depth == 0 || here.paceline_open) return ncclSuccess;
@@ -64,6 +69,11 @@ ncclResult_t give_birth(std::function<ncclResult_t()> birth) {
   if (group().depth == 0) return birth();
   group().births.push_back(std::move(birth));
   return ncclSuccess;
+}
+
+void end_later(std::function<void()> ending) {
+  if (group().depth == 0) return ending();
+  group().endings.push_back(std::move(ending));
 }
 
 ncclResult_t start_group() {
@@ -86,6 +96,8 @@ ncclResult_t end_group() {
   if (real_open) result = worse(result, from_real(nullptr, real()->ncclGroupEnd()));
   if (!here.deferred.empty()) [[unlikely]]
     result = worse(result, run_deferred(std::exchange(here.deferred, {})));
+  if (!here.endings.empty()) [[unlikely]]
+    for (const std::function<void()>& ending : std::exchange(here.endings, {})) ending();
   return result;
 }
 
@@ -100,6 +112,7 @@ ncclResult_t simulate_group(const std::function<ncclResult_t()>& end) {
     (void)paceGroupEnd();
   }
   if (ended.real_open) result = worse(result, from_real(nullptr, end()));
+  for (const std::function<void()>& ending : ended.endings) ending();
   if (ended.paceline_open || !ended.births.empty() || !ended.deferred.empty())
     result = worse(result, fail(nullptr, ncclInvalidUsage,
                                 "ncclGroupSimulateEnd: the group has calls that Paceline serves, whose time NCCL does "

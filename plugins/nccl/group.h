@@ -27,10 +27,14 @@ struct Group {
   ncclResult_t error = ncclSuccess;  // of the first call that failed
   std::vector<std::function<ncclResult_t()>> births;
   std::vector<Deferred> deferred;
+  std::vector<std::function<void()>> endings;  // after everything else
 };
 
 // This thread's.
 Group& group();
+
+// Whether this thread's group has calls for the communicator that wait for its end.
+bool waits_for_real(const ncclComm* comm);
 
 // Before a call of paceline.h or of the real library: inside a group theirs is open too.
 ncclResult_t join_paceline_group();
@@ -38,6 +42,9 @@ ncclResult_t join_real_group();
 
 // Make a communicator of Paceline's: at the group's end, or at once.
 ncclResult_t give_birth(std::function<ncclResult_t()> birth);
+
+// Now, or when the group's calls are done.
+void end_later(std::function<void()> ending);
 
 ncclResult_t start_group();
 ncclResult_t end_group();

@@ -80,17 +80,21 @@ bool wants_line() {
   return false;
 }
 
-std::string line() {
+void say(const std::string& sentence) {
+  char host[256] = "";
+  (void)::gethostname(host, sizeof host - 1);
+  std::fputs(fmt::format("{}:{} [paceline] NCCL INFO {}\n", host, ::getpid(), sentence).c_str(), stdout);
+  std::fflush(stdout);
+}
+
+std::string who_serves_what() {
   const std::string nothing = why_ids_are_nccls();
   const std::string who = real() == nullptr ? "no NCCL beside it"
                                             : fmt::format("NCCL {} at {}", version_text(real()->version), real()->path);
   const std::string what = !nothing.empty()
                                ? "NCCL serves all calls: " + nothing
                                : "Paceline serves " + names(all_services & ~choice().forwarded) + "; NCCL the rest";
-  char host[256] = "";
-  (void)::gethostname(host, sizeof host - 1);
-  return fmt::format("{}:{} [paceline] NCCL INFO Paceline {}.{}.{}, {}: {}\n", host, ::getpid(), PACE_MAJOR, PACE_MINOR,
-                     PACE_PATCH, who, what);
+  return fmt::format("Paceline {}.{}.{}, {}: {}", PACE_MAJOR, PACE_MINOR, PACE_PATCH, who, what);
 }
 
 }  // namespace
@@ -98,10 +102,12 @@ std::string line() {
 void announce() {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (!wants_line()) return;
-    std::fputs(line().c_str(), stdout);
-    std::fflush(stdout);
+    if (wants_line()) say(who_serves_what());
   });
+}
+
+void announce_handover(int ranks, const std::string& why) {
+  if (wants_line()) say(fmt::format("a communicator of {} ranks: NCCL serves all its calls: {}", ranks, why));
 }
 
 }  // namespace paceline::nccl

@@ -1,10 +1,14 @@
 // What the library says of itself.
 #pragma once
 
+#include <string>
+
 namespace paceline::nccl {
 
 // With NCCL_DEBUG=VERSION, INFO or TRACE: one line, once, on standard output as NCCL's own, that says who serves what.
 void announce();
+// The same where a communicator of Paceline's making turns out to be NCCL's.
+void announce_handover(int ranks, const std::string& why);
 
 }  // namespace paceline::nccl
 

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
+#include <future>
+#include <memory>
+#include <thread>
 
 #include "communicator.h"
 #include "errors.h"
@@ -26,13 +30,23 @@ void join_maker(ncclComm* comm) {
   if (comm->maker.joinable()) comm->maker.join();
 }
 
-// The end of the real communicator, where there is one; of one that NCCL serves alone within the thread's group.
+// The end of the real communicator, where there is one.
 ncclResult_t end_real(ncclComm* comm, ncclResult_t (*Real::*function)(ncclComm_t)) {
   const ncclComm_t target = real_of(comm);
-  if (target == nullptr) return ncclSuccess;
-  if (comm->pace == nullptr)
-    if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return joined;
-  return from_real(comm, (real()->*function)(target));
+  return target == nullptr ? ncclSuccess : from_real(comm, (real()->*function)(target));
+}
+
+// Free an aborted communicator. GPU memory is freed only when no kernel runs on the GPU, and a program may abort its
+// next communicator only after this one: an abort waits for it no longer than this.
+void free_in_time(paceComm_t pace) {
+  constexpr std::chrono::seconds patience{3};
+  std::packaged_task<void()> freeing([pace] {
+    // Refused while another thread is inside a call, which ends now: the communicator's memory then stays.
+    (void)paceCommDestroy(pace);
+  });
+  const std::future<void> freed = freeing.get_future();
+  std::thread(std::move(freeing)).detach();
+  (void)freed.wait_for(patience);
 }
 
 // Whether the communicator is still being made: its thread waits for other ranks, and puts away what it gets.
@@ -125,7 +139,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
   join_maker(comm);
   if (!take_away(comm)) return refuse(comm, "ncclCommDestroy");
-  ncclResult_t result = end_real(comm, &Real::ncclCommDestroy);
+  // A communicator that NCCL serves alone ends within the thread's group.
+  const bool only_real = comm->pace == nullptr && real_of(comm) != nullptr;
+  ncclResult_t result = only_real ? join_real_group() : ncclSuccess;
+  result = worse(result, end_real(comm, &Real::ncclCommDestroy));
   if (comm->pace != nullptr)
     if (paceResult_t left = paceCommDestroy(comm->pace); left != paceSuccess)
       result = worse(result, failed_in_paceline(comm, left));
@@ -140,9 +157,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   ncclResult_t result = ncclSuccess;
   if (comm->pace != nullptr)
     if (paceResult_t ended = paceCommAbort(comm->pace); ended != paceSuccess) result = failed_in_paceline(comm, ended);
+  if (real_of(comm) != nullptr) result = worse(result, join_real_group());
   result = worse(result, end_real(comm, &Real::ncclCommAbort));
-  // Refused while another thread is inside a call, which ends now: the communicator's memory then stays.
-  if (comm->pace != nullptr) (void)paceCommDestroy(comm->pace);
+  // Programs abort all their communicators in one group: each is told to end before the first is freed.
+  if (comm->pace != nullptr) end_later([pace = comm->pace] { free_in_time(pace); });
   return result;
 }
 
@@ -260,7 +278,7 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void*
 }
 
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
-  if (only_nccl(comm))
+  if (!finalized(comm) && only_nccl(comm))
     return forward(comm, "ncclCommDeregister", &Real::ncclCommDeregister,
                    [=](auto function, ncclComm_t real) { return function(real, handle); });
   {
@@ -286,6 +304,11 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   if (only_nccl(comm))
     return forward(comm, "ncclRedOpDestroy", &Real::ncclRedOpDestroy,
                    [=](auto function, ncclComm_t real) { return function(op, real); });
+  // Calls of the group that wait for NCCL's communicator still need it.
+  if (waits_for_real(comm)) {
+    group().deferred.push_back({comm, "ncclRedOpDestroy", [=] { return destroy_operator(op, comm); }});
+    return ncclSuccess;
+  }
   return destroy_operator(op, comm);
 }
 

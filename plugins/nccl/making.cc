@@ -58,9 +58,11 @@ ncclComm* new_rank(int ranks, int rank, const ncclConfig_t* config) {
   return made;
 }
 
+// It lives on its parent's device, whatever is current on the calling thread.
 ncclComm* child_of(const ncclComm* parent, const ncclConfig_t* config) {
   ncclComm* made = new_rank(parent->ranks, parent->rank, config);
   if (config == nullptr) made->config = parent->config;
+  if (parent->device.device() >= 0) made->device = parent->device;
   return made;
 }
 
@@ -205,7 +207,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   else
     result = hand_out(made, child, [=] {
       paceComm_t pace = nullptr;
-      if (paceResult_t split = paceCommSplit(comm->pace, color, key, &pace, nullptr); split != paceSuccess)
+      const paceConfig_t config = patience();
+      if (paceResult_t split = paceCommSplit(comm->pace, color, key, &pace, &config); split != paceSuccess)
         return failed_in_paceline(comm, split);
       return settle(child, pace);
     });

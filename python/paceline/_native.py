@@ -41,6 +41,7 @@ class Config(Structure):
         ("timeoutSeconds", c_double),
         ("algorithm", c_char_p),
         ("chunkBytes", c_size_t),
+        ("joinTimeoutSeconds", c_double),
     ]
 
 

@@ -32,16 +32,27 @@ Result<CommunicatorOptions> options_of(const paceConfig_t* config) {
   return options;
 }
 
+// How long to wait for the other ranks to come, s.
+Result<double> join_timeout_of(const paceConfig_t* config) {
+  const bool given = config != nullptr && config->size >= offsetof(paceConfig_t, joinTimeoutSeconds) + sizeof(double);
+  const double seconds = given ? config->joinTimeoutSeconds : 0;
+  if (!(seconds >= 0) || std::isinf(seconds))
+    return Status(Code::invalid_argument, fmt::format("a timeout of {} seconds for joining", seconds));
+  return seconds > 0 ? seconds : configuration().join_timeout;
+}
+
 Result<std::unique_ptr<Communicator>> create(Result<Rendezvous> where, const paceConfig_t* config) {
   PACE_TRY(configuration_status());
   if (!where.ok()) return where.status();
   auto options = options_of(config);
   if (!options.ok()) return options.status();
+  const auto join_timeout = join_timeout_of(config);
+  if (!join_timeout.ok()) return join_timeout.status();
   std::shared_ptr<Session> session;
   if (where->size == 1) {
     session = alone();
   } else {
-    where->timeout = configuration().join_timeout;
+    where->timeout = *join_timeout;
     auto joined = join(std::move(*where));
     if (!joined.ok()) return joined.status();
     session = *joined;

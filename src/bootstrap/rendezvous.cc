@@ -17,13 +17,17 @@ constexpr auto first_pause = std::chrono::milliseconds(5);
 constexpr auto longest_pause = std::chrono::milliseconds(250);
 constexpr auto parting_time = std::chrono::milliseconds(200);
 
-Status unreachable(const Rendezvous& where, const Status& last) {
+Clock::duration of_seconds(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+Status unreachable(const Rendezvous& where, double seconds, const Status& last) {
   Status::Detail detail = last.detail();
   detail.code = Code::timeout;
   detail.rank = 0;
   detail.message =
       fmt::format("rank 0 did not come to the rendezvous at {} port {} within {:g} s (the last attempt: {})",
-                  where.address, where.port, where.timeout, detail.message);
+                  where.address, where.port, seconds, detail.message);
   return Status(std::move(detail));
 }
 
@@ -96,6 +100,8 @@ class Waiting {
 
 Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock::time_point deadline) {
   const Hello hello{kind, static_cast<std::uint32_t>(where.rank), 0, 0};
+  const double silence = std::min(where.timeout, where.silence_timeout.value_or(where.timeout));
+  const auto silent_until = std::min(deadline, Clock::now() + of_seconds(silence));
   for (Clock::duration pause = first_pause;; pause = std::min<Clock::duration>(2 * pause, longest_pause)) {
     Result<FileDescriptor> fd = connect_to(where.address, where.port, deadline);
     Status status = fd.status();
@@ -107,15 +113,15 @@ Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock:
     } else if (!may_pass(status)) {
       return status;
     }
+    const auto end = fd.ok() ? deadline : silent_until;
+    if (Clock::now() + pause >= end) return unreachable(where, fd.ok() ? where.timeout : silence, status);
     fd = FileDescriptor();  // not kept open while pausing
-    if (Clock::now() + pause >= deadline) return unreachable(where, status);
     std::this_thread::sleep_for(pause);
   }
 }
 
 Result<Assembly> report_in(const Rendezvous& where) {
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout));
+  const auto deadline = Clock::now() + of_seconds(where.timeout);
   Member self = this_member();  // reads files: before the connection, which may take the last descriptor
   Result<FileDescriptor> fd = reach(where, control_connection, deadline);
   PACE_TRY(fd.status());

@@ -77,6 +77,7 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   where.rank = rank;
   where.size = size;
   where.timeout = configuration().join_timeout;
+  where.silence_timeout = configuration().join_timeout;
   where.port = std::to_integer<int>(id[port_at]) | std::to_integer<int>(id[port_at + 1]) << 8;
   where.address.assign(text + address_at, length);
   where.secret.assign(text + secret_at, id_size - secret_at);

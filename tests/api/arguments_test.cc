@@ -103,7 +103,15 @@ TEST_CASE("what makes communicators checks its arguments") {
     config = PACE_CONFIG_INITIALIZER;
     config.timeoutSeconds = seconds;
     CHECK(paceCommInitRankConfig(&comm, 1, id, 0, &config) == paceInvalidArgument);
+    config = PACE_CONFIG_INITIALIZER;
+    config.joinTimeoutSeconds = seconds;
+    CHECK(paceCommInitRankConfig(&comm, 1, id, 0, &config) == paceInvalidArgument);
   }
+  config = PACE_CONFIG_INITIALIZER;
+  config.joinTimeoutSeconds = 0.05;
+  REQUIRE(paceGetUniqueId(&id) == paceSuccess);
+  CHECK(paceCommInitRankConfig(&comm, 2, id, 0, &config) == paceTimeout);
+  CHECK(last_error_says("rank 1"));
   config = PACE_CONFIG_INITIALIZER;
   config.algorithm = "none";
   CHECK(paceCommInitRankConfig(&comm, 1, id, 0, &config) == paceInvalidArgument);

@@ -97,6 +97,15 @@ TEST_CASE("without rank 0 the others say that it is missing, and why") {
   CHECK(contains(joined.status().message(), "Connection refused"));
 }
 
+TEST_CASE("an address that nobody listens on is given up sooner than a rank 0 that is not ready") {
+  Rendezvous where = rendezvous(1, 2, free_port(), 60);
+  where.silence_timeout = 0.2;
+  const Joined joined = join(where);
+  CHECK(joined.status().code() == Code::timeout);
+  CHECK(contains(joined.status().message(), "rank 0 did not come to the rendezvous at 127.0.0.1 port "));
+  CHECK(contains(joined.status().message(), " within 0.2 s (the last attempt: "));
+}
+
 TEST_CASE("two ranks with one number: everybody learns of both processes") {
   const int port = free_port();
   std::vector<Child> children;

@@ -1,6 +1,14 @@
 // The agreement of a communicator's ranks, in processes that were set up differently.
 #include "nccl/births.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
 #include "bootstrap/ranks.h"
 #include "nccl/door.h"
 
@@ -63,6 +71,42 @@ TEST_CASE("a rank without an engine makes all calls NCCL's, on every rank") {
   CHECK(both.calls_here.find("ncclGetUniqueId(") == 0);
   CHECK(both.calls_here.find("ncclCommInitRankConfig(") != std::string::npos);
   CHECK(both.calls_there.find("ncclCommInitRankConfig(") == 0);
+}
+
+TEST_CASE("NCCL_DEBUG says that a communicator became NCCL's, and why") {
+  Child child([](const Child::Say& say) {
+    const Door door(R"({"devices":1})");
+    (void)::setenv("NCCL_DEBUG", "VERSION", 1);
+    std::FILE* const output = std::tmpfile();
+    const int before = ::dup(STDOUT_FILENO);
+    (void)::dup2(::fileno(output), STDOUT_FILENO);
+    (void)ncclCommDestroy(one_rank(1, 0));
+    (void)::dup2(before, STDOUT_FILENO);
+    std::rewind(output);
+    std::array<char, 512> line{};
+    while (std::fgets(line.data(), line.size(), output) != nullptr)
+      if (const char* const sentence = std::strstr(line.data(), "] NCCL INFO a ")) say(sentence);
+    (void)std::fclose(output);
+  });
+  CHECK(child.line() ==
+        "] NCCL INFO a communicator of 1 ranks: NCCL serves all its calls: rank 0's GPU does not reach those of the "
+        "other ranks");
+}
+
+TEST_CASE("a rank is waited for as long as NCCL waits, unless the user set a limit") {
+  Child child([](const Child::Say& say) {
+    const auto limits = [] {
+      return fmt::format("{} {}", nccl::patience().timeoutSeconds, nccl::patience().joinTimeoutSeconds);
+    };
+    (void)::unsetenv("PACELINE_TIMEOUT");
+    (void)::unsetenv("PACELINE_JOIN_TIMEOUT");
+    say(limits());
+    (void)::setenv("PACELINE_TIMEOUT", "5", 1);
+    say(limits());
+    (void)::setenv("PACELINE_JOIN_TIMEOUT", "5", 1);
+    say(limits());
+  });
+  for (const char* expected : {"86400 86400", "0 86400", "0 0"}) CHECK(child.line() == std::string(expected));
 }
 
 TEST_CASE("GPUs that do not reach each other make all calls NCCL's") {

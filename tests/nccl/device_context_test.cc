@@ -41,6 +41,27 @@ TEST_CASE("the current device is kept and entered again") {
   CHECK(child.line() == "3");
 }
 
+TEST_CASE("what comes from a communicator lives on its device, whatever device the calling thread has") {
+  Child child([](const Child::Say& say) {
+    load_driver();
+    const Door door(has_engine, nullptr, nullptr);
+    ncclComm_t parent = nullptr, made = nullptr;
+    const int device = 5;
+    (void)ncclCommInitAll(&parent, 1, &device);
+    for (int current : {-1, 2}) {
+      DeviceContext::of_device(current).restore();
+      int found = -1;
+      (void)ncclCommSplit(parent, 0, 0, &made, nullptr);
+      (void)ncclCommCuDevice(made, &found);
+      say(std::to_string(found));
+      say(std::to_string(DeviceContext::current().device()));
+      (void)ncclCommAbort(made);
+    }
+    (void)ncclCommAbort(parent);
+  });
+  for (const char* expected : {"5", "-1", "5", "2"}) CHECK(child.line() == std::string(expected));
+}
+
 TEST_CASE("one thread's ranks are made on their devices, and its own stays") {
   Child child([](const Child::Say& say) {
     load_driver();

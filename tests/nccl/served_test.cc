@@ -173,6 +173,25 @@ TEST_CASE("an operator with a scalar of the device makes its calls NCCL's") {
   CHECK(calls.find("ncclRedOpDestroy(77, comm") != std::string::npos);
 }
 
+TEST_CASE("an operator may be destroyed before the group of its calls ends") {
+  const Door door(has_engine);
+  on_ranks(2, [](int, ncclComm_t comm) -> std::string {
+    ncclRedOp_t op{};
+    float value = 1;
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclRedOpCreatePreMulSum(&op, at<void>(48), ncclFloat32, ncclScalarDevice, comm));
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr));
+    NCCL_EXPECT(ncclRedOpDestroy(op, comm));
+    NCCL_EXPECT(ncclGroupEnd());
+    PACE_REQUIRE(ncclRedOpDestroy(op, comm) == ncclInvalidArgument);
+    return "";
+  });
+  const std::string calls = Door::calls();
+  const std::size_t called = calls.find(", 1, 7, 77, comm");
+  CHECK(called != std::string::npos);
+  CHECK(calls.find("ncclRedOpDestroy(77, comm") != std::string::npos);
+}
+
 TEST_CASE("in a group of one thread's ranks NCCL's communicators are made together, at its end") {
   const Door door(has_engine);
   ncclComm_t comms[2] = {};
@@ -331,6 +350,33 @@ TEST_CASE("an abort ends a call that waits, and says so") {
   });
 }
 
+TEST_CASE("in a group of aborts every communicator is told at once, NCCL's in a group of its own") {
+  const Door door(has_engine, "gather");
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  on_every_rank(2, [&](int rank) -> std::string {
+    ncclComm_t comm = nullptr, other = nullptr;
+    NCCL_EXPECT(ncclCommInitRank(&comm, 2, id, rank));
+    NCCL_EXPECT(ncclCommSplit(comm, 0, rank, &other, nullptr));
+    std::thread waiting;
+    if (rank == 0)
+      waiting = std::thread([&] {
+        int value = 1;
+        (void)ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, other, nullptr);
+      });
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclCommAbort(comm));
+    NCCL_EXPECT(ncclCommAbort(other));
+    if (waiting.joinable()) waiting.join();
+    NCCL_EXPECT(ncclGroupEnd());
+    PACE_REQUIRE(ncclCommAbort(comm) == ncclInvalidArgument);
+    return "";
+  });
+  const std::string calls = Door::calls();
+  CHECK(calls.find("ncclGroupStart()") < calls.find("ncclCommAbort(comm"));
+  CHECK(calls.rfind("ncclCommAbort(comm") < calls.rfind("ncclGroupEnd()"));
+}
+
 TEST_CASE("a finalized and a suspended communicator take no calls") {
   const Door door(has_engine, nullptr, nullptr);
   on_ranks(1, [](int, ncclComm_t comm) -> std::string {
@@ -355,8 +401,12 @@ TEST_CASE("registrations are handles of ours, and go to NCCL where it is") {
     void* handle = nullptr;
     NCCL_EXPECT(ncclCommRegister(comm, at<void>(16), 8, &handle));
     PACE_REQUIRE(handle != at<void>(0x1234));
+    ncclWindow_t window = nullptr;
+    NCCL_EXPECT(ncclCommWindowRegister(comm, at<void>(16), 8, &window, 1));
+    NCCL_EXPECT(ncclCommFinalize(comm));
     NCCL_EXPECT(ncclCommDeregister(comm, handle));
     PACE_REQUIRE(ncclCommDeregister(comm, handle) == ncclInvalidArgument);
+    NCCL_EXPECT(ncclCommWindowDeregister(comm, window));
     return "";
   });
   const std::string calls = Door::calls();

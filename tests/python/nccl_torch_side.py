@@ -1,4 +1,4 @@
-"""A rank of test_nccl_torch.py: an ordinary PyTorch program on NCCL, whose results are whole numbers that it checks."""
+"""A rank of nccl_programs.py's collectives: ordinary PyTorch on NCCL, which checks its results, all whole numbers."""
 
 from __future__ import annotations
 

@@ -86,6 +86,19 @@ def test_the_real_library_beside_python_stands_behind_ours() -> None:
     assert done.stdout.split()[0] == str(10000 * major + 100 * minor + patch)
 
 
+def test_by_its_name_a_program_gets_ours_though_it_has_loaded_nccl_by_path() -> None:
+    """As JAX and CuPy do: NCCL's file first, then "libnccl.so.2"."""
+    path = real_library()
+    program = (
+        f"import ctypes; ctypes.CDLL({path!r}); named = ctypes.CDLL('libnccl.so.2')\n"
+        "named.paceNcclDescribe.restype = ctypes.c_char_p\n"
+        "print(named.paceNcclDescribe().decode())\n"
+    )
+    done = paceline("run", "-n", "1", "--nccl", "--", sys.executable, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["real"]["path"] == path
+
+
 def test_one_line_says_who_serves_what() -> None:
     real_library()
     program = PROGRAM + (
