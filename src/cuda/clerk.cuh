@@ -11,9 +11,6 @@
 
 namespace paceline::cuda {
 
-// Which of the others, seen from `rank`, the places in its window belong to: all but itself.
-__device__ inline int place_of(int source, int rank) { return source < rank ? source : source - 1; }
-
 template <class Task>
 __device__ uint4* small_slot(const Task& task, int owner, int source, std::uint32_t number) {
   const auto place = static_cast<std::uint64_t>(place_of(source, owner)) * small_slots + number % small_slots;

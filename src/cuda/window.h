@@ -12,6 +12,13 @@
 #include <cstddef>
 #include <cstdint>
 
+// What kernels and the host both call.
+#ifdef __CUDACC__
+#define PACE_HOST_DEVICE __host__ __device__
+#else
+#define PACE_HOST_DEVICE
+#endif
+
 namespace paceline::cuda {
 
 inline constexpr int max_gpus = 16;       // ranks of one communicator
@@ -33,6 +40,11 @@ struct Announcement {
   std::uint64_t count;
 };
 static_assert(sizeof(Announcement) == 16);
+
+// Numbers wrap: of two the nearer way decides.
+constexpr bool reached(std::uint32_t number, std::uint32_t wanted) {
+  return static_cast<std::int32_t>(number - wanted) >= 0;
+}
 
 // How many messages a rank has exchanged with another, ever.
 struct Numbers {
@@ -56,6 +68,11 @@ struct WindowWords {
   // Written by the other rank's host, when it has let go of this window.
   std::uint32_t farewells[max_gpus];
 };
+
+PACE_HOST_DEVICE inline WindowWords& words(std::byte* window) { return *reinterpret_cast<WindowWords*>(window); }
+
+// Which of the others, seen from `rank`, the places in its window belong to: all but itself.
+constexpr int place_of(int source, int rank) { return source < rank ? source : source - 1; }
 
 struct WindowLayout {
   std::uint64_t small = 0;  // where the small slots begin, bytes
@@ -83,6 +100,11 @@ struct WindowLayout {
   // Of a window, bytes.
   [[nodiscard]] constexpr std::uint64_t total(int ranks) const {
     return large + sources(ranks) * max_lanes * chunk_slots * chunk_slot;
+  }
+  // Where chunk `number` of a lane lies, bytes.
+  [[nodiscard]] constexpr std::uint64_t chunk(int place, std::uint32_t lane, std::uint32_t number) const {
+    const std::uint64_t ring = static_cast<std::uint64_t>(place) * max_lanes + lane;
+    return large + (ring * chunk_slots + number % chunk_slots) * chunk_slot;
   }
   // Payload of the longest message that fits into a small slot, bytes.
   [[nodiscard]] constexpr std::uint64_t largest_small() const { return small_slot / 2; }
