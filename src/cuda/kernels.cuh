@@ -5,6 +5,7 @@
 #include "cuda/exchange_medium.cuh"
 #include "cuda/exchange_small.cuh"
 #include "cuda/kernels.h"
+#include "cuda/walk.cuh"
 
 namespace paceline::cuda {
 
@@ -13,7 +14,8 @@ Kernels kernels() {
   using Element = typename ElementOf<type>::type;
   return {reinterpret_cast<const void*>(&exchange_small<Element>),
           reinterpret_cast<const void*>(&exchange_medium<Element>),
-          reinterpret_cast<const void*>(&exchange_large<Element, Task>)};
+          reinterpret_cast<const void*>(&exchange_large<Element, Task>),
+          reinterpret_cast<const void*>(&walk_schedule<Element>)};
 }
 
 }  // namespace paceline::cuda

@@ -9,6 +9,7 @@ struct Kernels {
   const void* small;
   const void* medium;
   const void* large;
+  const void* walk;  // of a schedule (walk.cuh)
 };
 Kernels kernels_of(DataType type);
 // Of sends and receives: it copies bytes.
