@@ -16,15 +16,20 @@ Status Communicator::connect_devices() {
 
 namespace {
 
+Problem problem_of(const Request& request, int ranks) {
+  Problem problem;
+  problem.collective = request.which;
+  problem.ranks = ranks;
+  problem.root = is_rooted(request.which) ? request.root : 0;
+  problem.count = request.count;
+  return problem;
+}
+
 // A call's copy in host memory: what it reads is copied there, what it writes is copied back.
 class OnHost {
  public:
   OnHost(const Request& request, int rank, int ranks) : request_(request) {
-    Problem problem;
-    problem.collective = request.which;
-    problem.ranks = ranks;
-    problem.root = request.root;
-    problem.count = request.count;
+    const Problem problem = problem_of(request, ranks);
     const std::size_t element = size_of(request.type);
     input_bytes_ = request.which == Collective::recv ? 0 : input_elements(problem, rank) * element;
     output_bytes_ = request.which == Collective::send ? 0 : output_elements(problem, rank) * element;
@@ -77,7 +82,11 @@ Status Communicator::run_on_device(const Request& request, void* stream) {
   if (device_calls_ == nullptr) PACE_TRY(connect_devices());
   if (request.count == 0 && request.which != Collective::barrier) return {};
   cuda::GpuEngine* const engine = device_calls_->engine();
-  return engine == nullptr ? run_through_host({&request, 1}, stream) : engine->run(request, stream);
+  if (engine == nullptr) return run_through_host({&request, 1}, stream);
+  const Algorithm* const forced = options_.algorithm.empty() ? nullptr : algorithm_named(options_.algorithm);
+  if (forced != nullptr && serves(*forced, problem_of(request, size())))
+    return engine->run_schedule(request, *forced, options_.chunk, stream);
+  return engine->run(request, stream);
 }
 
 Status Communicator::run_messages_on_device(std::span<const Request> messages, void* stream) {

@@ -36,8 +36,18 @@ Status DeviceCalls::failure() const {
   if (engine_ == nullptr) return {};
   const auto complaint = engine_->complaint();
   if (!complaint) return {};
-  if (complaint->mismatch)
-    return membership_.report(mismatch(rank_, complaint->mine, complaint->rank, complaint->other));
+  if (complaint->mismatch) {
+    Status::Detail found = mismatch(rank_, complaint->mine, complaint->rank, complaint->other).detail();
+    if (complaint->mine == complaint->other && complaint->by != complaint->other_by) {
+      const auto how = [](std::string_view by) {
+        return by.empty() ? std::string("as chosen") : fmt::format("by {}", by);
+      };
+      found.message =
+          fmt::format("rank {} runs {} {}, but rank {} {}: force the same algorithm on every rank", rank_,
+                      describe(complaint->mine), how(complaint->by), complaint->rank, how(complaint->other_by));
+    }
+    return membership_.report(Status(std::move(found)));
+  }
   const Member& other = members_[static_cast<std::size_t>(complaint->rank)];
   Status::Detail detail;
   detail.code = Code::timeout;

@@ -9,9 +9,6 @@
 
 namespace paceline::cuda {
 
-// Which of the others, seen from `rank`, the places in its window belong to: all but itself.
-__device__ inline int place_of(int source, int rank) { return source < rank ? source : source - 1; }
-
 // Whether the kernel before this one, of the same call, has done it all.
 template <class Task>
 __device__ bool went_direct(const Task& task) {

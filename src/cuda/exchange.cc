@@ -32,6 +32,8 @@ Cut cut(std::uint64_t bytes, const WindowLayout& layout, bool short_chunks) {
 
 int blocks_for(std::uint32_t lanes) { return static_cast<int>((lanes + lanes_in_block - 1) / lanes_in_block); }
 
+}  // namespace
+
 void start(Terms& terms, int rank, int ranks, const Request& request) {
   terms.rank = static_cast<std::uint8_t>(rank);
   terms.ranks = static_cast<std::uint8_t>(ranks);
@@ -40,6 +42,8 @@ void start(Terms& terms, int rank, int ranks, const Request& request) {
   terms.call_what = call.what;
   terms.call_count = call.count;
 }
+
+namespace {
 
 void align(Terms& terms, std::uintptr_t addresses) {
   addresses |= reinterpret_cast<std::uintptr_t>(terms.own) | reinterpret_cast<std::uintptr_t>(terms.target);
@@ -82,6 +86,8 @@ bool averages_first(DataType type) {
   return type == DataType::float16 || type == DataType::float8e4m3 || type == DataType::float8e5m2;
 }
 
+}  // namespace
+
 void set_operation(Terms& terms, const Request& request) {
   const bool computes = terms.ranks > 1 || request.op == Operation::avg || request.op == Operation::premulsum;
   terms.folds = computes;  // else one contribution as it is: a copy
@@ -98,6 +104,8 @@ void set_operation(Terms& terms, const Request& request) {
     terms.divides = terms.ranks;
   }
 }
+
+namespace {
 
 // Where a rank's own contribution goes; nowhere if it is there already.
 void keep_own(Terms& terms, const std::byte* own, std::byte* target, std::uint64_t bytes) {

@@ -38,6 +38,10 @@ void plan_collective(const Request& request, int rank, int ranks, std::byte* dum
 // buffers is for the engine to fill in.
 bool plan_direct_task(const Request& request, int rank, int ranks, DirectTask& task);
 
+// Of any kernel's argument: which call it is of; and how the elements of a reduction are computed with.
+void start(Terms& terms, int rank, int ranks, const Request& request);
+void set_operation(Terms& terms, const Request& request);
+
 // Sends and receives side by side, at most one in each direction with each peer, all of one type and of any lengths but
 // 0.
 void plan_messages(std::span<const Request* const> messages, int rank, int ranks, MessageTask& task, Launch& launch);

@@ -16,9 +16,11 @@
 
 #include "base/configuration.h"
 #include "base/log.h"
+#include "cuda/device_plans.h"
 #include "cuda/exchange.h"
 #include "cuda/kernels.h"
 #include "cuda/registration.h"
+#include "cuda/runtime.h"
 #include "schedule/problem.h"
 
 namespace paceline::cuda {
@@ -28,47 +30,6 @@ constexpr std::uint64_t no_buffer = 1;  // instead of an address: there is none,
 
 // How long a rank that leaves waits for the others to let go of its window.
 constexpr auto farewell_time = std::chrono::milliseconds(500);
-
-Status failure(const std::string& what, cudaError_t error) {
-  (void)cudaGetLastError();  // the runtime keeps it; a later call of the user's would find it
-  return Status(Code::cuda, what + ": " + cudaGetErrorString(error));
-}
-
-#define PACE_CUDA(what, call)                                                          \
-  do {                                                                                 \
-    if (cudaError_t error = (call); error != cudaSuccess) return failure(what, error); \
-  } while (false)
-
-// The thread's current GPU is `device` while this lives.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
-    if (before_ != device) (void)cudaSetDevice(device);
-    device_ = device;
-  }
-  ~OnDevice() {
-    if (before_ != device_) (void)cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int device_ = 0;
-  int before_ = 0;
-};
-
-// Allocations and copies of ours go on while some thread captures a graph.
-class OutsideOfCapture {
- public:
-  OutsideOfCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~OutsideOfCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  OutsideOfCapture(const OutsideOfCapture&) = delete;
-  OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 // Two ranks with the same number are in one process, also where process numbers have several namespaces.
 std::uint64_t process_token() {
@@ -136,11 +97,16 @@ Result<std::vector<Card>> show(const Card& mine, const Gather& gather) {
 
 // Announcements of messages carry bytes.
 Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
-  Call call{number, what, count};
+  Call call{number, what & ((1U << algorithm_shift) - 1), count};
   const auto type = what >> 4 & 15;
   if (collective_of(call) == Collective::send && type < data_type_count)
     call.count /= size_of(static_cast<DataType>(type));
   return call;
+}
+
+std::string_view algorithm_of(std::uint32_t what) {
+  const std::uint32_t number = what >> algorithm_shift;
+  return number == 0 || number > algorithms().size() ? "" : algorithms()[number - 1].name;
 }
 
 class CudaEngine final : public GpuEngine {
@@ -153,6 +119,8 @@ class CudaEngine final : public GpuEngine {
   Status connect(const Gather& gather);
 
   Status run(const Request& request, void* stream) override;
+  Status run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
+                      void* stream) override;
   Status run_messages(std::span<const Request> messages, void* stream) override;
   void abort() override;
   [[nodiscard]] std::optional<Complaint> complaint() const override;
@@ -181,7 +149,8 @@ class CudaEngine final : public GpuEngine {
   cudaEvent_t order_ = nullptr;
   cudaStream_t last_stream_ = nullptr;
   bool used_ = false;
-  bool overlaps_ = false;  // kernels may start before the one before them has ended: from sm_90 on
+  bool overlaps_ = false;               // kernels may start before the one before them has ended: from sm_90 on
+  std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
 };
 
 Status CudaEngine::allocate(Card& card) {
@@ -249,6 +218,7 @@ Status CudaEngine::load_kernels() const {
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct));
     PACE_CUDA("loading a kernel",
               cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.walk));
   }
   PACE_CUDA("loading a kernel",
             cudaFuncSetAttribute(message_kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
@@ -315,6 +285,8 @@ std::optional<Complaint> CudaEngine::complaint() const {
   complaint.rank = static_cast<int>(alarm_->rank);
   complaint.mine = call_of(alarm_->number, alarm_->what, alarm_->count);
   complaint.other = call_of(alarm_->number, alarm_->other_what, alarm_->other_count);
+  complaint.by = algorithm_of(alarm_->what);
+  complaint.other_by = algorithm_of(alarm_->other_what);
   return complaint;
 }
 
@@ -416,6 +388,26 @@ Result<bool> CudaEngine::run_direct(const Request& request, cudaStream_t stream)
   return true;
 }
 
+Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
+                                void* stream) {
+  const OnDevice here(device_);
+  auto* const on = static_cast<cudaStream_t>(stream);
+  PACE_TRY(follow(on));
+  if (plans_ == nullptr) plans_ = std::make_unique<DevicePlans>(rank_, ranks_, device_, own_stream_);
+  auto ready = plans_->ready(request, algorithm, chunk_bytes, on);
+  if (!ready.ok()) return ready.status();
+  const Kernels kernels = kernels_of(reduces(request.which) ? request.type : DataType::uint8);
+  for (const Walk& walk : ready->plan->walks) {
+    WalkTask task = task_of(*ready->plan, walk, request, rank_, ranks_, ready->memory);
+    complete(task, task.windows);
+    Launch how;
+    how.blocks = walk.channels * walk.blocks;
+    how.threads = walk_threads;
+    PACE_TRY(start(kernels.walk, how, &task, on));
+  }
+  return {};
+}
+
 // Several messages in one direction between two ranks go one after the other, in waves.
 Status CudaEngine::run_messages(std::span<const Request> messages, void* stream) {
   const OnDevice here(device_);
@@ -472,6 +464,7 @@ CudaEngine::~CudaEngine() {
   const OnDevice here(device_);
   const OutsideOfCapture outside;
   if (used_) (void)cudaDeviceSynchronize();
+  plans_.reset();
   say_farewell();
   for (std::size_t peer = 0; peer < windows_.size(); ++peer) {
     if (windows_[peer] == nullptr) continue;

@@ -9,8 +9,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "algorithms/table.h"
 #include "base/call.h"
 #include "base/status.h"
 #include "schedule/request.h"
@@ -26,6 +28,9 @@ struct Complaint {
   int rank = -1;
   Call mine;   // `sequence` counts the messages between the two ranks
   Call other;  // of a mismatch
+  // The algorithm that was forced; empty: none.
+  std::string_view by;
+  std::string_view other_by;
 };
 
 class GpuEngine {
@@ -37,6 +42,9 @@ class GpuEngine {
 
   // stream: a cudaStream_t, or nullptr for the default one.
   virtual Status run(const Request& request, void* stream) = 0;
+  // The same by the schedule of an algorithm that serves it. chunk_bytes: its longest chunk; 0: chosen.
+  virtual Status run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
+                              void* stream) = 0;
   // Sends and receives that go on side by side.
   virtual Status run_messages(std::span<const Request> messages, void* stream) = 0;
 

@@ -5,6 +5,7 @@
 #include "cuda/exchange_large.cuh"
 #include "cuda/exchange_short.cuh"
 #include "cuda/kernels.h"
+#include "cuda/walk.cuh"
 
 namespace paceline::cuda {
 
@@ -16,7 +17,8 @@ Kernels kernels() {
           {reinterpret_cast<const void*>(&exchange_short<Element, strips_at_once, true, false>),
            reinterpret_cast<const void*>(&exchange_short<Element, strips_at_once, false, true>)},
           reinterpret_cast<const void*>(&exchange_large<Element, Task>),
-          reinterpret_cast<const void*>(&exchange_direct<Element>)};
+          reinterpret_cast<const void*>(&exchange_direct<Element>),
+          reinterpret_cast<const void*>(&walk_schedule<Element>)};
 }
 
 }  // namespace paceline::cuda

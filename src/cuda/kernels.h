@@ -10,6 +10,7 @@ struct Kernels {
   const void* streaming[2];
   const void* large;
   const void* direct;
+  const void* walk;  // of a schedule (walk.cuh)
 };
 Kernels kernels_of(DataType type);
 // Makes `words` words of 8 bytes blank.

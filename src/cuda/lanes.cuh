@@ -102,10 +102,7 @@ class Cursor {
 
 template <class Task>
 __device__ std::byte* chunk_slot(const Task& task, int owner, int source, int lane, std::uint32_t number) {
-  const WindowLayout& layout = task.layout;
-  const auto ring = static_cast<std::uint64_t>(place_of(source, owner)) * max_lanes + first_lane() + lane;
-  return task.windows[owner] + layout.large +
-         (ring * layout.chunk_slots + number % layout.chunk_slots) * layout.chunk_slot;
+  return task.windows[owner] + task.layout.chunk(place_of(source, owner), first_lane() + lane, number);
 }
 
 // How many chunks of this lane the peer has taken.

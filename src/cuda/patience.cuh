@@ -66,13 +66,6 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 
-// Numbers wrap: of two the nearer way decides.
-__device__ inline bool reached(std::uint32_t number, std::uint32_t wanted) {
-  return static_cast<std::int32_t>(number - wanted) >= 0;
-}
-
-__device__ inline WindowWords& words(std::byte* window) { return *reinterpret_cast<WindowWords*>(window); }
-
 // The first alarm stands. Its fields come before `raised`, which the host reads first.
 __device__ inline void raise_alarm(const Terms& terms, AlarmCause cause, int rank, std::uint32_t number,
                                    std::uint64_t count, const Announcement& other) {

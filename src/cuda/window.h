@@ -13,6 +13,13 @@
 #include <cstddef>
 #include <cstdint>
 
+// What kernels and the host both call.
+#ifdef __CUDACC__
+#define PACE_HOST_DEVICE __host__ __device__
+#else
+#define PACE_HOST_DEVICE
+#endif
+
 namespace paceline::cuda {
 
 inline constexpr int max_gpus = 16;       // ranks of one communicator
@@ -40,6 +47,11 @@ struct Announcement {
   std::uint64_t count;
 };
 static_assert(sizeof(Announcement) == 16);
+
+// Numbers wrap: of two the nearer way decides.
+constexpr bool reached(std::uint32_t number, std::uint32_t wanted) {
+  return static_cast<std::int32_t>(number - wanted) >= 0;
+}
 
 // How many messages a rank has exchanged with another, ever.
 struct Numbers {
@@ -79,6 +91,11 @@ struct WindowWords {
 // What a word of a strip holds when nothing is there: one of the many patterns that stand for no number.
 inline constexpr std::uint64_t blank = 0xffb1a9c57f8d2e63;
 
+PACE_HOST_DEVICE inline WindowWords& words(std::byte* window) { return *reinterpret_cast<WindowWords*>(window); }
+
+// Which of the others, seen from `rank`, the places in its window belong to: all but itself.
+constexpr int place_of(int source, int rank) { return source < rank ? source : source - 1; }
+
 struct WindowLayout {
   std::uint64_t strips = 0;      // where the rings of strips begin, bytes
   std::uint64_t vouchers = 0;    // where the words of the strips begin
@@ -103,6 +120,11 @@ struct WindowLayout {
   // Of a window, bytes.
   [[nodiscard]] constexpr std::uint64_t total(int ranks) const {
     return large + sources(ranks) * max_lanes * chunk_slots * chunk_slot;
+  }
+  // Where chunk `number` of a lane lies, bytes.
+  [[nodiscard]] constexpr std::uint64_t chunk(int place, std::uint32_t lane, std::uint32_t number) const {
+    const std::uint64_t ring = static_cast<std::uint64_t>(place) * max_lanes + lane;
+    return large + (ring * chunk_slots + number % chunk_slots) * chunk_slot;
   }
 };
 static_assert(WindowLayout::of(2).total(2) < (64u << 20) && WindowLayout::of(4).total(4) < (64u << 20) &&

@@ -5,28 +5,12 @@
 #include <map>
 
 #include "base/streaming.h"
+#include "schedule/extent.h"
 
 namespace paceline {
 namespace {
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
-
-// A region as it lies in memory: in place, input and output are one. `space` 0: user's data, 1: scratch.
-struct Extent {
-  int space = 0;
-  std::ptrdiff_t begin = 0;
-  std::ptrdiff_t end = 0;
-};
-
-Extent extent_of(const Problem& problem, int rank, const Region& region) {
-  const auto offset = static_cast<std::ptrdiff_t>(region.offset);
-  const auto count = static_cast<std::ptrdiff_t>(region.count);
-  if (region.buffer == Buffer::scratch) return {1, offset, offset + count};
-  if (region.buffer == Buffer::output) return {0, offset, offset + count};
-  if (!problem.in_place) return {2, offset, offset + count};
-  const std::ptrdiff_t shifted = offset + input_in_output(problem, rank);
-  return {0, shifted, shifted + count};
-}
 
 // Numbered accesses of one lane, by place: answers which of them overlap another. Above all, the sends so far whose
 // data may still be read, for which a write must wait.

@@ -15,13 +15,13 @@ PATIENCE = 60  # seconds that a thread may need beside its waits
 class Rank:
     """One rank: its communicator and its stream. Ranks share GPUs where there are fewer of these."""
 
-    def __init__(self, rank: int, ranks: int, identity: bytes, timeout: float) -> None:
+    def __init__(self, rank: int, ranks: int, identity: bytes, timeout: float, chunk_bytes: int | None) -> None:
         import torch
 
         torch.cuda.set_device(rank % torch.cuda.device_count())
         torch.zeros(1, device="cuda")
         self.rank, self.ranks = rank, ranks
-        self.comm = paceline.init(rank=rank, size=ranks, unique_id=identity, timeout=timeout)
+        self.comm = paceline.init(timeout, chunk_bytes=chunk_bytes, rank=rank, size=ranks, unique_id=identity)
         self.stream = torch.cuda.Stream()
         self._library = _native.library()
 
@@ -39,6 +39,7 @@ class Rank:
             "gather": lambda: library.paceGather(send, recv, count, kind, root, comm, stream),
             "scatter": lambda: library.paceScatter(send, recv, count, kind, root, comm, stream),
             "all_to_all": lambda: library.paceAllToAll(send, recv, count, kind, comm, stream),
+            "barrier": lambda: library.paceBarrier(comm, stream),
         }
         if calls[collective]():
             raise RuntimeError(f"{collective}: {library.paceGetLastError(comm).decode()}")
@@ -51,7 +52,12 @@ class Rank:
             raise error
 
 
-def on_gpus(ranks: int, body: Callable[[Rank, threading.Barrier], None], timeout: float = 30) -> None:
+def on_gpus(
+    ranks: int,
+    body: Callable[[Rank, threading.Barrier], None],
+    timeout: float = 30,
+    chunk_bytes: int | None = None,
+) -> None:
     """Run body(rank, barrier) on every rank, a thread each; raise the first error."""
     identity = paceline.unique_id()
     barrier = threading.Barrier(ranks)
@@ -59,7 +65,7 @@ def on_gpus(ranks: int, body: Callable[[Rank, threading.Barrier], None], timeout
 
     def run(number: int) -> None:
         try:
-            rank = Rank(number, ranks, identity, timeout)
+            rank = Rank(number, ranks, identity, timeout, chunk_bytes)
             body(rank, barrier)
             rank.comm.close()
         except BaseException as error:

@@ -1,0 +1,53 @@
+// Calls of the CUDA runtime: their errors as Status, and the thread's state around them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "base/status.h"
+
+namespace paceline::cuda {
+
+inline Status failure(const std::string& what, cudaError_t error) {
+  (void)cudaGetLastError();  // the runtime keeps it; a later call of the user's would find it
+  return Status(Code::cuda, what + ": " + cudaGetErrorString(error));
+}
+
+#define PACE_CUDA(what, call)                                                          \
+  do {                                                                                 \
+    if (cudaError_t error = (call); error != cudaSuccess) return failure(what, error); \
+  } while (false)
+
+// The thread's current GPU is `device` while this lives.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
+    if (before_ != device) (void)cudaSetDevice(device);
+    device_ = device;
+  }
+  ~OnDevice() {
+    if (before_ != device_) (void)cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int device_ = 0;
+  int before_ = 0;
+};
+
+// Allocations and copies of ours go on while some thread captures a graph.
+class OutsideOfCapture {
+ public:
+  OutsideOfCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~OutsideOfCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideOfCapture(const OutsideOfCapture&) = delete;
+  OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+}  // namespace paceline::cuda
