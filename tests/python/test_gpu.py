@@ -116,6 +116,21 @@ def test_random_calls_have_the_host_engines_bits(ranks: int) -> None:
     on_gpus(ranks, body)
 
 
+def result(collective: str, inputs: list[Any], rank: int, root: int) -> Any:
+    """What a rank must have, of inputs of which each is as long as all ranks' parts."""
+    count = len(inputs[0]) // len(inputs)
+    mine = slice(rank * count, (rank + 1) * count)
+    if collective in ("all_reduce", "reduce"):
+        return sum(inputs)[:count]
+    if collective in ("all_gather", "gather"):
+        return torch.cat([given[:count] for given in inputs])
+    if collective == "reduce_scatter":
+        return sum(inputs)[mine]
+    if collective == "all_to_all":
+        return torch.cat([given[mine] for given in inputs])
+    return inputs[root][mine if collective == "scatter" else slice(count)]
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_long_calls_are_exact_while_buffers_become_known(ranks: int) -> None:
     """The first goes through the window, later ones from buffer to buffer; then memory is freed and used again."""
@@ -147,17 +162,7 @@ def test_long_calls_are_exact_while_buffers_become_known(ranks: int) -> None:
                         rank.call(collective, begin.data_ptr(), result.data_ptr(), count, 7, 0, root, stream)
                         rank.finish()
                         everyone = [value(r, number) for r in range(ranks)]
-                        mine = slice(rank.rank * count, (rank.rank + 1) * count)
-                        expected = {
-                            "all_reduce": lambda e=everyone: sum(e)[:count],
-                            "reduce": lambda e=everyone: sum(e)[:count],
-                            "broadcast": lambda e=everyone: e[root][:count],
-                            "reduce_scatter": lambda e=everyone: sum(e)[mine],
-                            "scatter": lambda e=everyone: e[root][mine],
-                            "all_gather": lambda e=everyone: torch.cat([x[:count] for x in e]),
-                            "gather": lambda e=everyone: torch.cat([x[:count] for x in e]),
-                            "all_to_all": lambda e=everyone: torch.cat([x[mine] for x in e]),
-                        }[collective]()
+                        expected = result(collective, everyone, rank.rank, root)
                         what = f"{collective} root {root} in place {in_place} number {number} rank {rank.rank}"
                         assert torch.equal(result[: taken * count], expected[: taken * count]), what
 
