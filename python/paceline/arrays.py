@@ -92,6 +92,11 @@ def _library_of(array: Any) -> str:
     return type(array).__module__.partition(".")[0]
 
 
+def _is_on_gpu(array: Any) -> bool:
+    device = getattr(array, "__dlpack_device__", None)
+    return device is not None and device()[0] == dlpack.CUDA_DEVICE
+
+
 def _reader_for(array: Any) -> Reader:
     """Choose the reader for a type that has not been seen before, and remember it."""
     kind = type(array)
@@ -101,6 +106,8 @@ def _reader_for(array: Any) -> Reader:
         reader: Reader = _read_torch
     elif hasattr(array, "__cuda_array_interface__"):
         reader = _read_cuda
+    elif _is_on_gpu(array):  # JAX offers __array_interface__ too: of a copy in host memory
+        reader = _read_dlpack
     elif numpy is not None and isinstance(array, numpy.ma.MaskedArray):
         raise InvalidArgument("a masked array's mask would be lost: pass its .data or .filled()")
     elif numpy is not None and isinstance(array, numpy.ndarray):

@@ -40,7 +40,7 @@ class _DLManagedTensorVersioned(ctypes.Structure):
 
 
 _READ_ONLY_FLAG = 1
-_CUDA_DEVICE = 2
+CUDA_DEVICE = 2
 _LEGACY_DEFAULT_STREAM = 1  # CUDA's default stream, as DLPack numbers it
 _HOST_DEVICES = {1, 3, 11, 13}  # CPU, and host memory pinned by CUDA or ROCm, and managed memory
 _CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
@@ -68,7 +68,7 @@ class Tensor:
 def export(array: Any) -> Tensor:
     """Ask an array for its capsule and read it. Raises Unsupported for devices that are no CUDA GPUs."""
     device, _ = array.__dlpack_device__()
-    on_gpu = int(device) == _CUDA_DEVICE
+    on_gpu = int(device) == CUDA_DEVICE
     if not on_gpu and int(device) not in _HOST_DEVICES:
         raise Unsupported(f"{type(array).__name__} is in the memory of a device (DLPack type {int(device)}): copy it")
     where = {"stream": _LEGACY_DEFAULT_STREAM} if on_gpu else {}

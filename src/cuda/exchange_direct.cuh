@@ -106,28 +106,12 @@ class Mover {
   // All stretches side by side; they are of one length. What a rank keeps of its own input is copied by blocks of their
   // own: in the others it would wait behind what waits for the link.
   __device__ void copy() const {
-    const bool keeps = keeps_own();
-    const int own_blocks = keeps ? max_blocks / 4 : 0;
-    const bool own = static_cast<int>(blockIdx.x) < own_blocks;
-    const std::uint64_t blocks = own ? own_blocks : max_blocks - own_blocks;
-    const std::uint64_t block = own ? blockIdx.x : blockIdx.x - own_blocks;
-    const std::uint64_t bytes = task_.stretches[0].bytes;
-#pragma unroll 1
-    for (std::uint64_t at = block * step * unroll + threadIdx.x * 16; at < bytes; at += blocks * step * unroll) {
-#pragma unroll 1
-      for (int first = 0; first < task_.count; first += rows) {
-        Pairs pairs[rows];
-#pragma unroll
-        for (int row = 0; row < rows; ++row)
-          if (first + row < task_.count && moves(first + row, own)) load(input(first + row), bytes, at, pairs[row]);
-#pragma unroll
-        for (int row = 0; row < rows; ++row)
-          if (first + row < task_.count && moves(first + row, own)) {
-            const Stretch& stretch = task_.stretches[first + row];
-            spread(stretch, at, pairs[row], receivers(stretch, own));
-          }
-      }
-    }
+    const int kept = what_it_keeps();
+    const int own_blocks = kept < 0 ? 0 : max_blocks / 4;
+    if (static_cast<int>(blockIdx.x) < own_blocks)
+      copy_own(task_.stretches[kept], own_blocks);
+    else
+      copy_to_others(own_blocks);
   }
 
  private:
@@ -139,32 +123,67 @@ class Mover {
     return inputs_[__ffs(static_cast<int>(stretch.from)) - 1] + stretch.input;
   }
   [[nodiscard]] __device__ std::uint32_t self() const { return 1u << task_.rank; }
-  // Whether this rank's output gets some of its own input, and not in place.
-  [[nodiscard]] __device__ bool keeps_own() const {
-    bool keeps = false;
+  // The stretch of which this rank's output gets this rank's input, and not in place; -1: there is none.
+  [[nodiscard]] __device__ int what_it_keeps() const {
     for (int i = 0; i < task_.count; ++i) {
       const Stretch& stretch = task_.stretches[i];
-      keeps = keeps || (stretch.from == self() && (stretch.to & self()) != 0 &&
-                        outputs_[task_.rank] + stretch.output != input(i));
+      if (stretch.from == self() && (stretch.to & self()) != 0 && outputs_[task_.rank] + stretch.output != input(i))
+        return i;
     }
-    return keeps;
+    return -1;
   }
-  // Who gets a stretch by the blocks that copy what a rank keeps, or by the others.
-  [[nodiscard]] __device__ std::uint32_t receivers(const Stretch& stretch, bool own) const {
-    if (stretch.from != self()) return own ? 0 : stretch.to;
-    return own ? stretch.to & self() : stretch.to & ~self();
+  __device__ void copy_own(const Stretch& stretch, int blocks) const {
+    constexpr int more = 4 * unroll;  // a multiprocessor moves what it has on its way at once
+    const std::byte* const from = inputs_[task_.rank] + stretch.input;
+    std::byte* const to = outputs_[task_.rank] + stretch.output;
+#pragma unroll 1
+    for (std::uint64_t at = blockIdx.x * step * more + threadIdx.x * 16; at < stretch.bytes;
+         at += blocks * step * more) {
+      ulonglong2 pairs[more];
+#pragma unroll
+      for (int u = 0; u < more; ++u)
+        if (at + u * step < stretch.bytes) pairs[u] = *reinterpret_cast<const ulonglong2*>(from + at + u * step);
+#pragma unroll
+      for (int u = 0; u < more; ++u)
+        if (at + u * step < stretch.bytes) *reinterpret_cast<ulonglong2*>(to + at + u * step) = pairs[u];
+    }
   }
-  [[nodiscard]] __device__ bool moves(int index, bool own) const { return receivers(task_.stretches[index], own) != 0; }
+  __device__ void copy_to_others(int own_blocks) const {
+    const std::uint64_t blocks = gridDim.x - own_blocks;
+    const std::uint64_t block = blockIdx.x - own_blocks;
+    const std::uint64_t bytes = task_.stretches[0].bytes;
+#pragma unroll 1
+    for (std::uint64_t at = block * step * unroll + threadIdx.x * 16; at < bytes; at += blocks * step * unroll) {
+#pragma unroll 1
+      for (int first = 0; first < task_.count; first += rows) {
+        Pairs pairs[rows];
+#pragma unroll
+        for (int row = 0; row < rows; ++row)
+          if (first + row < task_.count && others(task_.stretches[first + row]) != 0)
+            load(input(first + row), bytes, at, pairs[row]);
+#pragma unroll
+        for (int row = 0; row < rows; ++row)
+          if (first + row < task_.count) {
+            const Stretch& stretch = task_.stretches[first + row];
+            spread(stretch, at, pairs[row], others(stretch));
+          }
+      }
+    }
+  }
+  // Who gets a stretch, but for what this rank keeps of its own.
+  [[nodiscard]] __device__ std::uint32_t others(const Stretch& stretch) const {
+    return stretch.from == self() ? stretch.to & ~self() : stretch.to;
+  }
   __device__ static void load(const std::byte* from, std::uint64_t bytes, std::uint64_t at, Pairs& pairs) {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       if (at + u * step < bytes) pairs[u] = *reinterpret_cast<const ulonglong2*>(from + at + u * step);
   }
-  // To all `receivers`, beginning behind this rank, so that not all give to one; but what lies in its place already, as
-  // a root's does, needs no copy.
+  // To all `receivers`, beginning with this rank, whose own memory does not wait for the link, and going on behind it,
+  // so that not all give to one. What lies in its place already, as a root's does, needs no copy.
   __device__ void spread(const Stretch& stretch, std::uint64_t at, const Pairs& pairs, std::uint32_t receivers) const {
 #pragma unroll 1
-    for (int i = 1; i <= task_.ranks; ++i) {
+    for (int i = 0; i < task_.ranks; ++i) {
       const int to = task_.rank + i < task_.ranks ? task_.rank + i : task_.rank + i - task_.ranks;
       if ((receivers >> to & 1) == 0) continue;
       std::byte* const into = outputs_[to] + stretch.output;

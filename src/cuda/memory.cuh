@@ -56,13 +56,22 @@ __device__ __noinline__ inline void store_halves(std::byte* to, ulonglong2 pair,
   store_8(to, word_of(pair.x), left, alignment >= 8);
   if (left > 8) store_8(to + 8, word_of(pair.y), left - 8, alignment >= 8);
 }
+// One or two words are what the shortest messages have: a call would be half of their time.
 __device__ inline ulonglong2 load_pair(const std::byte* from, std::uint64_t left, int alignment) {
-  return alignment == 16 && left >= 16 ? *reinterpret_cast<const ulonglong2*>(from)
-                                       : load_halves(from, left, alignment);
+  if (alignment == 16) {
+    if (left >= 16) return *reinterpret_cast<const ulonglong2*>(from);
+    if (left == 8) return {*reinterpret_cast<const std::uint64_t*>(from), 0};
+    if (left == 4) return {*reinterpret_cast<const std::uint32_t*>(from), 0};
+  }
+  return load_halves(from, left, alignment);
 }
 __device__ inline void store_pair(std::byte* to, ulonglong2 pair, std::uint64_t left, int alignment) {
   if (alignment == 16 && left >= 16)
     *reinterpret_cast<ulonglong2*>(to) = pair;
+  else if (alignment == 16 && left == 8)
+    *reinterpret_cast<std::uint64_t*>(to) = pair.x;
+  else if (alignment == 16 && left == 4)
+    *reinterpret_cast<std::uint32_t*>(to) = static_cast<std::uint32_t>(pair.x);
   else
     store_halves(to, pair, left, alignment);
 }

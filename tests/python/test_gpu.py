@@ -116,7 +116,7 @@ def test_random_calls_have_the_host_engines_bits(ranks: int) -> None:
     on_gpus(ranks, body)
 
 
-def result(collective: str, inputs: list[Any], rank: int, root: int) -> Any:
+def what_each_must_have(collective: str, inputs: list[Any], rank: int, root: int) -> Any:
     """What a rank must have, of inputs of which each is as long as all ranks' parts."""
     count = len(inputs[0]) // len(inputs)
     mine = slice(rank * count, (rank + 1) * count)
@@ -162,7 +162,7 @@ def test_long_calls_are_exact_while_buffers_become_known(ranks: int) -> None:
                         rank.call(collective, begin.data_ptr(), result.data_ptr(), count, 7, 0, root, stream)
                         rank.finish()
                         everyone = [value(r, number) for r in range(ranks)]
-                        expected = result(collective, everyone, rank.rank, root)
+                        expected = what_each_must_have(collective, everyone, rank.rank, root)
                         what = f"{collective} root {root} in place {in_place} number {number} rank {rank.rank}"
                         assert torch.equal(result[: taken * count], expected[: taken * count]), what
 

@@ -38,6 +38,7 @@ def gpus() -> int:
         return 0
 
 
+@pytest.mark.skipif(gpus() > 0, reason="without a GPU, on a stand-in for the driver")
 def test_the_figures_are_taken(fake_cuda: dict[str, str]) -> None:
     figures = cost(2, **fake_cuda)
     assert figures.pop("gpus direct") is False and figures.pop("bytes") == 0
