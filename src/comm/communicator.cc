@@ -148,8 +148,18 @@ CostModel Communicator::cost_model(DataType type) const {
   model.sharing = connections_.sharing;
   if (connections_.sharing > 1) model.switching = 2.0 * connections_.sharing;
   if (connections_.several_nodes) {
+    constexpr double stream = 2000;
+    constexpr double cable = 3000;
     model.start = 20;
-    model.bandwidth = 2000;
+    if (connections_.nodes.ranks > 1) {
+      model.node_ranks = connections_.nodes.ranks;
+      model.order = connections_.nodes.order;
+      model.cable = cable;
+      model.stream = stream;
+    } else {
+      model.bandwidth = stream;
+      model.multicast_share = 1;
+    }
   }
   return tuned_ ? tuned_->model(model) : model;
 }
@@ -259,7 +269,7 @@ Status Communicator::set_tuning(std::string_view profile) {
 
 void Communicator::use_profile(std::shared_ptr<const Profile> profile) {
   profile_ = std::move(profile);
-  tuned_ = profile_ ? Tuned::of(*profile_, tuned_transport(), size()) : nullptr;
+  tuned_ = profile_ ? Tuned::of(*profile_, tuned_transport(), size(), connections_.nodes.ranks) : nullptr;
   plans_.clear();
 }
 

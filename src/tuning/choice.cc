@@ -10,6 +10,7 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
   Choice choice;
   choice.algorithm = &algorithm;
   choice.parameters = algorithm.parameters(problem, model);
+  choice.parameters.order = model.order;
   const std::size_t limit = chunk_bytes == 0 ? model.largest_chunk : std::min(chunk_bytes, model.largest_chunk);
   const std::size_t elements = std::max<std::size_t>(1, limit / model.element);
   choice.parameters.chunk = chunk_bytes == 0 ? std::min(choice.parameters.chunk, elements) : elements;

@@ -20,17 +20,22 @@ struct Constant {
   double CostModel::*field;
   double unit;  // of the field, in that of the file
   double least, most;
+  bool of_nodes = false;  // only where ranks share nodes
 };
 constexpr Constant constants[] = {
     {"start_us", &CostModel::start, 1, 0, 1e6},
     {"step_us", &CostModel::step, 1, 0, 1e6},
     {"bandwidth_gbs", &CostModel::bandwidth, 1e-3, 1e-6, 1e6},
     {"reduce_gbs", &CostModel::reduce_bandwidth, 1e-3, 1e-6, 1e6},
+    {"write_gbs", &CostModel::write_bandwidth, 1e-3, 1e-6, 1e6},
     {"copy_gbs", &CostModel::copy_bandwidth, 1e-3, 1e-6, 1e6},
     {"duplex", &CostModel::duplex, 1, 0, 1},
     {"multicast_share", &CostModel::multicast_share, 1, 0, 1},
     {"switching_us", &CostModel::switching, 1, 0, 1e6},
     {"sharing", &CostModel::sharing, 1, 1, 1e6},
+    {"node_start_us", &CostModel::node_start, 1, 0, 1e6, true},
+    {"cable_gbs", &CostModel::cable, 1e-3, 1e-6, 1e6, true},
+    {"stream_gbs", &CostModel::stream, 1e-3, 1e-6, 1e6, true},
 };
 
 bool is_number(const json& object, const char* key, double least, double most) {
@@ -52,7 +57,12 @@ constexpr double most_bytes = 1e15;
 
 Result<CostModel> read_model(const json& object) {
   CostModel model;
+  if (object.contains("node_ranks")) {
+    if (!is_number(object, "node_ranks", 1, 1e6)) return wrong("has no node_ranks from 1 to 1000000");
+    model.node_ranks = object["node_ranks"].get<int>();
+  }
   for (const Constant& constant : constants) {
+    if (constant.of_nodes && model.node_ranks == 1) continue;
     if (!is_number(object, constant.name, constant.least, constant.most))
       return wrong(fmt::format("has no {} from {} to {}", constant.name, constant.least, constant.most));
     model.*constant.field = object[constant.name].get<double>() / constant.unit;
@@ -170,7 +180,10 @@ Result<Profile> read_profile(std::string_view text) {
 
 std::string write_setting(const Setting& setting) {
   json model;
-  for (const Constant& constant : constants) model[constant.name] = setting.model.*constant.field * constant.unit;
+  for (const Constant& constant : constants)
+    if (!constant.of_nodes || setting.model.node_ranks > 1)
+      model[constant.name] = setting.model.*constant.field * constant.unit;
+  if (setting.model.node_ranks > 1) model["node_ranks"] = setting.model.node_ranks;
   model["largest_chunk"] = setting.model.largest_chunk;
   json measured = json::array();
   for (const Curve& curve : setting.curves) {

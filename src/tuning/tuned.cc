@@ -45,11 +45,11 @@ double log_ratio(const Setting& setting, const Algorithm& algorithm, const Probl
 
 }  // namespace
 
-std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view transport, int ranks) {
+std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view transport, int ranks, int node_ranks) {
   const Setting* low = nullptr;
   const Setting* high = nullptr;
   for (const Setting& setting : profile.settings) {
-    if (setting.transport != transport) continue;
+    if (setting.transport != transport || setting.model.node_ranks != node_ranks) continue;
     if (setting.ranks <= ranks && (low == nullptr || setting.ranks > low->ranks)) low = &setting;
     if (setting.ranks >= ranks && (high == nullptr || setting.ranks < high->ranks)) high = &setting;
   }
@@ -69,8 +69,11 @@ std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view 
 CostModel Tuned::model(CostModel base) const {
   for (double CostModel::*const field :
        {&CostModel::start, &CostModel::step, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
-        &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share})
+        &CostModel::write_bandwidth, &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share})
     base.*field = between(low_.model.*field, high_.model.*field, share_);
+  if (base.node_ranks > 1)
+    for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})
+      base.*field = between(low_.model.*field, high_.model.*field, share_);
   // What a turn of the others costs is known only where ranks shared CPUs.
   if (const double sharing = std::max(low_.model.sharing, high_.model.sharing); base.sharing > 1 && sharing > 1)
     base.switching = std::max(low_.model.switching, high_.model.switching);

@@ -15,8 +15,9 @@ namespace paceline {
 
 class Tuned {
  public:
-  // nullptr: the profile has nothing about the transport.
-  static std::shared_ptr<const Tuned> of(const Profile& profile, std::string_view transport, int ranks);
+  // nullptr: the profile has nothing about the transport with so many ranks on each node (CostModel::node_ranks).
+  static std::shared_ptr<const Tuned> of(const Profile& profile, std::string_view transport, int ranks,
+                                         int node_ranks = 1);
 
   // `base` is the communicator's own model, from which it keeps what it knows better: its ranks' share of the CPUs, the
   // longest message, the element.

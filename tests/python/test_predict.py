@@ -67,8 +67,9 @@ def test_sources() -> None:
 
 def test_a_profile_gives_the_model(tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
-    model = {"start_us": 2.0, "step_us": 0.1, "bandwidth_gbs": 5.0, "reduce_gbs": 5.0, "copy_gbs": 5.0, "duplex": 0.5,
-             "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1, "largest_chunk": 65536}  # fmt: skip
+    model = {"start_us": 2.0, "step_us": 0.1, "bandwidth_gbs": 5.0, "reduce_gbs": 5.0, "write_gbs": 50.0,
+             "copy_gbs": 5.0, "duplex": 0.5, "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1,
+             "largest_chunk": 65536}  # fmt: skip
     setting = {"transport": "shm", "ranks": 2, "model": model, "model_error": 0.1, "measured": [], "table": []}
     document = {"format": 1, "fingerprint": "0" * 16, "version": "0.1.0", "settings": [setting]}
     profile.write_text(json.dumps(document))

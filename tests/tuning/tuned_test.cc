@@ -76,6 +76,25 @@ TEST_CASE("the table goes before costs, for the ranks that it was measured with"
   CHECK(Tuned::of(profile, "shm", 5)->fastest(all_reduce(5, 8), 8) == nullptr);
 }
 
+TEST_CASE("a setting of nodes with as many ranks is for them alone") {
+  Setting setting = setting_of(4, 1, 7);
+  setting.model.node_ranks = 2;
+  setting.model.cable = 300;
+  setting.model.stream = 200;
+  const Profile profile{"", "", {setting}};
+  CHECK(Tuned::of(profile, "shm", 4) == nullptr);
+  CHECK(Tuned::of(profile, "shm", 4, 4) == nullptr);
+  const auto tuned = Tuned::of(profile, "shm", 4, 2);
+  REQUIRE(tuned != nullptr);
+  CostModel base;
+  base.node_ranks = 2;
+  CHECK(tuned->model(base).cable == 300);
+  const auto read = read_setting(write_setting(setting));
+  REQUIRE_MESSAGE(read.ok(), read.status().message());
+  CHECK(read->model.node_ranks == 2);
+  CHECK(read->model.cable == doctest::Approx(300));
+}
+
 TEST_CASE("what a turn costs is taken from ranks that shared CPUs alone") {
   Setting setting = setting_of(4, 1, 1);
   setting.model.switching = 0;
