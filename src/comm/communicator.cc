@@ -37,7 +37,8 @@ Shape shape_of(const Request& request, bool in_place) {
 // Where one rank's staging would serve all others, each of them reads for itself; and two ranks that exchange long
 // blocks, with nothing else to do, save a copy. Elsewhere staging is faster: both sides copy at the same time, and no
 // pages are pinned (measured on 2 to 16 CPUs; docs/cpu.md).
-bool worth_single_copy(const Request& request, int ranks) {
+bool worth_single_copy(const Request& request, int ranks, Protocol protocol) {
+  if (protocol != Protocol::automatic) return protocol == Protocol::single_copy;
   if (configuration().single_copy == "on") return true;
   const std::size_t block = request.count * size_of(request.type);
   switch (request.which) {
@@ -192,12 +193,17 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   if (is_message(request.which)) return make_message_plan(request);
   const Problem problem = problem_of(request, size(), in_place);
   const CostModel model = cost_model(request.type);
-  auto choice = choose(problem, model, options_.algorithm, options_.chunk, tuned_.get());
+  const auto forced = read_variant(options_.algorithm);
+  if (!forced.ok()) return forced.status();
+  const Variant& variant = forced->variant;
+  auto choice =
+      choose(problem, model, forced->algorithm, variant.chunk > 0 ? variant.chunk : options_.chunk, tuned_.get());
   if (!choice.ok()) return choice.status();
+  const Protocol protocol = variant.protocol != Protocol::automatic ? variant.protocol : choice->protocol;
   Schedule schedule(problem, choice->parameters, rank());
   choice->algorithm->write(schedule);
   Plan plan = bind(schedule, connections_.routes, request.type, request.op);
-  plan.single_copy = connections_.single_copy && worth_single_copy(request, size());
+  plan.single_copy = connections_.single_copy && worth_single_copy(request, size(), protocol);
   plan.algorithm = choice->algorithm->name;
   plan.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count)) * model.element;
   plan.predicted_us = choice->predicted_us;
@@ -215,12 +221,13 @@ Result<const Plan*> Communicator::plan_for(const Request& request, bool in_place
 }
 
 Status Communicator::check_algorithm(const std::string& name) {
-  if (!name.empty() && algorithm_named(name) == nullptr) {
-    std::string known;
-    for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);
-    return Status(Code::invalid_argument, fmt::format("there is no algorithm '{}'; there are:{}", name, known));
-  }
-  return {};
+  const auto read = read_variant(name);
+  PACE_TRY(read.status());
+  if (read->algorithm.empty() || algorithm_named(read->algorithm) != nullptr) return {};
+  std::string known;
+  for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);
+  return Status(Code::invalid_argument,
+                fmt::format("there is no algorithm '{}'; there are:{}", read->algorithm, known));
 }
 
 Status Communicator::set_algorithm(const std::string& name) {

@@ -16,6 +16,7 @@ struct Sample {
 std::vector<Sample> samples_of(const CostModel& base, int ranks, const std::vector<Curve>& curves) {
   std::vector<Sample> samples;
   for (const Curve& curve : curves) {
+    if (curve.variant != Variant()) continue;  // the model's constants are for what algorithms choose themselves
     for (const Point& point : curve.points) {
       const Problem problem{curve.collective, ranks, 0, point.bytes / base.element, false};
       if (serves(*curve.algorithm, problem))

@@ -71,7 +71,7 @@ def test_a_profile_gives_the_model(tmp_path: Path) -> None:
              "copy_gbs": 5.0, "duplex": 0.5, "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1,
              "largest_chunk": 65536}  # fmt: skip
     setting = {"transport": "shm", "ranks": 2, "model": model, "model_error": 0.1, "measured": [], "table": []}
-    document = {"format": 1, "fingerprint": "0" * 16, "version": "0.1.0", "settings": [setting]}
+    document = {"format": 2, "fingerprint": "0" * 16, "version": "0.1.0", "settings": [setting]}
     profile.write_text(json.dumps(document))
     shown = paceline("all_gather", "--profile", str(profile), "-n", "8", "--sizes", "1M", "--algorithm", "ring")
     assert shown.returncode == 0, shown.stderr
