@@ -119,6 +119,21 @@ TEST_CASE("the bytes that pass a cable in a cost formula are those of the schedu
   }
 }
 
+TEST_CASE("folding many operands at once writes less than folding two at a time") {
+  CostModel model;
+  model.sharing = 2;  // 4 ranks on 2 CPUs
+  model.switching = 4;
+  for (std::size_t block = std::size_t{1} << 16; block <= std::size_t{1} << 20; block *= 2) {
+    const Problem problem{.collective = Collective::reduce_scatter, .ranks = 4, .count = block};
+    const auto cost = [&](std::string_view name) {
+      const Algorithm& algorithm = *algorithm_named(name);
+      return algorithm.cost(problem, algorithm.parameters(problem, model), model);
+    };
+    INFO(block);
+    CHECK(cost("direct") < cost("recursive_halving"));
+  }
+}
+
 TEST_CASE("costs grow with the size, and parameters stay within the model") {
   const CostModel model;
   for (const Algorithm& algorithm : algorithms()) {
