@@ -315,7 +315,8 @@ void Predictor::add_formulas(const Problem& problem) {
 }
 
 Status Predictor::add_sources(const Problem& problem) {
-  const closed_forms::Rates rates{.start = model_.start, .bandwidth = model_.bandwidth};
+  // Each message waits for the one before it to arrive.
+  const closed_forms::Rates rates{.start = model_.start + question_.machine.delay, .bandwidth = model_.bandwidth};
   const Sources sources{question_.sources, problem.count, question_.element_bytes, question_.gpus};
   const auto bytes = static_cast<double>(problem.count * question_.element_bytes);
   const int m = question_.sources;
