@@ -73,7 +73,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Load middle = sends(m.bytes, m.chunks) + takes(m.bytes, m.chunks);
   const int crossings = m.others / model.node_ranks;
   return model.time(Work{.hops = static_cast<double>(m.others),
-                         .inside = m.others - crossings,
+                         .inside = static_cast<double>(m.others - crossings),
                          .turns = m.others + m.chunks / capacity(problem.ranks),
                          .fill = last + inner * (sends(m.chunk, 1) + takes(m.chunk, 1)),
                          .busiest = inner > 0 ? model.busier(middle, ends) : ends,

@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 _numbers = itertools.count()
 
@@ -49,7 +50,7 @@ class Namespaces:
 
     def command(self, node: int, command: Sequence[str]) -> list[str]:
         """The command that runs `command` on a node."""
-        where = ["--target", str(self._keepers[node].pid), "--net", "--mount", f"--wd={os.getcwd()}"]
+        where = ["--target", str(self._keepers[node].pid), "--net", "--mount", f"--wd={Path.cwd()}"]
         return ["nsenter", *where, *command]
 
     def cut_off(self, node: int) -> None:
