@@ -131,6 +131,7 @@ void reduce_scatter(Schedule& schedule, const Layout& layout) {
     const auto [offset, length] = chunks(channel, chunk);
     const int block = layout.rank(schedule, before(node, step + 1, layout), local);
     std::vector<Place> operands;
+    operands.reserve(static_cast<std::size_t>(layout.ranks) + 1);
     for (int other = 0; other < layout.ranks; ++other)
       operands.push_back({layout.rank(schedule, node, other), Buffer::input, block_of(block, schedule) + offset});
     if (step > 0) operands.push_back(partial(step - 1, before(node, 1, layout), local, block, offset));
