@@ -86,7 +86,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
   std::iota(everyone.begin(), everyone.end(), 0);
   const int rank = session->rank();
   std::unique_ptr<Communicator> made(new Communicator(session, std::move(everyone), rank, options));
-  PACE_TRY(check_algorithm(made->options_.algorithm));
+  PACE_TRY(made->set_algorithm(made->options_.algorithm));
   const auto deadline = after(configuration().join_timeout);
   std::string tuning = rank == 0 && session->size() > 1 ? tuning_of_this_machine(rank) : "";
   const auto exchange = [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); };
@@ -193,13 +193,10 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   if (is_message(request.which)) return make_message_plan(request);
   const Problem problem = problem_of(request, size(), in_place);
   const CostModel model = cost_model(request.type);
-  const auto forced = read_variant(options_.algorithm);
-  if (!forced.ok()) return forced.status();
-  const Variant& variant = forced->variant;
-  auto choice =
-      choose(problem, model, forced->algorithm, variant.chunk > 0 ? variant.chunk : options_.chunk, tuned_.get());
+  auto choice = choose(problem, model, forced_.algorithm, forced_chunk(), tuned_.get());
   if (!choice.ok()) return choice.status();
-  const Protocol protocol = variant.protocol != Protocol::automatic ? variant.protocol : choice->protocol;
+  const Protocol protocol =
+      forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol : choice->protocol;
   Schedule schedule(problem, choice->parameters, rank());
   choice->algorithm->write(schedule);
   Plan plan = bind(schedule, connections_.routes, request.type, request.op);
@@ -220,19 +217,16 @@ Result<const Plan*> Communicator::plan_for(const Request& request, bool in_place
   return &plans_.keep(shape, std::move(*plan));
 }
 
-Status Communicator::check_algorithm(const std::string& name) {
-  const auto read = read_variant(name);
-  PACE_TRY(read.status());
-  if (read->algorithm.empty() || algorithm_named(read->algorithm) != nullptr) return {};
-  std::string known;
-  for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);
-  return Status(Code::invalid_argument,
-                fmt::format("there is no algorithm '{}'; there are:{}", read->algorithm, known));
-}
-
 Status Communicator::set_algorithm(const std::string& name) {
-  PACE_TRY(check_algorithm(name));
-  options_.algorithm = name;
+  auto read = read_variant(name);
+  PACE_TRY(read.status());
+  if (!read->algorithm.empty() && algorithm_named(read->algorithm) == nullptr) {
+    std::string known;
+    for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);
+    return Status(Code::invalid_argument,
+                  fmt::format("there is no algorithm '{}'; there are:{}", read->algorithm, known));
+  }
+  forced_ = std::move(*read);
   plans_.clear();
   return {};
 }
@@ -488,6 +482,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
     session_ranks.push_back(session_ranks_[static_cast<std::size_t>(r)]);
   }
   std::unique_ptr<Communicator> made(new Communicator(session_, std::move(session_ranks), rank_there, options));
+  PACE_TRY(made->set_algorithm(made->options_.algorithm));
   // Communicators with a common rank have different ids: parent, number of the split, color.
   const std::uint64_t id =
       ((id_ * 0x100000001b3U + child) * 0x100000001b3U + static_cast<std::uint64_t>(color)) | (std::uint64_t{1} << 63);

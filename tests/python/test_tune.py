@@ -73,6 +73,17 @@ def test_ways_to_run_are_measured(tmp_path: Path) -> None:
     assert (row["algorithm"], row["chunk_bytes"]) == ("ring", 8192)
 
 
+def test_an_algorithm_is_forced_with_its_chunk(tmp_path: Path) -> None:
+    result = tmp_path / "explain.json"
+    words = ("explain", "all_gather", "-n", "2", "--size", "256K", "--json", str(result))
+    assert run(*words, PACELINE_ALGORITHM="ring chunk=8192").returncode == 0
+    (row,) = json.loads(result.read_text())["rows"]
+    assert (row["algorithm"], row["chunk_bytes"]) == ("ring", 8192)
+    done = run(*words, PACELINE_ALGORITHM="ring chunk=0")
+    assert done.returncode != 0
+    assert "'chunk=0' after the algorithm ring" in done.stderr
+
+
 def test_explain_shows_the_measured_choice_and_what_comes_next(profile: Path, tmp_path: Path) -> None:
     result = tmp_path / "explain.json"
     words = ("explain", "all_reduce", "-n", "2", "--size", "1K,20K", "--json", str(result))
