@@ -1,11 +1,12 @@
-"""The chain's order on a tree: topology-aware against naive, measured (root, iproute2).
+"""The chain's order on a tree: topology-aware against naive, predicted and measured (root, iproute2).
 
     python bench/chain_order.py [--json F]
 
 Four nodes, which are network namespaces, on two switches ("sockets") that one slow cable joins. The naive order goes
 round-robin over the switches, so the cable between them carries the stream twice one way; the order that
-`paceline topo` finds for this tree crosses it once. Measured: a pipelined chain's broadcast of 64 MB over TCP, the
-median of five calls. Expected beforehand: the loads of the busiest cable, by its rate.
+`paceline topo` finds for this tree crosses it once. A pipelined chain's broadcast of 64 MB: first the simulator says,
+of the same tree, how long both orders take (as `paceline predict --file`); then both are measured over TCP, the median
+of five calls.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 NODES, BYTES = 4, 64 << 20
 LEAF, BETWEEN = 1000.0, 500.0  # Mbit/s
 SWITCH = {node: node % 2 for node in range(NODES)}
+# What a program gets of a cable's rate: of each frame of 1514 bytes TCP carries 1448.
+PAYLOAD = 1448 / 1514
+CHUNK = 128 << 10  # of a message over TCP
 
 
 def main() -> int:
@@ -34,41 +37,48 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.side:
         return _side(chosen.side)
-    orders = {"naive": list(range(NODES)), "aware": _found()}
+    from paceline.topology import topology
+
+    tree = _tree()
+    orders = {"naive": list(range(NODES)), "aware": topology({"file": tree})["chain"]["order"]}
     results: dict[str, Any] = {}
+    print(f"{'order':<20} predicted (s)  measured (s)  error")
     for name, order in orders.items():
-        measured = _measure(order)
-        results[name] = {"order": order, "expected_s": _expected(order), "measured_s": measured}
-        print(f"{name:<6} {order}  {_expected(order):.2f} s expected, {measured:.2f} s measured")
-    ratio = results["naive"]["measured_s"] / results["aware"]["measured_s"]
-    print(f"the topology-aware order is {ratio:.2f} times as fast")
+        predicted, measured = _predict(tree, order), _measure(order)
+        error = predicted / measured - 1
+        results[name] = {"order": order, "predicted_s": predicted, "measured_s": measured, "error": error}
+        print(f"{name:<6}{order!s:<14} {predicted:13.3f} {measured:13.3f} {100 * error:+5.1f}%")
+    ratios = {kind: results["naive"][f"{kind}_s"] / results["aware"][f"{kind}_s"] for kind in ("predicted", "measured")}
+    error = ratios["predicted"] / ratios["measured"] - 1
+    print(
+        f"the topology-aware order is {ratios['measured']:.2f} times as fast, predicted {ratios['predicted']:.2f} "
+        f"({100 * error:+.1f}%)"
+    )
     if chosen.json:
-        Path(chosen.json).write_text(json.dumps({**results, "ratio": ratio}, indent=1) + "\n")
+        document = {**results, "ratio": ratios["measured"], "predicted_ratio": ratios["predicted"]}
+        Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
     return 0
 
 
-def _found() -> list[int]:
-    """The order of the least loaded chain, starting at node 0."""
-    from paceline.topology import topology
-
+def _tree() -> str:
+    """The cluster file of the nodes, their switches and cables."""
     vertices = [{"name": f"node{node}", "kind": "gpu"} for node in range(NODES)]
     vertices += [{"name": f"switch{i}", "kind": "pcie switch"} for i in range(2)]
     links = [
-        {"between": [f"node{node}", f"switch{SWITCH[node]}"], "kind": "pcie", "gbs": LEAF / 8000}
+        {"between": [f"node{node}", f"switch{SWITCH[node]}"], "kind": "pcie", "gbs": LEAF * PAYLOAD / 8000}
         for node in range(NODES)
     ]
-    links.append({"between": ["switch0", "switch1"], "kind": "pcie", "gbs": BETWEEN / 8000})
-    tree = json.dumps({"node": {"vertices": vertices, "links": links}})
-    order: list[int] = topology({"file": tree})["chain"]["order"]
-    return order
+    links.append({"between": ["switch0", "switch1"], "kind": "pcie", "gbs": BETWEEN * PAYLOAD / 8000})
+    return json.dumps({"node": {"vertices": vertices, "links": links}})
 
 
-def _expected(order: list[int]) -> float:
-    """Seconds in which the busiest cable carries the stream as often as it has to."""
-    crossings = [
-        sum((SWITCH[here], SWITCH[there]) == way for here, there in pairwise(order)) for way in ((0, 1), (1, 0))
-    ]
-    return BYTES * 8 / 1e6 * max(1 / LEAF, max(crossings) / BETWEEN)
+def _predict(tree: str, order: list[int]) -> float:
+    """Seconds of a pipelined chain in this order, simulated."""
+    from paceline.prediction import predict
+
+    asked = {"collective": "broadcast", "file": tree, "gpus": order, "sizes": [BYTES], "chunk_bytes": CHUNK}
+    (row,) = predict({**asked, "algorithm": "pipelined_chain"})["rows"]
+    return float(row["time_us"]) / 1e6
 
 
 def _measure(order: list[int]) -> float:

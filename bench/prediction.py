@@ -138,7 +138,7 @@ def _side(chosen: argparse.Namespace) -> int:
             names = [row["name"] for row in algorithm_table() if name in row["collectives"]]
             for count in counts:
                 effort = Effort(seconds=0.02 if chosen.transport == "shm" else 0.1)
-                for row in measure(trial, count, [*names], effort, False):
+                for row in measure(trial, count, names, effort, False).values():
                     predicted = trial.plan(count, row.algorithm).predicted_us
                     comm.set_algorithm(None)
                     rows.append({"collective": name, "algorithm": row.algorithm, "transport": chosen.transport,

@@ -237,14 +237,17 @@ PACE_API paceResult_t paceMemFree(void* ptr);
  * in that collective's call. */
 PACE_API paceResult_t paceExplain(paceComm_t comm, const char* collective, size_t count, paceDataType_t type,
                                   paceRedOp_t op, int root, pacePlanInfo_t* info);
-/* Force an algorithm by name wherever it applies, from the next call on (the same on every rank); NULL: choose. */
+/* Force an algorithm by name wherever it applies, from the next call on (the same on every rank); NULL: choose. After
+ * the name may stand "chunk=BYTES", its longest chunk, and "protocol=staged" or "protocol=single_copy", the way of long
+ * messages inside a node: "ring chunk=65536". */
 PACE_API paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm);
 /* The algorithm table, the configuration table or the build as JSON text: which = "algorithms", "configuration",
  * "build"; "cuda": {"devices"} where calls on GPU memory can be made, else NULL. Valid for the life of the process.
  * NULL for another name. */
 PACE_API const char* paceDescribe(const char* which);
 /* Times measured on this communicator, made a setting of a profile (JSON text; src/tuning/profile.h says what it has).
- * `measured`: [{"collective", "algorithm", "points": [[bytes, microseconds], ...]}, ...], sizes ascending, float32.
+ * `measured`: [{"collective", "algorithm", "chunk", "protocol", "points": [[bytes, microseconds], ...]}, ...], sizes
+ * ascending, float32; chunk and protocol where they were forced.
  * fits != 0: the cost model's constants are fitted to the times; 0: the table of the fastest algorithms is made.
  * *setting is valid until this thread's next call. */
 PACE_API paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const char** setting);

@@ -437,7 +437,12 @@ class Communicator:
         )
 
     def set_algorithm(self, name: str | None) -> None:
-        """Force an algorithm wherever it applies, from the next call on; None: choose. The same on every rank."""
+        """Force an algorithm wherever it applies, from the next call on; None: choose. The same on every rank.
+
+        Args:
+            name: of the algorithm; after it may stand "chunk=BYTES", its longest chunk, and "protocol=staged" or
+                "protocol=single_copy", the way of long messages inside a node: "ring chunk=65536".
+        """
         result = self._library.paceCommSetAlgorithm(self._handle, name.encode() if name else None)
         if result:
             raise self._failure(result)

@@ -13,9 +13,9 @@ from typing import Any
 from . import _native
 from .communicator import Communicator
 
-FORMAT = 1
+FORMAT = 2
 
-# (collective, algorithm): size in bytes of the call's count: microseconds
+# (collective, algorithm as Communicator.set_algorithm takes it): size in bytes of the call's count: microseconds
 Times = dict[tuple[str, str], dict[int, float]]
 
 
@@ -28,7 +28,7 @@ def tuning_file() -> dict[str, str]:
 def setting(comm: Communicator, times: Times, *, fit: bool) -> dict[str, Any]:
     """Measured times as a setting of a profile: with the cost model fitted to them, or with their table."""
     rows = [
-        {"collective": collective, "algorithm": algorithm, "points": sorted(points.items())}
+        {"collective": collective, **fields(algorithm), "points": sorted(points.items())}
         for (collective, algorithm), points in times.items()
     ]
     made = c_char_p()
@@ -37,6 +37,22 @@ def setting(comm: Communicator, times: Times, *, fit: bool) -> dict[str, Any]:
         raise comm._failure(result)
     found: dict[str, Any] = json.loads(made.value or b"{}")
     return found
+
+
+def fields(algorithm: str) -> dict[str, Any]:
+    """What set_algorithm takes, as the rows of a profile have it.
+
+    >>> fields("ring chunk=65536")
+    {'algorithm': 'ring', 'chunk': 65536}
+    """
+    name, *words = algorithm.split()
+    said = dict(word.split("=") for word in words)
+    return {"algorithm": name, **{key: int(value) if key == "chunk" else value for key, value in said.items()}}
+
+
+def algorithm(row: Mapping[str, Any]) -> str:
+    """What a row of a profile says, as set_algorithm takes it."""
+    return " ".join([row["algorithm"], *(f"{key}={row[key]}" for key in ("chunk", "protocol") if key in row)])
 
 
 def profile(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -69,14 +85,18 @@ def load(path: Path) -> dict[str, Any] | None:
 def measured_us(
     document: Mapping[str, Any], transport: str, ranks: int, collective: str, algorithm: str, nbytes: int
 ) -> float | None:
-    """The measured time at a size of the call's count, between two measured sizes interpolated; None: not measured."""
-    for row in document["settings"]:
-        if (row["transport"], row["ranks"]) != (transport, ranks):
-            continue
-        for curve in row["measured"]:
-            if (curve["collective"], curve["algorithm"]) == (collective, algorithm):
-                return _interpolated(curve["points"], nbytes)
-    return None
+    """The measured time at a size of the call's count, between two measured sizes interpolated; None: not measured.
+
+    Of several ways to run the algorithm, the fastest.
+    """
+    times = [
+        _interpolated(curve["points"], nbytes)
+        for row in document["settings"]
+        if (row["transport"], row["ranks"]) == (transport, ranks)
+        for curve in row["measured"]
+        if (curve["collective"], curve["algorithm"]) == (collective, algorithm)
+    ]
+    return min((time for time in times if time is not None), default=None)
 
 
 def _interpolated(points: Sequence[tuple[int, float]], nbytes: int) -> float | None:

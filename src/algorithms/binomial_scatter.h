@@ -69,22 +69,28 @@ void scatter_and_gather(Schedule& schedule, Gather gather) {
   }
 }
 
-// Its time, with `rounds` that wait for each other; the busiest rank after the root sends so many parts.
+// Its time, with `rounds` that wait for each other, so many of them inside nodes; the busiest rank after the root sends
+// so many parts, and of the gathering so many pass a cable.
 inline double scatter_and_gather_time(const Problem& problem, const Parameters& parameters, const CostModel& model,
-                                      double rounds, double parts_sent) {
+                                      double rounds, double inside, double parts_sent,
+                                      const Crossing& parts_over_cable) {
   const int n = problem.ranks;
   const Sizes m(problem, parameters, model, n);
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Load root{.steps = 2 * m.others * m.chunks, .sent = 2 * m.others * m.part, .copied = m.kept};
   const Load other{.steps = 2 * n * m.chunks, .sent = parts_sent * m.part, .taken = m.bytes};
-  const double waits = rounds * std::ceil(m.chunks / 2);
+  const int scattered = n - model.node_ranks;  // parts that leave the root's node
+  const double turns = std::ceil(m.chunks / 2);
+  const double waits = rounds * turns;
   return model.time(Work{
       .hops = waits,
+      .inside = inside * turns,
       .turns = waits,
       .fill = {},
       .busiest = model.busier(root, other),
-      .mean = 1.0 / n *
-              (Load{.copied = m.kept} + m.others * Load{.steps = other.steps, .sent = m.bytes, .taken = m.bytes})});
+      .mean =
+          1.0 / n * (Load{.copied = m.kept} + m.others * Load{.steps = other.steps, .sent = m.bytes, .taken = m.bytes}),
+      .cable = {(scattered + parts_over_cable.node) * m.part, (scattered + parts_over_cable.rank) * m.part}});
 }
 
 }  // namespace paceline

@@ -87,17 +87,29 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const int n = problem.ranks;
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const int steps = static_cast<int>(std::bit_width(static_cast<unsigned>(n - 1)));
-  int packed = 0;  // blocks, in all steps
-  for (int bit = 0; bit < steps; ++bit) packed += with_bit(n, bit);
+  const bool gathers = problem.collective == Collective::all_gather;
+  int packed = 0;    // blocks, in all steps
+  int crossing = 0;  // of a node's blocks
+  for (int bit = 0; bit < steps; ++bit) {
+    const int far = std::min(1 << bit, n - (1 << bit));
+    packed += with_bit(n, bit);
+    crossing += std::min(far, model.node_ranks) * (gathers ? far : with_bit(n, bit));
+  }
   const double all = m.others * m.bytes;
   const Load gathered{.steps = 2 * m.others * m.chunks, .sent = all, .taken = all, .copied = m.kept};
   const Load exchanged{.steps = packed + 2.0 * steps + n,
                        .sent = packed * m.bytes,
                        .taken = packed * m.bytes,
                        .copied = packed * m.bytes + all + m.kept};
-  const Load& load = problem.collective == Collective::all_gather ? gathered : exchanged;
+  const Load& load = gathers ? gathered : exchanged;
   const double waits = steps;
-  return model.time(Work{.hops = waits, .turns = waits, .fill = {}, .busiest = load, .mean = load});
+  return model.time(Work{.hops = waits,
+                         .inside = 0,
+                         .turns = waits,
+                         .fill = {},
+                         .busiest = load,
+                         .mean = load,
+                         .cable = {crossing * m.bytes, load.sent}});
 }
 
 void write(Schedule& schedule) {

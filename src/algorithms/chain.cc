@@ -16,11 +16,14 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Load root{.steps = m.chunks, .sent = m.bytes, .copied = m.kept};
   // On each link the receiver takes while the sender sends, where CPUs copy a chunk later, and nothing else goes on.
   const Load last{.taken = (1 - model.duplex) * m.chunk};
+  const int crossings = m.others / model.node_ranks;
   return model.time(Work{.hops = static_cast<double>(m.others),
+                         .inside = model.hops_inside(m.others),
                          .turns = static_cast<double>(m.others),
                          .fill = last + std::max(0, m.others - 1) * Load{.steps = m.chunks, .sent = m.bytes},
                          .busiest = root,
-                         .mean = 1.0 / problem.ranks * (m.others * link + Load{.copied = m.kept})});
+                         .mean = 1.0 / problem.ranks * (m.others * link + Load{.copied = m.kept}),
+                         .cable = CostModel::by_one_rank(crossings * m.bytes)});
 }
 
 void write(Schedule& schedule) {

@@ -16,12 +16,13 @@ std::size_t largest_chunk(const CostModel& model) {
 
 std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model) {
   // Ranks that take turns on a CPU do not overlap, so small chunks gain nothing.
-  if (model.sharing > 1) return largest_chunk(model);
+  if (model.sharing > 1 && model.node_ranks == 1) return largest_chunk(model);
   const double bytes = static_cast<double>(count * model.element);
   // A single hop has two stages as well: its sender copies in what its receiver then copies out.
   const int stages = std::max(hops, 2);
+  const double rate = std::min({model.bandwidth, model.cable, model.stream});
   // Below a page a chunk costs about its start-up, however short it is.
-  const double best = std::max(4096.0, std::sqrt(bytes * model.start * model.bandwidth / (stages - 1)));
+  const double best = std::max(4096.0, std::sqrt(bytes * model.start * rate / (stages - 1)));
   const double elements = best / static_cast<double>(model.element);
   if (elements >= static_cast<double>(largest_chunk(model))) return largest_chunk(model);
   return aligned(static_cast<std::size_t>(elements));

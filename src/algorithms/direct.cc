@@ -28,15 +28,23 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   // Rooted: the root has all the work, of one kind, and the others together as much of the other kind.
   const auto rooted = [&](const Load& root, const Load& others, const Load& last) {
     return model.time(Work{.hops = 1,
+                           .inside = 0,
                            .turns = m.chunks,
                            .fill = last,
                            .busiest = model.busier(root, 1.0 / m.others * others),
-                           .mean = 1 / n * (root + others)});
+                           .mean = 1 / n * (root + others),
+                           .cable = CostModel::by_one_rank((n - model.node_ranks) * m.bytes)});
   };
   // Nobody waits before its messages fill the ring.
   const auto balanced = [&](const Load& load) {
     const double turns = 1 + steps / capacity(problem.ranks);
-    return model.time(Work{.hops = 1, .turns = turns, .fill = {}, .busiest = load, .mean = load});
+    return model.time(Work{.hops = 1,
+                           .inside = 0,
+                           .turns = turns,
+                           .fill = {},
+                           .busiest = load,
+                           .mean = load,
+                           .cable = model.to_all_others(m.bytes, problem.ranks)});
   };
   switch (problem.collective) {
     case Collective::broadcast:
@@ -46,11 +54,13 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
     case Collective::gather:
       return rooted({.steps = steps, .taken = all, .copied = m.kept}, {.steps = steps, .sent = all}, {.sent = m.chunk});
     case Collective::reduce:
-      return rooted({.steps = m.chunks, .folded = all}, {.steps = steps, .sent = all}, {.sent = m.chunk});
+      return rooted({.steps = m.chunks, .folded = all, .written = m.bytes}, {.steps = steps, .sent = all},
+                    {.sent = m.chunk});
     case Collective::all_gather:
       return balanced(
           {.steps = steps + m.chunks, .sent = model.multicast(m.bytes, m.others), .taken = all, .copied = m.kept});
-    case Collective::reduce_scatter: return balanced({.steps = steps + m.chunks, .sent = all, .folded = all});
+    case Collective::reduce_scatter:
+      return balanced({.steps = steps + m.chunks, .sent = all, .folded = all, .written = m.bytes});
     default: return balanced({.steps = 2 * steps, .sent = all, .taken = all, .copied = m.kept});
   }
 }

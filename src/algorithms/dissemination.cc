@@ -12,7 +12,8 @@ namespace paceline::dissemination {
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double rounds = std::bit_width(static_cast<unsigned>(problem.ranks - 1));
   const Load load{.steps = 2 * rounds};
-  return model.time(Work{.hops = rounds, .turns = rounds, .fill = {}, .busiest = load, .mean = load});
+  return model.time(
+      Work{.hops = rounds, .inside = 0, .turns = rounds, .fill = {}, .busiest = load, .mean = load, .cable = {}});
 }
 
 void write(Schedule& schedule) {

@@ -15,6 +15,7 @@
 #include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "schedule/cables.h"
 
 namespace paceline {
 namespace {
@@ -61,18 +62,30 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Tree trees[] = {tree_of_two(0, problem.ranks), tree_of_two(1, problem.ranks)};
   std::vector<Load> loads(static_cast<std::size_t>(problem.ranks));
+  Cables cables(model, problem.ranks);
   for (const Tree& tree : trees) {
     for (std::size_t position = 0; position < loads.size(); ++position) {
       Load& load = loads[position];
       const int children = static_cast<int>(tree.children[position].size());
+      for (const int child : tree.children[position]) {
+        cables.move(child, static_cast<int>(position), m.part);
+        cables.move(static_cast<int>(position), child, m.part);
+      }
       if (tree.parent[position] >= 0) load = load + Load{.steps = 2 * m.chunks, .sent = m.part, .taken = m.part};
       if (children == 0) continue;
-      load = load + Load{.steps = 2 * m.chunks, .sent = model.multicast(m.part, children), .folded = children * m.part};
+      load = load + Load{.steps = 2 * m.chunks,
+                         .sent = model.multicast(m.part, children),
+                         .folded = children * m.part,
+                         .written = m.part};
     }
   }
   const double hops = 2 * trees[0].height;
   Work work = model.work(loads);
   work.hops = hops;
+  work.inside = 2 * std::min(model.levels_inside(problem.ranks), trees[0].height);
+  work.cable = cables.busiest();
+  const double crossing = std::max(0.0, work.hops - work.inside - 1) * m.chunk;  // filling
+  work.cable = {work.cable.node + crossing, work.cable.rank + crossing};
   work.turns = hops + m.chunks;
   work.fill = (hops - 1) * Load{.steps = 2, .sent = m.chunk, .taken = m.chunk};
   return model.time(work);

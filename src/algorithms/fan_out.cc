@@ -20,10 +20,12 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Load root{.steps = m.chunks, .sent = model.multicast(m.bytes, m.others), .copied = m.kept};
   const Load other{.steps = m.chunks, .taken = m.bytes};
   return model.time(Work{.hops = 1,
+                         .inside = 0,
                          .turns = m.chunks / capacity(problem.ranks),
                          .fill = {.taken = m.chunk},
                          .busiest = model.busier(root, other),
-                         .mean = 1 / n * (root + m.others * other)});
+                         .mean = 1 / n * (root + m.others * other),
+                         .cable = CostModel::by_one_rank((n - model.node_ranks) * m.bytes)});
 }
 
 void write(Schedule& schedule) {

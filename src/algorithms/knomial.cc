@@ -11,6 +11,7 @@
 #include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "schedule/cables.h"
 
 namespace paceline::knomial {
 namespace {
@@ -177,6 +178,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
 
   const bool in_blocks = which == Collective::gather || which == Collective::scatter;
   std::vector<Load> loads(static_cast<std::size_t>(n));
+  Cables cables(model, n);
   const auto add = [&](int position, const Load& load) {
     Load& sum = loads[static_cast<std::size_t>(position)];
     sum = sum + load;
@@ -186,9 +188,11 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
       const int number = static_cast<int>(children.size());
       if (in_blocks && width == 1 && parent != 0) add(parent, {.copied = m.bytes});
       if (which == Collective::broadcast) add(parent, {.steps = m.chunks, .sent = model.multicast(m.bytes, number)});
-      if (which == Collective::reduce) add(parent, {.steps = m.chunks, .folded = number * m.bytes});
+      if (which == Collective::reduce) add(parent, {.steps = m.chunks, .folded = number * m.bytes, .written = m.bytes});
       for (const int child : children) {
         const double subtree = (end_of_subtree(child, width, n) - child) * m.bytes;
+        const bool up = which == Collective::reduce || which == Collective::gather;
+        cables.move(up ? child : parent, up ? parent : child, in_blocks ? subtree : m.bytes);
         if (which == Collective::broadcast) add(child, {.steps = m.chunks, .taken = m.bytes});
         if (which == Collective::reduce) add(child, {.steps = m.chunks, .sent = m.bytes});
         if (which == Collective::gather) add(child, {.steps = m.chunks, .sent = subtree});
@@ -203,6 +207,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   Work work = model.work(loads);
   const double depth = levels(n, radix);
   work.hops = depth;
+  work.inside = model.levels_inside(n, radix);
+  work.cable = cables.busiest();
   work.turns = in_blocks ? depth : depth + m.chunks * depth / capacity(n);
   // A chunk passes all levels before the last rank has it; in gather and scatter the largest subtree is passed on
   // whole.

@@ -11,9 +11,17 @@ namespace paceline::one_shot {
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
   if (m.others == 0) return model.time(Load{.copied = m.kept});
-  const Load load{
-      .steps = m.chunks * (m.others + 1), .sent = model.multicast(m.bytes, m.others), .folded = m.others * m.bytes};
-  return model.time(Work{.hops = 1, .turns = m.chunks, .fill = {}, .busiest = load, .mean = load});
+  const Load load{.steps = m.chunks * (m.others + 1),
+                  .sent = model.multicast(m.bytes, m.others),
+                  .folded = m.others * m.bytes,
+                  .written = m.bytes};
+  return model.time(Work{.hops = 1,
+                         .inside = 0,
+                         .turns = m.chunks,
+                         .fill = {},
+                         .busiest = load,
+                         .mean = load,
+                         .cable = model.to_all_others(m.bytes, problem.ranks)});
 }
 
 void write(Schedule& schedule) {

@@ -13,7 +13,13 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Load load{.steps = 2 * m.others * m.chunks, .sent = all, .taken = all, .copied = m.kept};
   const double rounds = m.others;
   const double turns = rounds * (1 + m.chunks / capacity(problem.ranks));
-  return model.time(Work{.hops = rounds, .turns = turns, .fill = {}, .busiest = load, .mean = load});
+  return model.time(Work{.hops = rounds,
+                         .inside = 0,
+                         .turns = turns,
+                         .fill = {},
+                         .busiest = load,
+                         .mean = load,
+                         .cable = model.to_all_others(m.bytes, problem.ranks)});
 }
 
 void write(Schedule& schedule) {

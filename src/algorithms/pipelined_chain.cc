@@ -64,18 +64,21 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const bool folds = problem.collective == Collective::reduce;
   const auto sends = [](double bytes, double steps) { return Load{.steps = steps, .sent = bytes}; };
   const auto takes = [folds](double bytes, double steps) {
-    return Load{.steps = steps, .taken = folds ? 0 : bytes, .folded = folds ? bytes : 0};
+    return Load{.steps = steps, .taken = folds ? 0 : bytes, .folded = folds ? bytes : 0, .written = folds ? bytes : 0};
   };
   const Load kept{.copied = folds ? 0 : m.kept};
   const Load ends = model.busier(folds ? takes(m.bytes, m.chunks) : sends(m.bytes, m.chunks) + kept,
                                  folds ? sends(m.bytes, m.chunks) : takes(m.bytes, m.chunks));
   const Load last = (1 - model.duplex) * takes(m.chunk, 1);  // where CPUs copy, after it has been sent
   const Load middle = sends(m.bytes, m.chunks) + takes(m.bytes, m.chunks);
+  const int crossings = m.others / model.node_ranks;
   return model.time(Work{.hops = static_cast<double>(m.others),
+                         .inside = static_cast<double>(m.others - crossings),
                          .turns = m.others + m.chunks / capacity(problem.ranks),
                          .fill = last + inner * (sends(m.chunk, 1) + takes(m.chunk, 1)),
                          .busiest = inner > 0 ? model.busier(middle, ends) : ends,
-                         .mean = 1.0 / problem.ranks * (m.others * middle + kept)});
+                         .mean = 1.0 / problem.ranks * (m.others * middle + kept),
+                         .cable = CostModel::by_one_rank(m.bytes + (crossings - 1) * m.chunk)});
 }
 
 void write(Schedule& schedule) {

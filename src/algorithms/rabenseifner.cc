@@ -20,8 +20,17 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const int rounds = std::countr_zero(static_cast<unsigned>(surplus.actors));
   const double moved = (surplus.actors - 1) * m.part;
-  const Load acts{.steps = 4 * (surplus.actors - 1) * m.chunks, .sent = 2 * moved, .taken = moved, .folded = moved};
-  return surplus.all_reduce_time(m, model, 2 * rounds, acts, surplus.actors * m.chunks);
+  const Load acts{.steps = 4 * (surplus.actors - 1) * m.chunks,
+                  .sent = 2 * moved,
+                  .taken = moved,
+                  .folded = moved,
+                  .written = moved};
+  Cables cables(model, problem.ranks);
+  for (int distance = 1; distance < surplus.actors; distance *= 2)
+    for (int actor = 0; actor < surplus.actors; ++actor)
+      cables.move(surplus.rank(actor), surplus.rank(actor ^ distance), 2 * distance * m.part);
+  return surplus.all_reduce_time(m, model, 2 * rounds, 2 * model.levels_inside(surplus.actors), acts,
+                                 surplus.actors * m.chunks, cables);
 }
 
 void write(Schedule& schedule) {

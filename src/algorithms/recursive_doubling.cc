@@ -36,14 +36,20 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const int radix = radix_of(parameters);
   int rounds = 0;
   Load acts;
+  Cables cables(model, problem.ranks);
   for (int distance = 1; distance < surplus.actors; distance *= radix) {
     const int partners = group_size(surplus, distance, radix) - 1;
     acts = acts + Load{.steps = (partners + 1) * m.chunks,
                        .sent = model.multicast(m.bytes, partners),
-                       .folded = partners * m.bytes};
+                       .folded = partners * m.bytes,
+                       .written = m.bytes};
+    for (int actor = 0; actor < surplus.actors; ++actor)
+      for (int partner = actor % distance; partner < surplus.actors; partner += distance)
+        if (partner / (distance * (partners + 1)) == actor / (distance * (partners + 1)))
+          cables.move(surplus.rank(actor), surplus.rank(partner), m.bytes);
     ++rounds;
   }
-  return surplus.all_reduce_time(m, model, rounds, acts, m.chunks);
+  return surplus.all_reduce_time(m, model, rounds, model.levels_inside(surplus.actors, radix), acts, m.chunks, cables);
 }
 
 Parameters parameters(const Problem& problem, const CostModel& model) {

@@ -20,12 +20,16 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Surplus surplus(problem.ranks);
   std::vector<Load> loads(static_cast<std::size_t>(problem.ranks));
+  Cables cables(model, problem.ranks);
   const auto move = [&](int from, int to, double blocks, bool folds) {
     Load& sender = loads[static_cast<std::size_t>(from)];
     Load& receiver = loads[static_cast<std::size_t>(to)];
     const double bytes = blocks * m.bytes;
+    cables.move(from, to, bytes);
     sender = sender + Load{.steps = blocks * m.chunks, .sent = bytes};
-    receiver = receiver + Load{.steps = blocks * m.chunks, .taken = folds ? 0 : bytes, .folded = folds ? bytes : 0};
+    const double folded = folds ? bytes : 0;
+    receiver =
+        receiver + Load{.steps = blocks * m.chunks, .taken = bytes - folded, .folded = folded, .written = folded};
   };
   for (int pair = 0; pair < surplus.pairs; ++pair) {
     move(2 * pair + 1, 2 * pair, problem.ranks, true);
@@ -36,7 +40,10 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   };
   surplus.halve(share, [] {});
   Work work = model.work(loads);
-  work.hops = work.turns = std::countr_zero(static_cast<unsigned>(surplus.actors)) + (surplus.pairs > 0 ? 2 : 0);
+  const int around = surplus.pairs > 0 ? 2 : 0;
+  work.hops = work.turns = std::countr_zero(static_cast<unsigned>(surplus.actors)) + around;
+  work.inside = model.levels_inside(surplus.actors) + around;
+  work.cable = cables.busiest();
   return model.time(work);
 }
 

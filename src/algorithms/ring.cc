@@ -67,12 +67,18 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Sizes m(problem, parameters, model, both ? problem.ranks : 1);
   const double all = m.others * m.part;
   if (m.others == 0) return model.time(Load{.copied = m.kept});
-  const Load scatter{.steps = 2 * m.others * m.chunks, .sent = all, .folded = all};
+  const Load scatter{.steps = 2 * m.others * m.chunks, .sent = all, .folded = all, .written = all};
   const Load gather{.steps = 2 * m.others * m.chunks, .sent = all, .taken = all, .copied = both ? 0 : m.kept};
   const Load load = both ? scatter + gather : problem.collective == Collective::all_gather ? gather : scatter;
   // Two chunks on each link, so half of the steps wait.
   const double waits = (both ? 2 : 1) * m.others * std::ceil(m.chunks / 2);
-  return model.time(Work{.hops = waits, .turns = waits, .fill = {}, .busiest = load, .mean = load});
+  return model.time(Work{.hops = waits,
+                         .inside = model.hops_inside(waits),
+                         .turns = waits,
+                         .fill = {},
+                         .busiest = load,
+                         .mean = load,
+                         .cable = CostModel::by_one_rank(load.sent)});
 }
 
 void write(Schedule& schedule) {

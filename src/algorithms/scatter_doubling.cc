@@ -17,7 +17,8 @@ bool applies(const Problem& problem) { return std::has_single_bit(static_cast<un
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const int n = problem.ranks;
   const int depth = std::countr_zero(static_cast<unsigned>(n));
-  return scatter_and_gather_time(problem, parameters, model, 2 * depth, n - 2);
+  return scatter_and_gather_time(problem, parameters, model, 2 * depth, 2 * model.levels_inside(n), n - 2,
+                                 model.to_all_others(1, n));
 }
 
 void write(Schedule& schedule) {

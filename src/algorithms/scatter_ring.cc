@@ -18,7 +18,11 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   // The busiest has the largest subtree in the scatter, beside its n-1 parts in the ring.
   const int width = static_cast<int>(std::bit_floor(static_cast<unsigned>(n - 1)));
   const int sent = n < 3 ? 0 : n - 1 + std::min(width, n - width) - 1;
-  return scatter_and_gather_time(problem, parameters, model, depth + n - 1, sent);
+  // The first rank of a node gets from the ring what it has not from the scatter: of both together all parts.
+  const int over_cable = n - std::min(model.node_ranks & -model.node_ranks, n - model.node_ranks);
+  return scatter_and_gather_time(problem, parameters, model, depth + n - 1,
+                                 model.levels_inside(n) + model.hops_inside(n - 1), sent,
+                                 {static_cast<double>(over_cable), static_cast<double>(model.node_ranks)});
 }
 
 void write(Schedule& schedule) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "algorithms/chunks.h"
+#include "schedule/cables.h"
 #include "schedule/schedule.h"
 
 namespace paceline {
@@ -32,17 +33,26 @@ struct Surplus {
       schedule.move({even, Buffer::output, slice.offset}, {even + 1, Buffer::output, slice.offset}, slice.count);
     schedule.round();
   }
-  // Its time: `rounds` of the actors, each of which has `acts` to do in them, and the pairs' part in so many chunks.
-  [[nodiscard]] double all_reduce_time(const Sizes& m, const CostModel& model, double rounds, const Load& acts,
-                                       double chunks) const {
-    const Load folds{.steps = 2 * chunks, .sent = m.bytes, .folded = m.bytes};
+  // Its time: `rounds` of the actors, so many of them inside nodes, each of which has `acts` to do in them; the pairs'
+  // part in so many chunks. `cables`: what the actors send.
+  [[nodiscard]] double all_reduce_time(const Sizes& m, const CostModel& model, double rounds, double inside,
+                                       const Load& acts, double chunks, Cables cables) const {
+    for (int even = 0; even < 2 * pairs; even += 2) {
+      cables.move(even + 1, even, m.bytes);
+      cables.move(even, even + 1, m.bytes);
+    }
+    const Load folds{.steps = 2 * chunks, .sent = m.bytes, .folded = m.bytes, .written = m.bytes};
     const Load acted_for{.steps = 2 * chunks, .sent = m.bytes, .taken = m.bytes};
-    const double waits = (rounds + (pairs > 0 ? 2 : 0)) * std::ceil(m.chunks / 2);
+    const double turns = std::ceil(m.chunks / 2);
+    const int around = pairs > 0 ? 2 : 0;
+    const double waits = (rounds + around) * turns;
     return model.time(Work{.hops = waits,
+                           .inside = (inside + around) * turns,
                            .turns = waits,
                            .fill = {},
                            .busiest = pairs > 0 ? acts + folds : acts,
-                           .mean = 1.0 / (actors + pairs) * (actors * acts + pairs * (folds + acted_for))});
+                           .mean = 1.0 / (actors + pairs) * (actors * acts + pairs * (folds + acted_for)),
+                           .cable = cables.busiest()});
   }
 
   // Recursive halving: actors at distance actors/2, ..., 2, 1 share what they have in common; each keeps half of it.

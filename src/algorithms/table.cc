@@ -21,7 +21,7 @@ constexpr std::array brucks{all_gather, all_to_all};
 constexpr std::array barriers{barrier};
 constexpr std::array reductions_in_two{all_reduce, reduce};
 constexpr std::array chained{broadcast, reduce};
-constexpr std::array in_levels{all_reduce, broadcast};
+constexpr std::array in_levels{all_reduce, broadcast, all_gather, reduce_scatter};
 constexpr std::array rooted{broadcast, reduce, gather, scatter};
 constexpr std::array ringed{all_reduce, all_gather, reduce_scatter};
 constexpr std::array all_but_all_reduce{broadcast, reduce, all_gather, reduce_scatter, gather, scatter, all_to_all};
@@ -53,8 +53,9 @@ constexpr Algorithm rows[] = {
      largest_chunks, rabenseifner::cost, rabenseifner::write},
     {"double_tree", "Two trees fold and broadcast one half each; who is a leaf in one is inner in the other.",
      all_reduces, always, double_tree::parameters, double_tree::cost, double_tree::write},
-    {"hierarchical", "Inside each node directly, between nodes by two trees or a chain, chunk by chunk side by side.",
-     in_levels, always, hierarchical::parameters, hierarchical::cost, hierarchical::write},
+    {"hierarchical",
+     "Inside each node directly, between nodes by two trees, a chain or rings, chunk by chunk side by side.", in_levels,
+     always, hierarchical::parameters, hierarchical::cost, hierarchical::write},
     {"recursive_halving", "Ranks at distance n/2, n/4, ... exchange and fold half of what they have.", reduce_scatters,
      always, largest_chunks, recursive_halving::cost, recursive_halving::write},
     {"bruck", "Blocks travel in packs over distances 1, 2, 4, ...", brucks, always, largest_chunks, bruck::cost,

@@ -17,15 +17,21 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Sizes m(problem, parameters, model, n);
   if (n == 1) return model.time(Load{.copied = m.kept});
   const double others = m.others * m.part;
-  const Load first{.steps = m.chunks * n, .sent = others, .folded = others};
+  const Load first{.steps = m.chunks * n, .sent = others, .folded = others, .written = m.part};
   const Load takes{.steps = m.chunks * m.others, .taken = others};
   const bool all = problem.collective == Collective::all_reduce;
   const Load hands_on{.steps = m.chunks, .sent = all ? model.multicast(m.part, m.others) : m.part};
-  return model.time(Work{.hops = 2,
-                         .turns = m.chunks + 1,
-                         .fill = {},
-                         .busiest = all ? first + takes + hands_on : model.busier(first + takes, first + hands_on),
-                         .mean = all ? first + takes + hands_on : first + 1.0 / n * (takes + m.others * hands_on)});
+  // In the second shot of a reduce, all that comes to the root's node comes to the root.
+  const Crossing shot = model.to_all_others(m.part, n);
+  const double to_root = (n - model.node_ranks) * m.part;
+  return model.time(
+      Work{.hops = 2,
+           .inside = 0,
+           .turns = m.chunks + 1,
+           .fill = {},
+           .busiest = all ? first + takes + hands_on : model.busier(first + takes, first + hands_on),
+           .mean = all ? first + takes + hands_on : first + 1.0 / n * (takes + m.others * hands_on),
+           .cable = all ? Crossing{2 * shot.node, 2 * shot.rank} : Crossing{shot.node + to_root, shot.rank + to_root}});
 }
 
 void write(Schedule& schedule) {

@@ -27,8 +27,10 @@ Result<CommunicatorOptions> options_of(const paceConfig_t* config) {
   options.timeout = config->timeoutSeconds;
   if (config->algorithm != nullptr) options.algorithm = config->algorithm;
   options.chunk = config->chunkBytes;
-  if (!options.algorithm.empty() && algorithm_named(options.algorithm) == nullptr)
-    return Status(Code::invalid_argument, fmt::format("there is no algorithm '{}'", options.algorithm));
+  const auto forced = read_variant(options.algorithm);
+  PACE_TRY(forced.status());
+  if (!forced->algorithm.empty() && algorithm_named(forced->algorithm) == nullptr)
+    return Status(Code::invalid_argument, fmt::format("there is no algorithm '{}'", forced->algorithm));
   return options;
 }
 

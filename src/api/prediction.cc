@@ -240,7 +240,7 @@ Result<std::string> answer_to(const char* text) {
   reply["left_out"] = answer.left_out;
   if (question.in_detail && !answer.traffic.empty()) {
     reply["links"] = links_of(answer);
-    reply["trace"] = json::parse(chrome_trace(answer.simulation, answer.traffic));
+    reply["trace"] = json::parse(chrome_trace(answer.simulation.timeline, answer.traffic));
   }
   return reply.dump(-1, ' ', true, json::error_handler_t::replace);
 }

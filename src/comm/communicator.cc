@@ -37,7 +37,8 @@ Shape shape_of(const Request& request, bool in_place) {
 // Where one rank's staging would serve all others, each of them reads for itself; and two ranks that exchange long
 // blocks, with nothing else to do, save a copy. Elsewhere staging is faster: both sides copy at the same time, and no
 // pages are pinned (measured on 2 to 16 CPUs; docs/cpu.md).
-bool worth_single_copy(const Request& request, int ranks) {
+bool worth_single_copy(const Request& request, int ranks, Protocol protocol) {
+  if (protocol != Protocol::automatic) return protocol == Protocol::single_copy;
   if (configuration().single_copy == "on") return true;
   const std::size_t block = request.count * size_of(request.type);
   switch (request.which) {
@@ -85,7 +86,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
   std::iota(everyone.begin(), everyone.end(), 0);
   const int rank = session->rank();
   std::unique_ptr<Communicator> made(new Communicator(session, std::move(everyone), rank, options));
-  PACE_TRY(check_algorithm(made->options_.algorithm));
+  PACE_TRY(made->set_algorithm(made->options_.algorithm));
   const auto deadline = after(configuration().join_timeout);
   std::string tuning = rank == 0 && session->size() > 1 ? tuning_of_this_machine(rank) : "";
   const auto exchange = [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); };
@@ -148,8 +149,18 @@ CostModel Communicator::cost_model(DataType type) const {
   model.sharing = connections_.sharing;
   if (connections_.sharing > 1) model.switching = 2.0 * connections_.sharing;
   if (connections_.several_nodes) {
+    constexpr double stream = 2000;
+    constexpr double cable = 3000;
     model.start = 20;
-    model.bandwidth = 2000;
+    if (connections_.nodes.ranks > 1) {
+      model.node_ranks = connections_.nodes.ranks;
+      model.order = connections_.nodes.order;
+      model.cable = cable;
+      model.stream = stream;
+    } else {
+      model.bandwidth = stream;
+      model.multicast_share = 1;
+    }
   }
   return tuned_ ? tuned_->model(model) : model;
 }
@@ -182,12 +193,14 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   if (is_message(request.which)) return make_message_plan(request);
   const Problem problem = problem_of(request, size(), in_place);
   const CostModel model = cost_model(request.type);
-  auto choice = choose(problem, model, options_.algorithm, options_.chunk, tuned_.get());
+  auto choice = choose(problem, model, forced_.algorithm, forced_chunk(), tuned_.get());
   if (!choice.ok()) return choice.status();
+  const Protocol protocol =
+      forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol : choice->protocol;
   Schedule schedule(problem, choice->parameters, rank());
   choice->algorithm->write(schedule);
   Plan plan = bind(schedule, connections_.routes, request.type, request.op);
-  plan.single_copy = connections_.single_copy && worth_single_copy(request, size());
+  plan.single_copy = connections_.single_copy && worth_single_copy(request, size(), protocol);
   plan.algorithm = choice->algorithm->name;
   plan.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count)) * model.element;
   plan.predicted_us = choice->predicted_us;
@@ -204,18 +217,16 @@ Result<const Plan*> Communicator::plan_for(const Request& request, bool in_place
   return &plans_.keep(shape, std::move(*plan));
 }
 
-Status Communicator::check_algorithm(const std::string& name) {
-  if (!name.empty() && algorithm_named(name) == nullptr) {
+Status Communicator::set_algorithm(const std::string& name) {
+  auto read = read_variant(name);
+  PACE_TRY(read.status());
+  if (!read->algorithm.empty() && algorithm_named(read->algorithm) == nullptr) {
     std::string known;
     for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);
-    return Status(Code::invalid_argument, fmt::format("there is no algorithm '{}'; there are:{}", name, known));
+    return Status(Code::invalid_argument,
+                  fmt::format("there is no algorithm '{}'; there are:{}", read->algorithm, known));
   }
-  return {};
-}
-
-Status Communicator::set_algorithm(const std::string& name) {
-  PACE_TRY(check_algorithm(name));
-  options_.algorithm = name;
+  forced_ = std::move(*read);
   plans_.clear();
   return {};
 }
@@ -259,7 +270,7 @@ Status Communicator::set_tuning(std::string_view profile) {
 
 void Communicator::use_profile(std::shared_ptr<const Profile> profile) {
   profile_ = std::move(profile);
-  tuned_ = profile_ ? Tuned::of(*profile_, tuned_transport(), size()) : nullptr;
+  tuned_ = profile_ ? Tuned::of(*profile_, tuned_transport(), size(), connections_.nodes.ranks) : nullptr;
   plans_.clear();
 }
 
@@ -471,6 +482,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
     session_ranks.push_back(session_ranks_[static_cast<std::size_t>(r)]);
   }
   std::unique_ptr<Communicator> made(new Communicator(session_, std::move(session_ranks), rank_there, options));
+  PACE_TRY(made->set_algorithm(made->options_.algorithm));
   // Communicators with a common rank have different ids: parent, number of the split, color.
   const std::uint64_t id =
       ((id_ * 0x100000001b3U + child) * 0x100000001b3U + static_cast<std::uint64_t>(color)) | (std::uint64_t{1} << 63);

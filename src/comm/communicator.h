@@ -26,7 +26,7 @@ class Trace;
 
 struct CommunicatorOptions {
   double timeout = 0;     // s; 0: PACELINE_TIMEOUT
-  std::string algorithm;  // empty: PACELINE_ALGORITHM, or chosen
+  std::string algorithm;  // as read_variant() takes it; empty: PACELINE_ALGORITHM, or chosen
   std::size_t chunk = 0;  // bytes; 0: PACELINE_CHUNK, or chosen
 };
 
@@ -71,7 +71,7 @@ class Communicator {
   // The reason why the communicator has ended, or ok. From any thread.
   [[nodiscard]] Status failure() const;
 
-  // A name, or empty for the choice by cost. Unknown names are an error.
+  // As read_variant() takes it, or empty for the choice by cost. Unknown names are an error.
   Status set_algorithm(const std::string& name);
   Result<PlanInfo> explain(const Request& request);
   // Choose by a profile, the same on every rank; empty: by the model alone.
@@ -91,7 +91,10 @@ class Communicator {
  private:
   Communicator(std::shared_ptr<Session> session, std::vector<int> session_ranks, int rank,
                const CommunicatorOptions& options);
-  static Status check_algorithm(const std::string& name);
+  // The longest chunk that is asked for, bytes; 0: none.
+  [[nodiscard]] std::size_t forced_chunk() const {
+    return forced_.variant.chunk > 0 ? forced_.variant.chunk : options_.chunk;
+  }
   Status connect(std::uint64_t id, const Exchange& exchange, std::size_t announced = 0);
   Status share_tuning(std::string text);
   void use_profile(std::shared_ptr<const Profile> profile);
@@ -118,6 +121,7 @@ class Communicator {
   std::shared_ptr<Session> session_;
   std::vector<int> session_ranks_;
   CommunicatorOptions options_;
+  NamedVariant forced_;  // what options_.algorithm says
   Connections connections_;
   std::unique_ptr<Membership> membership_;
   Wiring wiring_;

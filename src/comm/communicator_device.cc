@@ -83,9 +83,9 @@ Status Communicator::run_on_device(const Request& request, void* stream) {
   if (request.count == 0 && request.which != Collective::barrier) return {};
   cuda::GpuEngine* const engine = device_calls_->engine();
   if (engine == nullptr) return run_through_host({&request, 1}, stream);
-  const Algorithm* const forced = options_.algorithm.empty() ? nullptr : algorithm_named(options_.algorithm);
+  const Algorithm* const forced = algorithm_named(forced_.algorithm);
   if (forced != nullptr && serves(*forced, problem_of(request, size())))
-    return engine->run_schedule(request, *forced, options_.chunk, stream);
+    return engine->run_schedule(request, *forced, forced_chunk(), stream);
   return engine->run(request, stream);
 }
 

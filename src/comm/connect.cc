@@ -243,6 +243,9 @@ class Connecting {
     made.node_rank = static_cast<int>(mine - node_.begin());
     made.node_size = static_cast<int>(node_.size());
     made.several_nodes = nodes_.size() > 1;
+    std::vector<std::vector<int>> ranks_of_nodes;
+    for (const auto& [name, ranks] : nodes_) ranks_of_nodes.push_back(ranks);
+    made.nodes = node_order(std::move(ranks_of_nodes));
     made.gpus_in_use = std::ranges::all_of(cards, [](const Card& card) { return card.gpu != 0; });
     made.announced = cards.front().announced;
     made.largest_message = made.several_nodes ? largest_tcp_message : layout_->slot_bytes();

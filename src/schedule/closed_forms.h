@@ -100,10 +100,8 @@ inline double reduction_server(double M, int workers, int servers, double server
 inline double knomial_in_chunks(double M, double C, int n, int k, const Rates& rates) {
   return std::ceil(M / C) * log_up(n, k) * rates.message(C);
 }
-// All at once round a ring: n - 1 steps if all ranks are sources; as long for fewer, whose data a rank forwards.
-inline double ring_sources(double M, int sources, int n, const Rates& rates) {
-  return (std::min(sources, n) + n - 2) * rates.message(M);
-}
+// All at once round a ring, however many: in every step a rank forwards one message, and no two meet on a link.
+inline double ring_sources(double M, int n, const Rates& rates) { return (n - 1) * rates.message(M); }
 
 // Streamed multicast: a chunk goes from the GPU to the host over PCIe, then in datagrams of U bytes through the
 // network.

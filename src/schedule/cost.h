@@ -4,6 +4,9 @@
 // a copy, taking another, and where ranks share CPUs all of them add up. So a cost formula here says how many bytes the
 // busiest rank and the mean rank send, take and fold; with duplex = 1 and sharing = 1 the published formula comes out.
 //
+// Where ranks share nodes, a node's ranks share the cable between it and the others: a formula says as well how many
+// bytes pass the busiest cable (schedule/cables.h), and how many of its hops stay inside a node.
+//
 // Times in microseconds, sizes in bytes, rates in bytes per microsecond (1 GB/s = 1000 bytes/us).
 #pragma once
 
@@ -18,40 +21,59 @@ namespace paceline {
 struct Load {
   double steps = 0;
   double sent = 0;
-  double taken = 0;   // received, and not folded
-  double folded = 0;  // received and folded into the rank's own data
-  double copied = 0;  // from one of its buffers to another
+  double taken = 0;    // received, and not folded
+  double folded = 0;   // received and folded into the rank's own data
+  double written = 0;  // results of folds: a fold of many operands writes once
+  double copied = 0;   // from one of its buffers to another
 
   friend Load operator+(const Load& a, const Load& b) {
-    return {a.steps + b.steps, a.sent + b.sent, a.taken + b.taken, a.folded + b.folded, a.copied + b.copied};
+    return {a.steps + b.steps,   a.sent + b.sent,       a.taken + b.taken,
+            a.folded + b.folded, a.written + b.written, a.copied + b.copied};
   }
   friend Load operator*(double factor, const Load& a) {
-    return {factor * a.steps, factor * a.sent, factor * a.taken, factor * a.folded, factor * a.copied};
+    return {factor * a.steps,  factor * a.sent,    factor * a.taken,
+            factor * a.folded, factor * a.written, factor * a.copied};
   }
+};
+
+// Bytes that leave a node, or come to it: of all its ranks, and of the busiest one.
+struct Crossing {
+  double node = 0;
+  double rank = 0;
 };
 
 // What an algorithm asks of its ranks.
 struct Work {
-  double hops = 0;   // messages of which each waits for the one before, on the longest path
-  double turns = 0;  // how often a rank waits for others
-  Load fill;         // work on the longest path that nothing overlaps: the filling of a pipeline
-  Load busiest;      // of all ranks
-  Load mean;         // of all ranks
+  double hops = 0;    // messages of which each waits for the one before, on the longest path
+  double inside = 0;  // of the hops, those between ranks of one node
+  double turns = 0;   // how often a rank waits for others
+  Load fill;          // work on the longest path that nothing overlaps: the filling of a pipeline
+  Load busiest;       // of all ranks
+  Load mean;          // of all ranks
+  Crossing cable;     // of the busiest node
 };
 
 struct CostModel {
-  double start = 0.5;              // t_s: one message from one rank to the next, without its bytes
-  double step = 0.05;              // what one more step costs the rank that takes it
-  double bandwidth = 10000;        // B: bytes per us that one rank moves to another
-  double reduce_bandwidth = 8000;  // bytes per us that one rank folds into its own
-  double copy_bandwidth = 10000;   // bytes per us of a local copy
-  double duplex = 0;               // how much of a rank's taking goes on beside its sending: 1 where links carry both
-                                   // ways at once, 0 where the rank's CPU copies both
-  double sharing = 1;              // ranks that take turns on one CPU
-  double switching = 0;            // us for a turn of the others, waited for at each dependent step when sharing > 1
-  double multicast_share = 0;  // what each further receiver of one message costs its sender, as a share of the first:
-                               // 0 in shared memory, 1 over TCP
-  int node_ranks = 1;       // ranks of each node, one node after another; 1 where nodes do not matter or are not alike
+  static constexpr double at_once = 1e15;  // a rate
+
+  double start = 0.5;               // t_s: one message from one rank to the next, without its bytes
+  double step = 0.05;               // what one more step costs the rank that takes it
+  double bandwidth = 10000;         // B: bytes per us that one rank moves to another
+  double reduce_bandwidth = 10000;  // bytes per us that one rank folds into its own
+  double write_bandwidth = 40000;   // bytes per us of folds' results
+  double copy_bandwidth = 10000;    // bytes per us of a local copy
+  double duplex = 0;                // how much of a rank's taking goes on beside its sending: 1 where links carry both
+                                    // ways at once, 0 where the rank's CPU copies both
+  double sharing = 1;               // ranks that take turns on one CPU
+  double switching = 0;             // us for a turn of the others, waited for at each dependent step when sharing > 1
+  double multicast_share = 0;   // what each further receiver of one message costs its sender, as a share of the first:
+                                // 0 in shared memory, 1 over TCP
+  int node_ranks = 1;           // ranks of each node; 1 where nodes do not matter or are not alike
+  std::vector<int> order = {};  // the ranks, one node after another; empty: they are so by their numbers
+  double node_start = 0.5;      // `start` of a message between two ranks of a node, where there are several
+  double cable = at_once;   // bytes per us that all ranks of a node together send to the other nodes, where there are
+                            // several ranks; as many come the other way
+  double stream = at_once;  // bytes per us of them that one rank sends
   std::size_t element = 4;  // bytes of one element of the problem
   std::size_t largest_chunk = 128 << 10;  // bytes that one message may carry on this communicator
 
@@ -62,7 +84,8 @@ struct CostModel {
   // A rank's work, without waiting for others.
   [[nodiscard]] double time(const Load& load) const {
     const double both_ways = std::max(load.sent, load.taken) + (1 - duplex) * std::min(load.sent, load.taken);
-    return load.steps * step + both_ways / bandwidth + load.folded / reduce_bandwidth + load.copied / copy_bandwidth;
+    return load.steps * step + both_ways / bandwidth + load.folded / reduce_bandwidth + load.written / write_bandwidth +
+           load.copied / copy_bandwidth;
   }
   [[nodiscard]] const Load& busier(const Load& a, const Load& b) const { return time(a) < time(b) ? b : a; }
   // The busiest and the mean of all ranks' loads.
@@ -74,11 +97,27 @@ struct CostModel {
     }
     return work;
   }
-  // The busiest rank ends last, unless CPUs that ranks share do: they have the work of all ranks.
+  // The busiest rank ends last, unless CPUs that ranks share do, which have the work of all ranks, or cables.
   [[nodiscard]] double time(const Work& work) const {
-    return work.hops * start + work.turns * switching + time(work.fill) +
-           std::max(time(work.busiest), sharing * time(work.mean));
+    const double inside = node_ranks > 1 ? work.inside : 0;
+    return (work.hops - inside) * start + inside * node_start + work.turns * switching + time(work.fill) +
+           std::max({time(work.busiest), sharing * time(work.mean), work.cable.node / cable, work.cable.rank / stream});
   }
+
+  // Of the levels at which ranks 1, radix, radix^2, ... apart exchange, those inside a node.
+  [[nodiscard]] int levels_inside(int ranks, int radix = 2) const {
+    int levels = 0;
+    for (int width = radix; width / radix < ranks && width <= node_ranks; width *= radix) ++levels;
+    return levels;
+  }
+  // Of so many hops from each rank to the next, those inside a node.
+  [[nodiscard]] double hops_inside(double hops) const { return hops - std::floor(hops / node_ranks); }
+  // What leaves a node whose ranks send so much to each other rank; and one of which a single rank sends it all.
+  [[nodiscard]] Crossing to_all_others(double bytes, int ranks) const {
+    const double each = (ranks - node_ranks) * bytes;
+    return {node_ranks * each, each};
+  }
+  [[nodiscard]] static Crossing by_one_rank(double bytes) { return {bytes, bytes}; }
 };
 
 }  // namespace paceline

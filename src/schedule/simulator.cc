@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "schedule/fair_shares.h"
+#include "schedule/pool.h"
 
 namespace paceline {
 namespace {
@@ -23,48 +24,6 @@ std::vector<double> capacities(const Topology& topology, const Machine& machine)
   for (const auto& [link, factor] : machine.slow_links) result[at(link)] /= factor;
   return result;
 }
-
-// A list through elements of a pool.
-struct Queue {
-  int head = -1;
-  int tail = -1;
-  [[nodiscard]] bool empty() const { return head < 0; }
-};
-
-// Elements with numbers, reused; `next` makes lists of them.
-template <class T>
-class Pool {
- public:
-  int take() {
-    if (free_ < 0) {
-      all_.emplace_back();
-      return static_cast<int>(all_.size()) - 1;
-    }
-    const int number = free_;
-    free_ = all_[at(number)].next;
-    all_[at(number)] = T{};
-    return number;
-  }
-  void give(int number) {
-    all_[at(number)].next = free_;
-    free_ = number;
-  }
-  T& operator[](int number) { return all_[at(number)]; }
-  void append(Queue& queue, int number) {
-    all_[at(number)].next = -1;
-    (queue.empty() ? queue.head : all_[at(queue.tail)].next) = number;
-    queue.tail = number;
-  }
-  int pop(Queue& queue) {
-    const int number = queue.head;
-    queue.head = all_[at(number)].next;
-    return number;
-  }
-
- private:
-  std::vector<T> all_;
-  int free_ = -1;
-};
 
 class Simulator {
  public:
@@ -591,75 +550,12 @@ Status Simulator::stuck() const {
 
 }  // namespace
 
-Program::Program(Schedule& schedule, int rank, std::size_t element_bytes) : channels(schedule.channels()) {
-  const auto steps = schedule.steps(rank);
-  acts.reserve(steps.size());
-  for (const Step& step : steps) {
-    const auto& moved = step.action == Action::send ? step.source : step.target;
-    Act act;
-    act.action = step.action;
-    act.channel = step.channel;
-    act.own = step.own >= 0;
-    act.first_peer = static_cast<std::uint32_t>(peers.size());
-    act.peer_count = step.peer_count;
-    act.bytes = static_cast<double>(moved.count * element_bytes);
-    const auto with = schedule.peers(rank, step);
-    // Peers of step after step are mostly the same.
-    if (peers.size() >= with.size() && std::equal(with.begin(), with.end(), peers.end() - std::ssize(with)))
-      act.first_peer -= act.peer_count;
-    else
-      peers.insert(peers.end(), with.begin(), with.end());
-    acts.push_back(act);
-  }
-}
-
-Traffic traffic_of(Schedule& schedule, std::size_t element_bytes, std::vector<int> gpus) {
-  Traffic traffic;
-  traffic.name = title(schedule.problem().collective);
-  traffic.gpus = std::move(gpus);
-  for (int rank = 0; rank < schedule.ranks(); ++rank) traffic.programs.emplace_back(schedule, rank, element_bytes);
-  return traffic;
-}
-
-bool same_shifted(std::span<const Program> programs, std::span<const Program> others, int first, int ranks) {
-  for (std::size_t r = 0; r < programs.size(); ++r) {
-    const Program& one = programs[r];
-    const Program& other = others[r];
-    if (one.acts.size() != other.acts.size() || one.channels != other.channels) return false;
-    for (std::size_t i = 0; i < one.acts.size(); ++i) {
-      const Program::Act& a = one.acts[i];
-      const Program::Act& b = other.acts[i];
-      if (a.action != b.action || a.channel != b.channel || a.own != b.own || a.peer_count != b.peer_count ||
-          a.bytes != b.bytes)
-        return false;
-      for (std::uint32_t p = 0; p < a.peer_count; ++p)
-        if ((one.peers[a.first_peer + p] + first) % ranks != other.peers[b.first_peer + p]) return false;
-    }
-  }
-  return true;
-}
-
 Result<Simulation> simulate(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine,
                             bool with_timeline) {
   Simulator simulator(finder, traffic, machine, with_timeline);
   PACE_TRY(simulator.prepare());
   PACE_TRY(simulator.run());
   return std::move(simulator).result();
-}
-
-std::string chrome_trace(const Simulation& simulation, std::span<const Traffic> traffic) {
-  fmt::memory_buffer text;
-  const char* separator = "[";
-  for (const Deed& deed : simulation.timeline) {
-    fmt::format_to(std::back_inserter(text),
-                   "{}\n{{\"name\":\"{}\",\"cat\":\"simulated\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
-                   "\"dur\":{:.3f},\"args\":{{\"peer\":{},\"bytes\":{:.0f},\"call\":\"{} #{}\"}}}}",
-                   separator, deed.name, deed.rank, deed.channel, deed.begin, deed.end - deed.begin, deed.peer,
-                   deed.bytes, traffic[at(deed.collective)].name, deed.collective);
-    separator = ",";
-  }
-  fmt::format_to(std::back_inserter(text), "{}\n]\n", *separator == '[' ? "[" : "");
-  return fmt::to_string(text);
 }
 
 }  // namespace paceline

@@ -14,11 +14,12 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
-#include "schedule/schedule.h"
+#include "schedule/timeline.h"
+#include "schedule/traffic.h"
 #include "schedule/way_finder.h"
 
 namespace paceline {
@@ -47,53 +48,6 @@ struct Machine {
   std::map<int, double> slow_links = {};
 };
 
-// A rank's steps, as far as time depends on them.
-class Program {
- public:
-  struct Act {
-    Action action = Action::send;
-    std::uint8_t channel = 0;
-    bool own = false;              // of a recv_reduce: it has a local operand
-    std::uint32_t first_peer = 0;  // in `peers`
-    std::uint32_t peer_count = 0;
-    double bytes = 0;
-  };
-  // Of one rank of a schedule that keeps it.
-  Program(Schedule& schedule, int rank, std::size_t element_bytes);
-
-  std::vector<Act> acts;
-  std::vector<int> peers;
-  int channels = 1;
-};
-
-// One collective. Several may run at once.
-struct Traffic {
-  std::string name = "collective";  // for the timeline
-  std::vector<Program> programs;    // of rank 0, 1, ...
-  std::vector<int> gpus = {};       // rank r is on GPU gpus[r]; empty: on GPU r
-  int ranks = 0;                    // 0: as many as programs; see fold()
-  double begin = 0;                 // us
-};
-
-// All ranks' programs. The schedule must keep all ranks.
-Traffic traffic_of(Schedule& schedule, std::size_t element_bytes, std::vector<int> gpus = {});
-
-// Whether rank r + `period` does what rank r does, with peers `period` further on, as far as these ranks' programs show
-// it: those of ranks [0, period) and of [first, first + period).
-bool same_shifted(std::span<const Program> programs, std::span<const Program> others, int first, int ranks);
-
-// One thing that one rank did, as traces of real runs name it (comm/trace.h): "send", "recv", "wait", "wait for room".
-struct Deed {
-  const char* name = "";
-  int collective = 0;
-  int rank = 0;
-  int channel = 0;
-  int peer = 0;
-  double bytes = 0;
-  double begin = 0;
-  double end = 0;
-};
-
 struct Simulation {
   double time = 0;                 // us, when the last rank has taken its last step
   std::vector<double> ends;        // of each collective
@@ -109,8 +63,5 @@ struct Simulation {
 // Internal: a link was loaded above its bandwidth, which would be a defect of the simulator.
 Result<Simulation> simulate(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine,
                             bool with_timeline = false);
-
-// Chrome's trace format, as `paceline bench --trace` records a real run: pid is the rank, tid the channel.
-std::string chrome_trace(const Simulation& simulation, std::span<const Traffic> traffic);
 
 }  // namespace paceline

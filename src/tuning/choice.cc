@@ -5,16 +5,20 @@
 namespace paceline {
 namespace {
 
-Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel& model, std::size_t chunk_bytes,
+Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel& model, const Variant& variant,
             const Tuned* tuned) {
+  const std::size_t chunk_bytes = variant.chunk;
   Choice choice;
+  choice.protocol = variant.protocol;
   choice.algorithm = &algorithm;
   choice.parameters = algorithm.parameters(problem, model);
+  choice.parameters.order = model.order;
   const std::size_t limit = chunk_bytes == 0 ? model.largest_chunk : std::min(chunk_bytes, model.largest_chunk);
   const std::size_t elements = std::max<std::size_t>(1, limit / model.element);
   choice.parameters.chunk = chunk_bytes == 0 ? std::min(choice.parameters.chunk, elements) : elements;
   choice.predicted_us = algorithm.cost(problem, choice.parameters, model);
-  if (tuned != nullptr) choice.predicted_us *= tuned->correction(algorithm, problem, problem.count * model.element);
+  if (tuned != nullptr)
+    choice.predicted_us *= tuned->correction(algorithm, problem, problem.count * model.element, variant);
   return choice;
 }
 
@@ -22,14 +26,19 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
 
 Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
                       const Tuned* tuned) {
-  const Algorithm* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, problem.count * model.element);
+  const TableRow* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, problem.count * model.element);
+  const Variant own{.chunk = chunk_bytes};
   Choice best;
-  if (fastest != nullptr) best = with(*fastest, problem, model, chunk_bytes, tuned);
+  if (fastest != nullptr) {
+    Variant variant = fastest->variant;
+    if (chunk_bytes > 0) variant.chunk = chunk_bytes;
+    best = with(*fastest->algorithm, problem, model, variant, tuned);
+  }
   for (const Algorithm& algorithm : algorithms()) {
     if (!serves(algorithm, problem)) continue;
-    if (algorithm.name == forced) return with(algorithm, problem, model, chunk_bytes, tuned);
+    if (algorithm.name == forced) return with(algorithm, problem, model, own, tuned);
     if (fastest != nullptr) continue;
-    Choice choice = with(algorithm, problem, model, chunk_bytes, tuned);
+    Choice choice = with(algorithm, problem, model, own, tuned);
     if (best.algorithm == nullptr || choice.predicted_us < best.predicted_us) best = std::move(choice);
   }
   if (best.algorithm == nullptr)

@@ -13,10 +13,12 @@ namespace paceline {
 struct Choice {
   const Algorithm* algorithm = nullptr;
   Parameters parameters;
+  Protocol protocol = Protocol::automatic;
   double predicted_us = 0;
 };
 
-// forced: used wherever it serves the problem; empty: none. chunk_bytes: largest chunk; 0: the algorithm's own.
+// forced: used wherever it serves the problem; empty: none. chunk_bytes: largest chunk; 0: the table's or the
+// algorithm's own.
 // tuned: what was measured, or nullptr; its table goes before costs, and its times correct them.
 Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
                       const Tuned* tuned = nullptr);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
@@ -23,13 +24,18 @@ constexpr Member members[] = {
     {"step", &CostModel::step, 0, 1e9},
     {"bandwidth", &CostModel::bandwidth, least_rate, most_rate},
     {"reduce_bandwidth", &CostModel::reduce_bandwidth, least_rate, most_rate},
+    {"write_bandwidth", &CostModel::write_bandwidth, least_rate, most_rate},
     {"copy_bandwidth", &CostModel::copy_bandwidth, least_rate, most_rate},
     {"duplex", &CostModel::duplex, 0, 1},
     {"sharing", &CostModel::sharing, 0, 1e6},
     {"switching", &CostModel::switching, 0, 1e9},
     {"multicast_share", &CostModel::multicast_share, 0, 1},
+    {"node_start", &CostModel::node_start, 0, 1e9},
+    {"cable", &CostModel::cable, least_rate, most_rate},
+    {"stream", &CostModel::stream, least_rate, most_rate},
 };
 constexpr const char* largest_chunk = "largest_chunk";
+constexpr const char* node_ranks = "node_ranks";
 
 Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
@@ -41,6 +47,12 @@ Result<CostModel> read_cost_model(const nlohmann::json& object) {
   for (const auto& [key, value] : object.items()) {
     if (!value.is_number()) return wrong(fmt::format("the cost model's '{}' is no number", key));
     const double number = value.get<double>();
+    if (key == node_ranks) {
+      if (!(number >= 1 && number <= 1e6 && number == std::floor(number)))
+        return wrong(fmt::format("the cost model's {} is {}: it must be a whole number from 1 to 1e6", key, number));
+      model.node_ranks = static_cast<int>(number);
+      continue;
+    }
     if (key == largest_chunk) {
       if (!(number >= 64 && number <= 1e15))
         return wrong(fmt::format("the cost model's {} is {}: it must be from 64 to 1e15", key, number));
@@ -62,6 +74,7 @@ nlohmann::json write_cost_model(const CostModel& model) {
   nlohmann::json object;
   for (const Member& member : members) object[member.name] = model.*(member.value);
   object[largest_chunk] = model.largest_chunk;
+  object[node_ranks] = model.node_ranks;
   return object;
 }
 

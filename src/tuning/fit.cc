@@ -16,6 +16,7 @@ struct Sample {
 std::vector<Sample> samples_of(const CostModel& base, int ranks, const std::vector<Curve>& curves) {
   std::vector<Sample> samples;
   for (const Curve& curve : curves) {
+    if (curve.variant != Variant()) continue;  // the model's constants are for what algorithms choose themselves
     for (const Point& point : curve.points) {
       const Problem problem{curve.collective, ranks, 0, point.bytes / base.element, false};
       if (serves(*curve.algorithm, problem))
@@ -39,9 +40,11 @@ double total_error(const std::vector<Sample>& samples, const CostModel& model) {
 
 CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves, double* error) {
   const auto samples = samples_of(base, ranks, curves);
-  std::vector<double CostModel::*> rates{&CostModel::start, &CostModel::step, &CostModel::bandwidth,
-                                         &CostModel::reduce_bandwidth, &CostModel::copy_bandwidth};
+  std::vector<double CostModel::*> rates{&CostModel::start,           &CostModel::step,
+                                         &CostModel::bandwidth,       &CostModel::reduce_bandwidth,
+                                         &CostModel::write_bandwidth, &CostModel::copy_bandwidth};
   if (base.sharing > 1) rates.push_back(&CostModel::switching);
+  if (base.node_ranks > 1) rates.insert(rates.end(), {&CostModel::node_start, &CostModel::cable, &CostModel::stream});
   CostModel best = base;
   double least = total_error(samples, best);
   const auto better = [&](const CostModel& tried) {

@@ -1,6 +1,6 @@
 // The constants of the cost model that explain measured times best.
 //
-// Wanted are start-up time, cost of a step, the three bandwidths, and how much goes on side by side: those for which
+// Wanted are start-up times, cost of a step, the bandwidths, and how much goes on side by side: those for which
 // the sum of |ln(predicted / measured)| over all points is least. A pattern search over the constants' logarithms finds
 // them: each constant in turn up and down, by steps that halve when nothing helps any more. The formulas are cheap, so
 // thousands of trials take milliseconds.

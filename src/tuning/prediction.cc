@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -12,6 +13,7 @@
 #include "topology/arborescences.h"
 #include "topology/chain_order.h"
 #include "topology/rings.h"
+#include "tuning/sources.h"
 #include "tuning/symmetry.h"
 #include "tuning/topology_costs.h"
 
@@ -21,6 +23,7 @@ namespace {
 // A simulation of more steps takes longer than a person waits; longer chunks make fewer.
 constexpr double most_steps = 2.5e6;
 constexpr int most_chunks = 1024;
+constexpr double most_steps_of_sources = 1e5;
 // Searches of orders and trees on more GPUs take too long.
 constexpr std::size_t most_for_orders = 256;
 constexpr std::size_t most_for_trees = 32;
@@ -93,7 +96,7 @@ class Predictor {
   Status add_trees(const Problem& problem);
   Status add_rings(const Problem& problem);
   void add_formulas(const Problem& problem);
-  void add_sources(const Problem& problem);
+  Status add_sources(const Problem& problem);
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
              std::size_t chunk);
 
@@ -311,31 +314,54 @@ void Predictor::add_formulas(const Problem& problem) {
     add("multicast", closed_forms::multicast_streamed(std::max(bytes, 1.0), ranks(), {.host = rates.bandwidth}));
 }
 
-void Predictor::add_sources(const Problem& problem) {
-  const closed_forms::Rates rates{.start = model_.start, .bandwidth = model_.bandwidth};
+Status Predictor::add_sources(const Problem& problem) {
+  // Each message waits for the one before it to arrive.
+  const closed_forms::Rates rates{.start = model_.start + question_.machine.delay, .bandwidth = model_.bandwidth};
+  const Sources sources{question_.sources, problem.count, question_.element_bytes, question_.gpus};
   const auto bytes = static_cast<double>(problem.count * question_.element_bytes);
   const int m = question_.sources;
-  const auto add = [&](std::string_view name, double time) {
-    if (!asked(name)) return;
+  constexpr std::size_t longest = 512 << 10;
+  const double chunk = std::min(bytes, static_cast<double>(longest));
+  const auto add = [&](std::string_view name, double time, const char* method) {
     Prediction row = row_of(question_, problem, name, bytes > 0 && ranks() > 1 ? time : 0);
-    row.method = "formula";
+    row.method = method;
     row.algbw_gbs *= m;
     row.busbw_gbs *= m;
     answer_.rows.push_back(std::move(row));
   };
-  constexpr double chunk = 512 << 10;
-  add("knomial", m * closed_forms::knomial_in_chunks(bytes, std::min(bytes, chunk), ranks(), 2, rates));
-  add("ring", closed_forms::ring_sources(bytes, m, ranks(), rates));
-  closed_forms::Multicast multicast{.host = rates.bandwidth};
-  multicast.chunk = std::max(1.0, std::min(bytes, multicast.chunk));
-  add("multicast", closed_forms::multicast_sources(bytes, m, ranks(), multicast));
+  const double messages = 2.0 * m * (ranks() - 1);
+  if (asked("knomial")) {
+    if (messages * std::ceil(bytes / std::max(chunk, 1.0)) <= most_steps_of_sources) {
+      const auto time = knomial_sources_time(finder_, question_.machine, sources,
+                                             std::max<std::size_t>(1, longest / question_.element_bytes));
+      PACE_TRY(time.status());
+      add("knomial", *time, "simulated");
+    } else {
+      add("knomial", m * closed_forms::knomial_in_chunks(bytes, chunk, ranks(), 2, rates), "formula");
+    }
+  }
+  if (asked("ring")) {
+    if (messages <= most_steps_of_sources) {
+      const auto time = ring_sources_time(finder_, question_.machine, sources);
+      PACE_TRY(time.status());
+      add("ring", *time, "simulated");
+    } else {
+      add("ring", closed_forms::ring_sources(bytes, ranks(), rates), "formula");
+    }
+  }
+  if (asked("multicast")) {
+    closed_forms::Multicast multicast{.host = rates.bandwidth};
+    multicast.chunk = std::max(1.0, std::min(bytes, multicast.chunk));
+    add("multicast", closed_forms::multicast_sources(bytes, m, ranks(), multicast), "formula");
+  }
+  return {};
 }
 
 Result<Answer> Predictor::answer() {
   for (const std::size_t bytes : question_.sizes) {
     const Problem problem = problem_of(question_, ranks(), bytes);
     if (question_.sources > 0) {
-      add_sources(problem);
+      PACE_TRY(add_sources(problem));
       continue;
     }
     PACE_TRY(add_table(problem));

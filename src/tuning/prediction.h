@@ -8,7 +8,8 @@
 //   rings             the ring algorithm on all edge-disjoint rings at once, each with its share (topology/rings.h)
 //
 // and, by name only, those that are predicted by a formula (schedule/closed_forms.h): reduction_server, and
-// `multicast`, the streamed one. So are broadcasts of several sources.
+// `multicast`, the streamed one. Broadcasts of several sources are simulated (sources.h) where that is quick, and
+// predicted by a formula where it is not.
 #pragma once
 
 #include <string>

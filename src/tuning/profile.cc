@@ -20,17 +20,22 @@ struct Constant {
   double CostModel::*field;
   double unit;  // of the field, in that of the file
   double least, most;
+  bool of_nodes = false;  // only where ranks share nodes
 };
 constexpr Constant constants[] = {
     {"start_us", &CostModel::start, 1, 0, 1e6},
     {"step_us", &CostModel::step, 1, 0, 1e6},
     {"bandwidth_gbs", &CostModel::bandwidth, 1e-3, 1e-6, 1e6},
     {"reduce_gbs", &CostModel::reduce_bandwidth, 1e-3, 1e-6, 1e6},
+    {"write_gbs", &CostModel::write_bandwidth, 1e-3, 1e-6, 1e6},
     {"copy_gbs", &CostModel::copy_bandwidth, 1e-3, 1e-6, 1e6},
     {"duplex", &CostModel::duplex, 1, 0, 1},
     {"multicast_share", &CostModel::multicast_share, 1, 0, 1},
     {"switching_us", &CostModel::switching, 1, 0, 1e6},
     {"sharing", &CostModel::sharing, 1, 1, 1e6},
+    {"node_start_us", &CostModel::node_start, 1, 0, 1e6, true},
+    {"cable_gbs", &CostModel::cable, 1e-3, 1e-6, 1e6, true},
+    {"stream_gbs", &CostModel::stream, 1e-3, 1e-6, 1e6, true},
 };
 
 bool is_number(const json& object, const char* key, double least, double most) {
@@ -52,7 +57,12 @@ constexpr double most_bytes = 1e15;
 
 Result<CostModel> read_model(const json& object) {
   CostModel model;
+  if (object.contains("node_ranks")) {
+    if (!is_number(object, "node_ranks", 1, 1e6)) return wrong("has no node_ranks from 1 to 1000000");
+    model.node_ranks = object["node_ranks"].get<int>();
+  }
   for (const Constant& constant : constants) {
+    if (constant.of_nodes && model.node_ranks == 1) continue;
     if (!is_number(object, constant.name, constant.least, constant.most))
       return wrong(fmt::format("has no {} from {} to {}", constant.name, constant.least, constant.most));
     model.*constant.field = object[constant.name].get<double>() / constant.unit;
@@ -73,12 +83,33 @@ const Algorithm* algorithm_of(const json& row, Collective& collective) {
   return algorithm;
 }
 
+// Of a measured row or a row of the table; false: what it has is wrong.
+bool read_variant_of(const json& row, Variant& variant) {
+  if (row.contains("chunk")) {
+    if (!is_number(row, "chunk", 1, most_bytes)) return false;
+    variant.chunk = row["chunk"].get<std::size_t>();
+  }
+  if (row.contains("protocol")) {
+    if (!is_text(row, "protocol")) return false;
+    const auto read = read_variant("any protocol=" + row["protocol"].get<std::string>());
+    if (!read.ok()) return false;
+    variant.protocol = read->variant.protocol;
+  }
+  return true;
+}
+
+void write_variant(json& row, const Variant& variant) {
+  if (variant.chunk > 0) row["chunk"] = variant.chunk;
+  if (variant.protocol != Protocol::automatic) row["protocol"] = name(variant.protocol);
+}
+
 Result<std::vector<Curve>> read_curves(const json& rows) {
   std::vector<Curve> curves;
   for (const json& row : rows) {
     if (!row.is_object() || !is_text(row, "collective") || !is_text(row, "algorithm") || !is_list(row, "points"))
       return wrong("has a measured row without collective, algorithm and points");
     Curve curve;
+    if (!read_variant_of(row, curve.variant)) return wrong("has a measured row with a wrong chunk or protocol");
     for (const json& point : row["points"]) {
       if (!point.is_array() || point.size() != 2 || !point[0].is_number_unsigned() || !point[1].is_number())
         return wrong("has a point that is not [bytes, microseconds]");
@@ -101,6 +132,7 @@ Result<std::vector<TableRow>> read_table(const json& rows) {
         !is_number(row, "from", 0, most_bytes) || (row.contains("below") && !is_number(row, "below", 0, most_bytes)))
       return wrong("has a table row without collective, algorithm and range");
     TableRow read;
+    if (!read_variant_of(row, read.variant)) return wrong("has a table row with a wrong chunk or protocol");
     read.from = row["from"].get<std::size_t>();
     if (row.contains("below")) read.below = row["below"].get<std::size_t>();
     read.algorithm = algorithm_of(row, read.collective);
@@ -154,7 +186,7 @@ Result<Setting> read_setting(std::string_view text) {
 Result<Profile> read_profile(std::string_view text) {
   const auto parsed = parse(text);
   PACE_TRY(parsed.status());
-  if (!is_number(*parsed, "format", 1, 1)) return wrong("is not of format 1");
+  if (!is_number(*parsed, "format", 2, 2)) return wrong("is not of format 2");
   if (!is_text(*parsed, "fingerprint") || !is_text(*parsed, "version") || !is_list(*parsed, "settings"))
     return wrong("has no fingerprint, version and settings");
   Profile profile;
@@ -170,19 +202,24 @@ Result<Profile> read_profile(std::string_view text) {
 
 std::string write_setting(const Setting& setting) {
   json model;
-  for (const Constant& constant : constants) model[constant.name] = setting.model.*constant.field * constant.unit;
+  for (const Constant& constant : constants)
+    if (!constant.of_nodes || setting.model.node_ranks > 1)
+      model[constant.name] = setting.model.*constant.field * constant.unit;
+  if (setting.model.node_ranks > 1) model["node_ranks"] = setting.model.node_ranks;
   model["largest_chunk"] = setting.model.largest_chunk;
   json measured = json::array();
   for (const Curve& curve : setting.curves) {
     json points = json::array();
     for (const Point& point : curve.points) points.push_back({point.bytes, point.us});
-    measured.push_back(
-        {{"collective", name(curve.collective)}, {"algorithm", curve.algorithm->name}, {"points", points}});
+    json row{{"collective", name(curve.collective)}, {"algorithm", curve.algorithm->name}, {"points", points}};
+    write_variant(row, curve.variant);
+    measured.push_back(std::move(row));
   }
   json table = json::array();
   for (const TableRow& row : setting.table) {
     json written{{"collective", name(row.collective)}, {"from", row.from}, {"algorithm", row.algorithm->name}};
     if (row.below != SIZE_MAX) written["below"] = row.below;
+    write_variant(written, row.variant);
     table.push_back(std::move(written));
   }
   return json{{"transport", setting.transport},     {"ranks", setting.ranks}, {"model", model},
@@ -191,20 +228,20 @@ std::string write_setting(const Setting& setting) {
 }
 
 std::vector<TableRow> fastest(const std::vector<Curve>& curves) {
-  // A change of algorithm must be worth something: between equals the one of the next smaller size stays.
+  // A change must be worth something: between equals what ran at the next smaller size stays.
   constexpr double worth = 0.95;
-  std::map<Collective, std::map<std::size_t, std::vector<std::pair<double, const Algorithm*>>>> times;
+  using Candidate = std::pair<double, const Curve*>;
+  std::map<Collective, std::map<std::size_t, std::vector<Candidate>>> times;
   for (const Curve& curve : curves)
-    for (const Point& point : curve.points)
-      times[curve.collective][point.bytes].emplace_back(point.us, curve.algorithm);
+    for (const Point& point : curve.points) times[curve.collective][point.bytes].emplace_back(point.us, &curve);
   std::vector<TableRow> table;
   for (const auto& [collective, sizes] : times) {
-    const TableRow* last = nullptr;
+    const Curve* last = nullptr;
     std::size_t before = 0;
     for (const auto& [bytes, candidates] : sizes) {
-      const auto best = std::ranges::min_element(candidates);
-      const auto same = std::ranges::find_if(
-          candidates, [&](const auto& one) { return last != nullptr && one.second == last->algorithm; });
+      const auto faster = [](const Candidate& a, const Candidate& b) { return a.first < b.first; };
+      const auto best = std::ranges::min_element(candidates, faster);
+      const auto same = std::ranges::find_if(candidates, [&](const Candidate& one) { return one.second == last; });
       if (same == candidates.end() || best->first < worth * same->first) {
         // Half way, as sizes go: by their ratio.
         const auto from =
@@ -212,8 +249,8 @@ std::vector<TableRow> fastest(const std::vector<Curve>& curves) {
                             : static_cast<std::size_t>(std::sqrt(static_cast<double>(std::max<std::size_t>(before, 1)) *
                                                                  static_cast<double>(bytes)));
         if (last != nullptr) table.back().below = from;
-        table.push_back({collective, from, SIZE_MAX, best->second});
-        last = &table.back();
+        last = best->second;
+        table.push_back({collective, from, SIZE_MAX, last->algorithm, last->variant});
       }
       before = bytes;
     }

@@ -1,12 +1,14 @@
 // What `paceline tune` has found out on a machine, as a file keeps it: one setting for each transport and number of
 // ranks. The communicator reads it through Tuned (tuned.h).
 //
-//   {"format": 1, "fingerprint": "...", "version": "0.1.0", "settings": [
+//   {"format": 2, "fingerprint": "...", "version": "0.1.0", "settings": [
 //     {"transport": "shm", "ranks": 2,
 //      "model": {"start_us": 0.4, "step_us": 0.05, "bandwidth_gbs": 11.2, ..., "largest_chunk": 131072},
 //      "model_error": 0.12,
 //      "measured": [{"collective": "all_reduce", "algorithm": "ring", "points": [[8, 1.6], [64, 1.7], ...]}, ...],
 //      "table": [{"collective": "all_reduce", "from": 0, "below": 32768, "algorithm": "one_shot"}, ...]}]}
+//
+// What ran in another way than by the algorithm's own choice has "chunk" and "protocol" beside "algorithm" (variant.h).
 //
 // Sizes are bytes of the call's count, float32; times are microseconds. docs/tuning.md says what each field is.
 #pragma once
@@ -20,6 +22,7 @@
 #include "algorithms/table.h"
 #include "base/status.h"
 #include "schedule/cost.h"
+#include "tuning/variant.h"
 
 namespace paceline {
 
@@ -28,19 +31,21 @@ struct Point {
   double us = 0;
 };
 
-// The measured times of one algorithm, by size.
+// The measured times of one algorithm, run in one way, by size.
 struct Curve {
   Collective collective = Collective::all_reduce;
   const Algorithm* algorithm = nullptr;
   std::vector<Point> points;  // sizes ascend
+  Variant variant = {};
 };
 
-// From `from` bytes on and below `below` bytes this algorithm was the fastest.
+// From `from` bytes on and below `below` bytes this algorithm, run in this way, was the fastest.
 struct TableRow {
   Collective collective = Collective::all_reduce;
   std::size_t from = 0;
   std::size_t below = SIZE_MAX;
   const Algorithm* algorithm = nullptr;
+  Variant variant = {};
 };
 
 struct Setting {

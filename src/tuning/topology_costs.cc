@@ -38,12 +38,13 @@ CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Mach
     bandwidth = std::min(bandwidth, topology.links()[link].bandwidth * 1000 / std::max(1.0, streams[link]));
   });
 
-  constexpr double at_once = 1e15;
+  constexpr double at_once = CostModel::at_once;
   CostModel model;
-  model.start = machine.start;
+  model.start = model.node_start = machine.start;
   model.step = machine.step;
   model.bandwidth = std::min({bandwidth, machine.send_bandwidth, at_once});
   model.reduce_bandwidth = std::min(machine.reduce_bandwidth, at_once);
+  model.write_bandwidth = at_once;
   model.copy_bandwidth = std::min(machine.copy_bandwidth, at_once);
   model.duplex = 1;
   model.multicast_share = machine.multicast ? 0 : 1;

@@ -16,12 +16,20 @@ double between(double a, double b, double share) {
 
 double log_size(std::size_t bytes) { return std::log2(static_cast<double>(std::max<std::size_t>(bytes, 1))); }
 
-// ln of measured over predicted, of one setting's curve at a size.
-double log_ratio(const Setting& setting, const Algorithm& algorithm, const Problem& problem, std::size_t bytes) {
-  const auto curve = std::ranges::find_if(setting.curves, [&](const Curve& one) {
-    return one.collective == problem.collective && one.algorithm == &algorithm;
+const Curve* curve_of(const Setting& setting, const Algorithm& algorithm, Collective collective,
+                      const Variant& variant) {
+  const auto found = std::ranges::find_if(setting.curves, [&](const Curve& one) {
+    return one.collective == collective && one.algorithm == &algorithm && one.variant == variant;
   });
-  if (curve == setting.curves.end()) return 0;
+  return found == setting.curves.end() ? nullptr : &*found;
+}
+
+// ln of measured over predicted, of one setting's curve at a size.
+double log_ratio(const Setting& setting, const Algorithm& algorithm, const Problem& problem, std::size_t bytes,
+                 const Variant& variant) {
+  const Curve* curve = curve_of(setting, algorithm, problem.collective, variant);
+  if (curve == nullptr) curve = curve_of(setting, algorithm, problem.collective, {});
+  if (curve == nullptr) return 0;
   CostModel model = setting.model;
   model.element = measured_element;
   const auto at = [&](const Point& point) {
@@ -31,7 +39,9 @@ double log_ratio(const Setting& setting, const Algorithm& algorithm, const Probl
     measured.in_place = false;
     measured.count = point.bytes / measured_element;
     if (!serves(algorithm, measured)) return 0.0;
-    const double cost = algorithm.cost(measured, algorithm.parameters(measured, model), model);
+    Parameters parameters = algorithm.parameters(measured, model);
+    if (curve->variant.chunk > 0) parameters.chunk = std::max<std::size_t>(1, curve->variant.chunk / model.element);
+    const double cost = algorithm.cost(measured, parameters, model);
     return cost > 0 ? std::log(point.us / cost) : 0.0;
   };
   const auto& points = curve->points;
@@ -45,11 +55,11 @@ double log_ratio(const Setting& setting, const Algorithm& algorithm, const Probl
 
 }  // namespace
 
-std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view transport, int ranks) {
+std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view transport, int ranks, int node_ranks) {
   const Setting* low = nullptr;
   const Setting* high = nullptr;
   for (const Setting& setting : profile.settings) {
-    if (setting.transport != transport) continue;
+    if (setting.transport != transport || setting.model.node_ranks != node_ranks) continue;
     if (setting.ranks <= ranks && (low == nullptr || setting.ranks > low->ranks)) low = &setting;
     if (setting.ranks >= ranks && (high == nullptr || setting.ranks < high->ranks)) high = &setting;
   }
@@ -69,28 +79,32 @@ std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view 
 CostModel Tuned::model(CostModel base) const {
   for (double CostModel::*const field :
        {&CostModel::start, &CostModel::step, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
-        &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share})
+        &CostModel::write_bandwidth, &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share})
     base.*field = between(low_.model.*field, high_.model.*field, share_);
+  if (base.node_ranks > 1)
+    for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})
+      base.*field = between(low_.model.*field, high_.model.*field, share_);
   // What a turn of the others costs is known only where ranks shared CPUs.
   if (const double sharing = std::max(low_.model.sharing, high_.model.sharing); base.sharing > 1 && sharing > 1)
     base.switching = std::max(low_.model.switching, high_.model.switching);
   return base;
 }
 
-const Algorithm* Tuned::fastest(const Problem& problem, std::size_t bytes) const {
+const TableRow* Tuned::fastest(const Problem& problem, std::size_t bytes) const {
   for (const Setting* setting : {&low_, &high_}) {
     if (setting->ranks != ranks_) continue;
     for (const TableRow& row : setting->table)
       if (row.collective == problem.collective && bytes >= row.from && bytes < row.below &&
           serves(*row.algorithm, problem))
-        return row.algorithm;
+        return &row;
   }
   return nullptr;
 }
 
-double Tuned::correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes) const {
-  const double low = log_ratio(low_, algorithm, problem, bytes);
-  return std::exp(low + (log_ratio(high_, algorithm, problem, bytes) - low) * share_);
+double Tuned::correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes,
+                         const Variant& variant) const {
+  const double low = log_ratio(low_, algorithm, problem, bytes, variant);
+  return std::exp(low + (log_ratio(high_, algorithm, problem, bytes, variant) - low) * share_);
 }
 
 }  // namespace paceline

@@ -15,16 +15,19 @@ namespace paceline {
 
 class Tuned {
  public:
-  // nullptr: the profile has nothing about the transport.
-  static std::shared_ptr<const Tuned> of(const Profile& profile, std::string_view transport, int ranks);
+  // nullptr: the profile has nothing about the transport with so many ranks on each node (CostModel::node_ranks).
+  static std::shared_ptr<const Tuned> of(const Profile& profile, std::string_view transport, int ranks,
+                                         int node_ranks = 1);
 
   // `base` is the communicator's own model, from which it keeps what it knows better: its ranks' share of the CPUs, the
   // longest message, the element.
   [[nodiscard]] CostModel model(CostModel base) const;
-  // The algorithm that was fastest for this number of ranks and size; nullptr: not measured.
-  [[nodiscard]] const Algorithm* fastest(const Problem& problem, std::size_t bytes) const;
-  // Measured over predicted by the formula, at this size; 1 where nothing was measured.
-  [[nodiscard]] double correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes) const;
+  // What was fastest for this number of ranks and size; nullptr: not measured.
+  [[nodiscard]] const TableRow* fastest(const Problem& problem, std::size_t bytes) const;
+  // Measured over predicted by the formula, at this size; 1 where nothing was measured. A variant that was not measured
+  // is corrected as the algorithm's own choice.
+  [[nodiscard]] double correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes,
+                                  const Variant& variant = {}) const;
 
  private:
   Setting low_;       // at most as many ranks, or the fewest measured

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "algorithms/table.h"
 
@@ -22,18 +23,22 @@ Load load_of(Schedule& schedule, int rank) {
     switch (step.action) {
       case Action::send: load.sent += bytes; break;
       case Action::recv: load.taken += bytes; break;
-      case Action::recv_reduce: load.folded += bytes * (step.own >= 0 ? step.peer_count : step.peer_count - 1); break;
+      case Action::recv_reduce:
+        load.folded += bytes * (step.own >= 0 ? step.peer_count : step.peer_count - 1);
+        load.written += bytes;
+        break;
       case Action::copy: load.copied += bytes; break;
     }
   }
   return load;
 }
 
-CostModel bytes_only(double bandwidth, double reduce_bandwidth, double copy_bandwidth) {
+CostModel bytes_only(double bandwidth, double reduce_bandwidth, double write_bandwidth, double copy_bandwidth) {
   CostModel model;
   model.start = model.step = 0;
   model.bandwidth = bandwidth;
   model.reduce_bandwidth = reduce_bandwidth;
+  model.write_bandwidth = write_bandwidth;
   model.copy_bandwidth = copy_bandwidth;
   model.element = 1;
   return model;
@@ -55,7 +60,7 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
                                                                collective != Collective::broadcast);
           Schedule schedule(problem, parameters);
           algorithm.write(schedule);
-          const CostModel model = bytes_only(3, 5, 7);
+          const CostModel model = bytes_only(3, 5, 6, 7);
           double busiest = 0;
           double sum = 0;
           for (int rank = 0; rank < n; ++rank) {
@@ -72,6 +77,60 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
         }
       }
     }
+  }
+}
+
+TEST_CASE("the bytes that pass a cable in a cost formula are those of the schedule") {
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective collective : algorithm.collectives) {
+      if (collective == Collective::barrier || algorithm.name == "chain") continue;  // no cable has it all at once
+      for (const auto& [n, g] : {std::pair{4, 2}, {8, 4}, {12, 4}, {12, 3}}) {
+        const Problem problem{collective, n, 0, count, true};
+        Parameters parameters{.chunk = 8 * chunk, .radix = 2, .node_ranks = g};
+        if (!serves(algorithm, problem)) continue;
+        Schedule schedule(problem, parameters);
+        algorithm.write(schedule);
+        std::vector<double> out(static_cast<std::size_t>(n / g));
+        std::vector<double> in(out.size());
+        std::vector<double> rank_out(static_cast<std::size_t>(n));
+        std::vector<double> rank_in(rank_out.size());
+        for (int rank = 0; rank < n; ++rank)
+          for (const Step& step : schedule.steps(rank))
+            for (const int peer : schedule.peers(rank, step))
+              if (step.action == Action::send && peer / g != rank / g) {
+                out[static_cast<std::size_t>(rank / g)] += static_cast<double>(step.source.count);
+                in[static_cast<std::size_t>(peer / g)] += static_cast<double>(step.source.count);
+                rank_out[static_cast<std::size_t>(rank)] += static_cast<double>(step.source.count);
+                rank_in[static_cast<std::size_t>(peer)] += static_cast<double>(step.source.count);
+              }
+        const double busiest = std::max(*std::ranges::max_element(out), *std::ranges::max_element(in));
+        const double busiest_rank = std::max(*std::ranges::max_element(rank_out), *std::ranges::max_element(rank_in));
+        CostModel model = bytes_only(1e9, 1e9, 1e9, 1e9);
+        model.node_start = 0;
+        model.node_ranks = g;
+        model.cable = 1;
+        INFO(fmt::format("{} {} {} ranks, {} a node", algorithm.name, name(collective), n, g));
+        CHECK(algorithm.cost(problem, parameters, model) == doctest::Approx(busiest).epsilon(0.1));
+        model.cable = CostModel::at_once;
+        model.stream = 1;
+        CHECK(algorithm.cost(problem, parameters, model) == doctest::Approx(busiest_rank).epsilon(0.15));
+      }
+    }
+  }
+}
+
+TEST_CASE("folding many operands at once writes less than folding two at a time") {
+  CostModel model;
+  model.sharing = 2;  // 4 ranks on 2 CPUs
+  model.switching = 4;
+  for (std::size_t block = std::size_t{1} << 16; block <= std::size_t{1} << 20; block *= 2) {
+    const Problem problem{.collective = Collective::reduce_scatter, .ranks = 4, .count = block};
+    const auto cost = [&](std::string_view name) {
+      const Algorithm& algorithm = *algorithm_named(name);
+      return algorithm.cost(problem, algorithm.parameters(problem, model), model);
+    };
+    INFO(block);
+    CHECK(cost("direct") < cost("recursive_halving"));
   }
 }
 

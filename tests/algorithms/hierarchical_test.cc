@@ -16,20 +16,23 @@ const Algorithm& hierarchical() { return *algorithm_named("hierarchical"); }
 
 }  // namespace
 
-TEST_CASE("hierarchical schedules are proved for every size of node") {
-  for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
-    for (const auto& [n, node_ranks] :
-         {std::pair{4, 2}, {6, 3}, {6, 2}, {8, 8}, {12, 4}, {16, 2}, {24, 3}, {32, 8}, {10, 4}, {64, 8}}) {
-      for (const std::size_t count : {std::size_t{1}, std::size_t{7}, std::size_t{101}, std::size_t{3000}}) {
-        for (const bool in_place : {false, true}) {
-          for (const bool reordered : {false, true}) {
+TEST_CASE("hierarchical schedules are proved for 1 to 64 ranks and every size of node") {
+  for (const Collective collective : hierarchical().collectives) {
+    for (int n = 1; n <= 64; ++n) {
+      for (int node_ranks = 1; node_ranks <= n; ++node_ranks) {
+        if (n % node_ranks != 0) continue;
+        const bool small = n <= 12;
+        for (const std::size_t count :
+             small ? std::vector<std::size_t>{1, 7, 101, 3000} : std::vector<std::size_t>{5}) {
+          for (const bool in_place : {false, true}) {
+            const bool reordered = in_place == (node_ranks % 2 == 0);
             INFO(fmt::format("{} of {} on {} ranks, {} a node", name(collective), count, n, node_ranks));
             Parameters parameters{.chunk = count < 1000 ? 3U : 100U, .node_ranks = node_ranks};
             if (reordered) {
               parameters.order.resize(static_cast<std::size_t>(n));
               std::iota(parameters.order.rbegin(), parameters.order.rend(), 0);
             }
-            Schedule schedule({collective, n, collective == Collective::broadcast ? n - 2 : 0, count, in_place},
+            Schedule schedule({collective, n, collective == Collective::broadcast ? n * 2 / 3 : 0, count, in_place},
                               parameters);
             hierarchical().write(schedule);
             const Status status = prove(schedule);
@@ -41,6 +44,17 @@ TEST_CASE("hierarchical schedules are proved for every size of node") {
   }
 }
 
+// Elements that a rank sends to its own node and to others.
+std::pair<double, double> sent_inside_and_out(Schedule& schedule, int rank) {
+  const int g = schedule.parameters().node_ranks;
+  std::pair<double, double> sent;
+  for (const Step& step : schedule.steps(rank))
+    if (step.action == Action::send)
+      for (const int peer : schedule.peers(rank, step))
+        (peer / g == rank / g ? sent.first : sent.second) += static_cast<double>(step.source.count);
+  return sent;
+}
+
 TEST_CASE("between nodes goes at most what the trees need, an even share a rank") {
   const int n = 32;
   const int g = 8;
@@ -49,15 +63,25 @@ TEST_CASE("between nodes goes at most what the trees need, an even share a rank"
                     {.chunk = 64, .node_ranks = g});
   hierarchical().write(schedule);
   for (int rank = 0; rank < n; ++rank) {
-    double outside = 0;
-    double inside = 0;
-    for (const Step& step : schedule.steps(rank)) {
-      if (step.action != Action::send) continue;
-      for (const int peer : schedule.peers(rank, step))
-        (peer / g == rank / g ? inside : outside) += static_cast<double>(step.source.count);
-    }
+    const auto [inside, outside] = sent_inside_and_out(schedule, rank);
     CHECK(outside <= 2.0 * count / g);
     CHECK(inside == doctest::Approx(2.0 * count * (g - 1) / g));
+  }
+}
+
+TEST_CASE("of gathered and scattered blocks none passes a cable that does not have to") {
+  const int nodes = 4;
+  const int g = 6;
+  for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
+    INFO(std::string(name(collective)));
+    Schedule schedule({.collective = collective, .ranks = nodes * g, .count = 1000, .in_place = true},
+                      {.chunk = 64, .node_ranks = g});
+    hierarchical().write(schedule);
+    for (int rank = 0; rank < nodes * g; ++rank) {
+      const auto [inside, outside] = sent_inside_and_out(schedule, rank);
+      CHECK(outside == 1000.0 * (nodes - 1));
+      CHECK(inside == 1000.0 * nodes * (g - 1));
+    }
   }
 }
 
@@ -65,7 +89,7 @@ TEST_CASE("the cost formula has the bytes of the schedule") {
   CostModel model;
   model.start = model.step = 0;
   model.element = 1;
-  for (const Collective collective : {Collective::all_reduce, Collective::broadcast}) {
+  for (const Collective collective : hierarchical().collectives) {
     const Problem problem{.collective = collective, .ranks = 24, .count = 1 << 15, .in_place = true};
     const Parameters parameters{.chunk = 4, .node_ranks = 4};
     Schedule schedule(problem, parameters);
@@ -79,6 +103,7 @@ TEST_CASE("the cost formula has the bytes of the schedule") {
         if (step.action == Action::recv) load.taken += bytes;
         if (step.action == Action::recv_reduce)
           load.folded += bytes * (step.own >= 0 ? step.peer_count : step.peer_count - 1);
+        if (step.action == Action::recv_reduce) load.written += bytes;
       }
       busiest = std::max(busiest, model.time(load));
     }
@@ -109,6 +134,33 @@ TEST_CASE("on a cluster the levels work side by side, and flat trees are slower"
   CHECK(levels >= busiest);
   CHECK(levels <= 1.2 * busiest);
   CHECK(time("double_tree", {.chunk = 1 << 16}) > 2 * levels);
+}
+
+TEST_CASE("on a cluster blocks go at the rate of all cables, which rings of ranks do not") {
+  const auto cluster = preset("hgx-h200", 4);
+  const Topology topology = with_one_nvswitch(*cluster);
+  const std::size_t count = std::size_t{1} << 21;
+  for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
+    INFO(std::string(name(collective)));
+    const auto time = [&](std::string_view algorithm, Parameters parameters) {
+      Schedule schedule({.collective = collective, .ranks = 32, .count = count, .in_place = true}, parameters);
+      algorithm_named(algorithm)->write(schedule);
+      WayFinder finder(topology);
+      Machine machine;
+      machine.ports = Ports::connections;
+      machine.multicast = true;
+      const auto result = simulate(finder, std::vector{traffic_of(schedule, 4)}, machine);
+      REQUIRE(result.ok());
+      return result->time;
+    };
+    const double levels = time("hierarchical", {.chunk = 1 << 16, .node_ranks = 8});
+    // Three blocks through each rank's own NIC, and four from seven others over NVLink, side by side.
+    const double cable = 4.0 * count * 3 / 50e3;
+    const double inside = 4.0 * count * 4 * 7 / 450e3;
+    CHECK(levels >= std::max(cable, inside));
+    CHECK(levels <= 1.45 * std::max(cable, inside));
+    CHECK(time("ring", {.chunk = 1 << 16}) > 2 * levels);
+  }
 }
 
 }  // namespace paceline

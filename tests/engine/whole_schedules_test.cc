@@ -82,6 +82,21 @@ TEST_CASE("hierarchical schedules run on the host engine") {
     Schedule broadcast({.collective = Collective::broadcast, .ranks = n, .root = 2, .count = count}, parameters);
     algorithm_named("hierarchical")->write(broadcast);
     for (const Floats& output : outputs_of(broadcast, inputs)) CHECK(output == inputs[2]);
+    Schedule gather({.collective = Collective::all_gather, .ranks = n, .count = count}, parameters);
+    algorithm_named("hierarchical")->write(gather);
+    Floats all;
+    for (const Floats& input : inputs) all.insert(all.end(), input.begin(), input.end());
+    for (const Floats& output : outputs_of(gather, inputs)) CHECK(output == all);
+    const std::size_t block = 57;
+    const auto operands = inputs_of(n, block * static_cast<std::size_t>(n));
+    Schedule scatter({.collective = Collective::reduce_scatter, .ranks = n, .count = block}, parameters);
+    algorithm_named("hierarchical")->write(scatter);
+    Floats folded(operands[0].size());
+    for (const Floats& operand : operands)
+      std::transform(folded.begin(), folded.end(), operand.begin(), folded.begin(), std::plus());
+    const auto outputs = outputs_of(scatter, operands);
+    for (std::size_t r = 0; r < outputs.size(); ++r)
+      CHECK(std::equal(outputs[r].begin(), outputs[r].end(), folded.begin() + static_cast<std::ptrdiff_t>(r * block)));
   }
 }
 

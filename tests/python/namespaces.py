@@ -4,7 +4,8 @@
     node 1  10.77.0.2 --veth--+-- bridge
     node 2  10.77.0.3 --veth--+
 
-Nothing of the machine's own network is touched. Needs root and iproute2. From Python: Namespaces. As a command,
+Nothing of the machine's own network is touched. Ranks of one node share its mounts as well, by which Paceline tells
+nodes apart. Needs root and iproute2. From Python: Namespaces. As a command,
 
     python namespaces.py 4 -- COMMAND
 
@@ -18,6 +19,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 _numbers = itertools.count()
 
@@ -41,13 +43,15 @@ class Namespaces:
     def __init__(self, count: int) -> None:
         self.count = count
         self._name = f"paceline-{os.getpid()}-{next(_numbers)}"
+        self._keepers: list[subprocess.Popen[str]] = []
 
     def address(self, node: int) -> str:
         return f"10.77.0.{node + 1}"
 
     def command(self, node: int, command: Sequence[str]) -> list[str]:
         """The command that runs `command` on a node."""
-        return ["ip", "netns", "exec", f"{self._name}-{node}", *command]
+        where = ["--target", str(self._keepers[node].pid), "--net", "--mount", f"--wd={Path.cwd()}"]
+        return ["nsenter", *where, *command]
 
     def cut_off(self, node: int) -> None:
         """Take a node's cable out: nothing comes or goes, and no connection is closed."""
@@ -92,12 +96,26 @@ class Namespaces:
                 _ip("-n", name, "link", "set", "lo", "up")
                 _ip("-n", name, "link", "set", "eth0", "up")
                 _ip("-n", self._hub, "link", "set", f"port{node}", "master", "bridge", "up")
+                self._keepers.append(self._keep(name))
         except BaseException:
             self.__exit__()
             raise
         return self
 
+    @staticmethod
+    def _keep(name: str) -> subprocess.Popen[str]:
+        """A process that keeps a node's mounts, until its standard input is closed."""
+        words = ["ip", "netns", "exec", name, "sh", "-c", "echo here; exec cat"]
+        keeper = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert keeper.stdout is not None
+        if keeper.stdout.readline() != "here\n":
+            raise NotPermitted(f"{' '.join(words)} ended: {keeper.wait()}")
+        return keeper
+
     def __exit__(self, *_: object) -> None:
+        for keeper in self._keepers:
+            keeper.communicate()
+        self._keepers.clear()
         for name in [*(f"{self._name}-{node}" for node in range(self.count)), self._hub]:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True, timeout=60)
 

@@ -279,6 +279,28 @@ def explain(comm: Any) -> list[Any]:
     return [plan.algorithm, plan.transport, plan.chunk_bytes, plan.channels, plan.predicted_us]
 
 
+def algorithm_for(comm: Any, name: str, count: int) -> str:
+    comm.set_algorithm(None)
+    found: str = comm.explain(name, count, "float32").algorithm
+    return found
+
+
+def seconds_of(comm: Any, name: str, count: int, algorithm: str | None) -> float:
+    """The slowest rank's time of a collective of `count` float32, the median of five calls."""
+    x = numpy.ones((comm.size, count) if name in PARTS else count, numpy.float32)
+    times = numpy.empty(5)
+    comm.set_algorithm(algorithm)
+    getattr(comm, name)(x)
+    for call in range(times.size):
+        comm.barrier()
+        begin = time.perf_counter()
+        getattr(comm, name)(x)
+        times[call] = time.perf_counter() - begin
+    comm.set_algorithm(None)
+    comm.all_reduce(times, op="max")
+    return float(numpy.median(times))
+
+
 def premulsum_of_rank(comm: Any) -> float:
     """Each rank gives its own scalar; more of them than are kept."""
     for scale in range(40):

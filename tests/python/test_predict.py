@@ -57,18 +57,21 @@ def test_several_clusters(tmp_path: Path) -> None:
 
 
 def test_sources() -> None:
-    rows = predict({"collective": "broadcast", "preset": "rx2", "sources": 16, "sizes": [1 << 21]})["rows"]
-    assert {row["algorithm"]: row["method"] for row in rows} == dict.fromkeys(
-        ("knomial", "ring", "multicast"), "formula"
-    )
+    """Few are simulated; beyond, the formulas go on."""
+    asked = {"collective": "broadcast", "preset": "rx2", "sizes": [1 << 21]}
+    for nodes, sources, method in ((16, 16, "simulated"), (512, 512, "formula")):
+        rows = predict({**asked, "nodes": nodes, "sources": sources})["rows"]
+        methods = {row["algorithm"]: row["method"] for row in rows}
+        assert methods == {"knomial": method, "ring": method, "multicast": "formula"}
 
 
 def test_a_profile_gives_the_model(tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
-    model = {"start_us": 2.0, "step_us": 0.1, "bandwidth_gbs": 5.0, "reduce_gbs": 5.0, "copy_gbs": 5.0, "duplex": 0.5,
-             "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1, "largest_chunk": 65536}  # fmt: skip
+    model = {"start_us": 2.0, "step_us": 0.1, "bandwidth_gbs": 5.0, "reduce_gbs": 5.0, "write_gbs": 50.0,
+             "copy_gbs": 5.0, "duplex": 0.5, "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1,
+             "largest_chunk": 65536}  # fmt: skip
     setting = {"transport": "shm", "ranks": 2, "model": model, "model_error": 0.1, "measured": [], "table": []}
-    document = {"format": 1, "fingerprint": "0" * 16, "version": "0.1.0", "settings": [setting]}
+    document = {"format": 2, "fingerprint": "0" * 16, "version": "0.1.0", "settings": [setting]}
     profile.write_text(json.dumps(document))
     shown = paceline("all_gather", "--profile", str(profile), "-n", "8", "--sizes", "1M", "--algorithm", "ring")
     assert shown.returncode == 0, shown.stderr

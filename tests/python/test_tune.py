@@ -50,6 +50,40 @@ def test_the_profile_has_a_model_times_and_a_table(profile: Path) -> None:
     assert len(ring["points"]) >= 6
 
 
+def test_ways_to_run_are_measured(tmp_path: Path) -> None:
+    """Chunks and protocols of long messages; the table's rows are of what was measured, and the choice follows them."""
+    path = tmp_path / "profile.json"
+    words = ("--collectives", "all_gather", "--seconds", "4", "--largest", "256K", "--output", str(path))
+    done = run("tune", "-n", "2", "--transport", "shm", *words)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(path.read_text())
+    (setting,) = document["settings"]
+    ways = {(row.get("chunk"), row.get("protocol")) for row in setting["measured"]}
+    assert {(None, None), (None, "staged"), (None, "single_copy")} <= ways
+    assert any(chunk is not None for chunk, _ in ways)
+    measured = {(row["algorithm"], row.get("chunk"), row.get("protocol")) for row in setting["measured"]}
+    assert {(row["algorithm"], row.get("chunk"), row.get("protocol")) for row in setting["table"]} <= measured
+
+    setting["table"] = [{"collective": "all_gather", "from": 0, "algorithm": "ring", "chunk": 8192}]
+    path.write_text(json.dumps(document))
+    result = tmp_path / "explain.json"
+    words = ("explain", "all_gather", "-n", "2", "--size", "256K", "--json", str(result))
+    assert run(*words, PACELINE_TUNING=str(path)).returncode == 0
+    (row,) = json.loads(result.read_text())["rows"]
+    assert (row["algorithm"], row["chunk_bytes"]) == ("ring", 8192)
+
+
+def test_an_algorithm_is_forced_with_its_chunk(tmp_path: Path) -> None:
+    result = tmp_path / "explain.json"
+    words = ("explain", "all_gather", "-n", "2", "--size", "256K", "--json", str(result))
+    assert run(*words, PACELINE_ALGORITHM="ring chunk=8192").returncode == 0
+    (row,) = json.loads(result.read_text())["rows"]
+    assert (row["algorithm"], row["chunk_bytes"]) == ("ring", 8192)
+    done = run(*words, PACELINE_ALGORITHM="ring chunk=0")
+    assert done.returncode != 0
+    assert "'chunk=0' after the algorithm ring" in done.stderr
+
+
 def test_explain_shows_the_measured_choice_and_what_comes_next(profile: Path, tmp_path: Path) -> None:
     result = tmp_path / "explain.json"
     words = ("explain", "all_reduce", "-n", "2", "--size", "1K,20K", "--json", str(result))
@@ -92,7 +126,7 @@ def test_all_ranks_choose_by_what_rank_0_has(profile: Path, tmp_path: Path) -> N
     [
         ({"fingerprint": "0123456789abcdef"}, "it was made on another machine"),
         ({"version": "0.0.1"}, "it was made by version 0.0.1"),
-        ({"format": 99}, "the profile is not of format 1"),
+        ({"format": 99}, "the profile is not of format 2"),
         ({"settings": [{"ranks": 2}]}, "the profile has a setting without transport"),
     ],
 )
@@ -106,7 +140,7 @@ def test_a_profile_that_cannot_be_used_is_a_warning(
     assert "not calibrated here" in done.stdout
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "\x00\xff", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "\x00\xff", '{"format": 2}'])
 def test_files_that_are_no_profile(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.json"
     path.write_text(text)

@@ -216,7 +216,7 @@ TEST_CASE("the timeline has the form of a real run's trace") {
   machine.take_bandwidth = 1000;
   const auto result = simulate(finder, traffic, machine, true);
   REQUIRE(result.ok());
-  const auto events = nlohmann::json::parse(chrome_trace(*result, traffic));
+  const auto events = nlohmann::json::parse(chrome_trace(result->timeline, traffic));
   CHECK(events.size() == 3);
   const auto event = [&](std::size_t i, const char* name, int rank, int peer, double begin, double time) {
     CHECK(events[i]["name"] == name);

@@ -3,12 +3,12 @@
 
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "transport/pattern.h"
 #include "transport/tcp.h"
 
 namespace paceline {
@@ -97,17 +97,6 @@ inline Attempt take(TcpTransport& transport, int channel, int from, const Call& 
 // Until every message accepted on the channel has left.
 inline Attempt leave(TcpTransport& transport, int channel, std::uint64_t messages) {
   return insist(transport, [&] { return transport.sent(channel) == messages ? Attempt::done : Attempt::later; });
-}
-
-// Bytes that differ from message to message and are easy to make: a run through the golden ratio's multiples.
-inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
-  std::vector<std::byte> data(bytes);
-  std::uint64_t word = seed;
-  for (std::size_t i = 0; i < bytes; i += 8) {
-    word += 0x9e3779b97f4a7c15;
-    std::memcpy(data.data() + i, &word, std::min<std::size_t>(8, bytes - i));
-  }
-  return data;
 }
 
 }  // namespace paceline

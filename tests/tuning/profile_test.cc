@@ -25,7 +25,7 @@ Curve curve(std::string_view algorithm, std::vector<Point> points) {
 
 std::string profile_with(std::string_view settings, std::string_view fingerprint = "a",
                          std::string_view version = "1") {
-  return fmt::format(R"({{"format": 1, "fingerprint": "{}", "version": "{}", "settings": [{}]}})", fingerprint, version,
+  return fmt::format(R"({{"format": 2, "fingerprint": "{}", "version": "{}", "settings": [{}]}})", fingerprint, version,
                      settings);
 }
 
@@ -60,6 +60,32 @@ TEST_CASE("the table changes half way between two sizes, and only for a gain") {
   CHECK(table[1].below == 2 * 4096 + 1);
 }
 
+TEST_CASE("the table says how the fastest ran, and what is written of it is read") {
+  Curve longer = curve("ring", {{1024, 5}, {4096, 2}});
+  longer.variant = {.chunk = 512};
+  Curve read_in_place = curve("direct", {{1024, 4}, {4096, 6}});
+  read_in_place.collective = Collective::scatter;
+  read_in_place.variant = {.protocol = Protocol::single_copy};
+  const Setting setting = setting_of({curve("ring", {{1024, 4}, {4096, 4}}), longer, read_in_place});
+  const auto read = read_setting(write_setting(setting));
+  REQUIRE_MESSAGE(read.ok(), read.status().message());
+  REQUIRE(read->curves.size() == 3);
+  CHECK(read->curves[1].variant == longer.variant);
+  REQUIRE(read->table.size() == 3);
+  CHECK(read->table[0].variant == Variant());
+  CHECK(read->table[1].variant == longer.variant);
+  CHECK(read->table[1].from == 2048);
+  CHECK(read->table[2].variant == read_in_place.variant);
+  const std::string text = write_setting(setting);
+  for (const auto& [good, bad] :
+       {std::pair{"\"chunk\":512", "\"chunk\":0"}, {"\"protocol\":\"single_copy\"", "\"protocol\":\"magic\""}}) {
+    std::string changed = text;
+    REQUIRE(changed.find(good) != std::string::npos);
+    changed.replace(changed.find(good), std::string_view(good).size(), bad);
+    CHECK(read_setting(changed).status().message().find("chunk or protocol") != std::string::npos);
+  }
+}
+
 TEST_CASE("a profile of another machine, of another version or none is not used") {
   const std::string good = profile_with("", "here", "0.1.0");
   CHECK(reason_against(good, "here", "0.1.0").empty());
@@ -67,7 +93,7 @@ TEST_CASE("a profile of another machine, of another version or none is not used"
   CHECK(reason_against(good, "here", "0.2.0") == "it was made by version 0.1.0, this is 0.2.0");
   CHECK(reason_against("", "here", "0.1.0") == "the profile is no JSON object");
   CHECK(reason_against(good.substr(0, 20), "here", "0.1.0") == "the profile is no JSON object");
-  CHECK(reason_against(R"({"format": 2})", "here", "0.1.0") == "the profile is not of format 1");
+  CHECK(reason_against(R"({"format": 1})", "here", "0.1.0") == "the profile is not of format 2");
 }
 
 TEST_CASE("what is wrong in a setting is said") {

@@ -76,6 +76,39 @@ TEST_CASE("the table goes before costs, for the ranks that it was measured with"
   CHECK(Tuned::of(profile, "shm", 5)->fastest(all_reduce(5, 8), 8) == nullptr);
 }
 
+TEST_CASE("the table's chunk and protocol are the choice's, unless a chunk is asked for") {
+  Setting setting = setting_of(4, 1, 1);
+  setting.table = {{Collective::all_reduce, 0, SIZE_MAX, ring, {.chunk = 4096, .protocol = Protocol::single_copy}}};
+  const auto tuned = Tuned::of({"", "", {setting}}, "shm", 4);
+  const auto chosen = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "", 0, tuned.get());
+  CHECK(chosen->parameters.chunk == 1024);
+  CHECK(chosen->protocol == Protocol::single_copy);
+  const auto asked = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "", 8192, tuned.get());
+  CHECK(asked->parameters.chunk == 2048);
+  const auto forced = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "ring", 0, tuned.get());
+  CHECK(forced->parameters.chunk > 2048);
+  CHECK(forced->protocol == Protocol::automatic);
+}
+
+TEST_CASE("a setting of nodes with as many ranks is for them alone") {
+  Setting setting = setting_of(4, 1, 7);
+  setting.model.node_ranks = 2;
+  setting.model.cable = 300;
+  setting.model.stream = 200;
+  const Profile profile{"", "", {setting}};
+  CHECK(Tuned::of(profile, "shm", 4) == nullptr);
+  CHECK(Tuned::of(profile, "shm", 4, 4) == nullptr);
+  const auto tuned = Tuned::of(profile, "shm", 4, 2);
+  REQUIRE(tuned != nullptr);
+  CostModel base;
+  base.node_ranks = 2;
+  CHECK(tuned->model(base).cable == 300);
+  const auto read = read_setting(write_setting(setting));
+  REQUIRE_MESSAGE(read.ok(), read.status().message());
+  CHECK(read->model.node_ranks == 2);
+  CHECK(read->model.cable == doctest::Approx(300));
+}
+
 TEST_CASE("what a turn costs is taken from ranks that shared CPUs alone") {
   Setting setting = setting_of(4, 1, 1);
   setting.model.switching = 0;

@@ -160,7 +160,11 @@ class _Bench:
                 self._show(bench_table.heading(collective.name))
                 for count in counts:
                     check = self._chosen.check
-                    rows = measure(trial, count, self._candidates(collective), self._effort, check, progress.step)
+                    rows = [
+                        *measure(
+                            trial, count, self._candidates(collective), self._effort, check, progress.step
+                        ).values()
+                    ]
                     progress.clear()
                     for row in rows:
                         self._show(bench_table.line(row, self._chosen.algorithm == "all"))

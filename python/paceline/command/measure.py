@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -61,13 +61,14 @@ class Effort:
 def measure(
     trial: Trial,
     count: int,
-    algorithms: list[str | None],
+    algorithms: Sequence[str | None],
     effort: Effort,
     check: bool,
     progress: Callable[[str], None] = lambda _: None,
-) -> list[Row]:
-    """The rows of one size, the same on every rank: a row for each algorithm (None: the chosen one).
+) -> dict[str | None, Row]:
+    """The rows of one size, the same on every rank: one for each algorithm that applies (None: the chosen one).
 
+    Algorithms are as Communicator.set_algorithm takes them.
     Several algorithms are measured in three rounds, in turn, so that a disturbance of the machine meets all of them.
     """
     comm = trial.comm
@@ -75,8 +76,9 @@ def measure(
     plans: dict[str | None, Plan] = {}
     for name in algorithms:
         plan = trial.plan(count, name)
-        applies = name is None or len(algorithms) == 1 or plan.algorithm == name
-        if applies and all(plan.algorithm != other.algorithm for other in plans.values()):
+        plain = name is None or " " not in name  # else one of several ways to run it
+        applies = name is None or len(algorithms) == 1 or plan.algorithm == name.split()[0]
+        if applies and not (plain and any(plan.algorithm == other.algorithm for other in plans.values())):
             plans[name] = plan
     calls = {name: _warm_up(trial, count, name, effort) for name in plans}
     rounds = 1 if len(plans) == 1 else 3
@@ -86,7 +88,7 @@ def measure(
             progress(f"{trial.collective.name} {size_text(trial.bytes(count))} {plans[name].algorithm}")
             comm.set_algorithm(name)
             times[name].extend(trial.run(count, -(-calls[name] // rounds)))
-    rows = []
+    rows = {}
     for name, plan in plans.items():
         wrong = None
         if check:
@@ -96,7 +98,7 @@ def measure(
             wrong = trial.wrong(count)
         comm.set_algorithm(None)
         comm.all_reduce(times[name], op="max")
-        rows.append(_row(trial, count, plan, times[name], wrong, plan.algorithm == chosen))
+        rows[name] = _row(trial, count, plan, times[name], wrong, plan.algorithm == chosen)
     return rows
 
 

@@ -4,7 +4,8 @@ For each transport and number of ranks, all ranks together:
   1. Calibration: every algorithm of every collective at a few sizes, as planned by the untuned model. From the times
      come the model's constants: start-up, step, bandwidth, reduction, copies, and what goes on side by side.
   2. Candidates: the same with the fitted model, at many sizes, and again half way between two sizes of which another
-     algorithm is the fastest.
+     algorithm is the fastest. Of long messages' fastest algorithms, shorter and longer chunks and, inside a node, both
+     protocols.
 Ranks are started anew for each of several passes, since where the kernel puts them matters as much as anything. A time
 is the least of the passes' medians: a disturbance only adds.
 """
@@ -12,12 +13,14 @@ is the least of the passes' medians: a disturbance only adds.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
 import tempfile
 import time
 from array import array
+from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,10 @@ from .trial import HostTrial
 
 _CALIBRATION = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20]
 _CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 21)), 4 << 20, 8 << 20, 32 << 20]
+_VARIED = 64 << 10  # from this size on chunks and protocols are tried
+_CHUNKS = (0.25, 0.5, 2, 4)  # times the algorithm's own
+_PROTOCOLS = ("staged", "single_copy")
+_SHORTEST, _GRAIN = 4096, 256  # bytes: a chunk is at least, and a multiple of
 _PASSES = 3
 _TRANSPORTS = {"shm": "shm", "loopback": "tcp"}  # as profiles call it: PACELINE_TRANSPORT
 _BUDGET = 150.0  # s, of measuring; with the starting of ranks it stays under three minutes
@@ -189,9 +196,12 @@ class Tuning:
         table = algorithm_table()
         self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in self._names}
         rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))
+        varied = sum(size >= _VARIED for size in self._candidates)
+        rows += passes * len(self._names) * varied * (len(_CHUNKS) + len(_PROTOCOLS))
         # Warming up and the slow calls of long messages take about as long as the timed calls.
         self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)))
         self._times: tuning.Times = {}
+        self._longest = 0  # chunk, bytes
         self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size to measure
 
     def calibrate(self) -> dict[str, Any]:
@@ -205,7 +215,8 @@ class Tuning:
 
     def pass_after(self, before: dict[str, Any]) -> dict[str, Any]:
         """The setting, with the times of one more pass."""
-        self._times = {(row["collective"], row["algorithm"]): dict(row["points"]) for row in before["measured"]}
+        self._times = {(row["collective"], tuning.algorithm(row)): dict(row["points"]) for row in before["measured"]}
+        self._longest = before["model"]["largest_chunk"]
         tuning.use(self._comm, tuning.profile([{**before, "measured": [], "table": []}]))
         with self._progress(self._candidates) as progress:
             self._pass(self._candidates, progress)
@@ -213,6 +224,9 @@ class Tuning:
                 for name, sizes in self._crossings().items():
                     for size in sizes:
                         self._sizes(name, size, progress)
+                for name, size in itertools.product(self._names, self._candidates):
+                    if size >= _VARIED:
+                        self._variants(name, size, progress)
         found = tuning.setting(self._comm, self._times, fit=False)
         return {**found, "model_error": before["model_error"]}
 
@@ -232,28 +246,58 @@ class Tuning:
 
     def _sizes(self, name: str, size: int, progress: Progress) -> None:
         """One collective at one size, with each of its algorithms."""
-        progress.step(f"{self._comm.size} ranks: {name} {size_text(size)}")
-        names: list[str | None] = [
+        algorithms = [
             algorithm for algorithm in self._algorithms[name] if size <= self._limit.get((name, algorithm), size)
         ]
-        if not names:
+        self._measure(name, size, algorithms, progress)
+
+    def _variants(self, name: str, size: int, progress: Progress) -> None:
+        """One collective at one size, with its fastest algorithm run in other ways."""
+        count = self._count(name, size)
+        nbytes = count * self._trials[name].dtype.size
+        times = {
+            algorithm: self._times[name, algorithm][nbytes]
+            for algorithm in self._algorithms[name]
+            if nbytes in self._times.get((name, algorithm), {})
+        }
+        if not times:
             return
-        trial = self._trials[name]
-        count = trial.collective.count(size, self._comm.size, trial.dtype.size)
+        fastest = min(times, key=lambda algorithm: times[algorithm])
+        plan = self._trials[name].plan(count, fastest)
+        longest = min(nbytes, self._longest)
+        chunks = {int(plan.chunk_bytes * factor) // _GRAIN * _GRAIN for factor in _CHUNKS}
+        ways = [f"chunk={chunk}" for chunk in sorted(chunks) if _SHORTEST <= chunk <= longest]
+        if plan.transport == "shm":
+            ways += [f"protocol={protocol}" for protocol in _PROTOCOLS]
+        self._measure(name, size, [f"{fastest} {way}" for way in ways], progress)
+
+    def _measure(self, name: str, size: int, algorithms: Sequence[str], progress: Progress) -> None:
+        progress.step(f"{self._comm.size} ranks: {name} {size_text(size)}")
+        if not algorithms:
+            return
+        trial, count = self._trials[name], self._count(name, size)
+        nbytes = count * trial.dtype.size
         self._comm.set_algorithm(None)
-        for row in measure(trial, count, names, self._effort, False):
-            points = self._times.setdefault((name, row.algorithm), {})
-            nbytes = count * trial.dtype.size
+        for algorithm, row in measure(trial, count, algorithms, self._effort, False).items():
+            points = self._times.setdefault((name, algorithm or row.algorithm), {})
             points[nbytes] = min(points.get(nbytes, row.time_us.median), row.time_us.median)
             if row.time_us.median > _LONGEST:
                 self._limit[name, row.algorithm] = size
+
+    def _count(self, name: str, size: int) -> int:
+        trial = self._trials[name]
+        return trial.collective.count(size, self._comm.size, trial.dtype.size)
 
     def _crossings(self) -> dict[str, list[int]]:
         """For each collective, sizes half way between two of which another algorithm is the fastest."""
         found: dict[str, list[int]] = {}
         for name in self._names:
             trial = self._trials[name]
-            curves = {algorithm: points for (each, algorithm), points in self._times.items() if each == name}
+            curves = {
+                algorithm: self._times[name, algorithm]
+                for algorithm in self._algorithms[name]
+                if (name, algorithm) in self._times
+            }
             sizes = sorted({size for points in curves.values() for size in points})
             # The half-way sizes of the first round count as well, but are not halved again.
             main = [size for size in sizes if size in self._counts(name)]
@@ -285,9 +329,16 @@ def _report(found: dict[str, Any]) -> str:
         rows = [row for row in found["table"] if row["collective"] == name]
         if not rows:
             continue
-        parts = [f"{row['algorithm']}{' below ' + _rounded(row['below']) if 'below' in row else ''}" for row in rows]
+        parts = [f"{_run(row)}{' below ' + _rounded(row['below']) if 'below' in row else ''}" for row in rows]
         lines.append(f"  {name:<15} {', then '.join(parts)}")
     return "\n".join(lines)
+
+
+def _run(row: dict[str, Any]) -> str:
+    """What runs, by a row of the table."""
+    ways = [f"chunks of {_rounded(row['chunk'])}"] if "chunk" in row else []
+    ways += [str(row["protocol"]).replace("_", " ")] if "protocol" in row else []
+    return f"{row['algorithm']} ({', '.join(ways)})" if ways else str(row["algorithm"])
 
 
 def _rounded(nbytes: int) -> str:

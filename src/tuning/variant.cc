@@ -1,0 +1,55 @@
+#include "tuning/variant.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <charconv>
+
+namespace paceline {
+namespace {
+
+constexpr std::array names{"automatic", "staged", "single_copy"};
+
+bool read_chunk(std::string_view text, std::size_t& chunk) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), chunk);
+  return error == std::errc() && end == text.data() + text.size() && chunk > 0;
+}
+
+bool read_protocol(std::string_view text, Protocol& protocol) {
+  for (const Protocol one : {Protocol::staged, Protocol::single_copy}) {
+    if (text != name(one)) continue;
+    protocol = one;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view name(Protocol protocol) { return names[static_cast<std::size_t>(protocol)]; }
+
+Result<NamedVariant> read_variant(std::string_view text) {
+  constexpr std::string_view chunk = "chunk=";
+  constexpr std::string_view protocol = "protocol=";
+  const auto next_word = [&] {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    return word;
+  };
+  NamedVariant read;
+  read.algorithm = next_word();
+  while (!text.empty()) {
+    const std::string_view word = next_word();
+    const bool good = word.starts_with(chunk)      ? read_chunk(word.substr(chunk.size()), read.variant.chunk)
+                      : word.starts_with(protocol) ? read_protocol(word.substr(protocol.size()), read.variant.protocol)
+                                                   : false;
+    if (!good)
+      return Status(Code::invalid_argument,
+                    fmt::format("'{}' after the algorithm {}: there are chunk=BYTES, protocol=staged and "
+                                "protocol=single_copy",
+                                word, read.algorithm));
+  }
+  return read;
+}
+
+}  // namespace paceline

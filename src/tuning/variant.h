@@ -1,0 +1,40 @@
+// How an algorithm is to run, beside what it chooses itself. As text, after the algorithm's name: "ring",
+// "ring chunk=65536", "direct protocol=single_copy".
+//
+// Channels are no part of it: how many a schedule has is the algorithm's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace paceline {
+
+// How long messages get to ranks of the same node.
+enum class Protocol : std::uint8_t {
+  automatic,   // as the communicator finds best
+  staged,      // through shared memory
+  single_copy  // read from the sender's memory, where the kernel lets the ranks
+};
+std::string_view name(Protocol protocol);
+
+struct Variant {
+  std::size_t chunk = 0;  // bytes, the longest; 0: the algorithm's own
+  Protocol protocol = Protocol::automatic;
+
+  bool operator==(const Variant&) const = default;
+};
+
+struct NamedVariant {
+  std::string algorithm;
+  Variant variant;
+};
+
+// Errors (invalid_argument): anything but chunk=BYTES and protocol=staged|single_copy after the name. The name may be
+// of no algorithm.
+Result<NamedVariant> read_variant(std::string_view text);
+
+}  // namespace paceline

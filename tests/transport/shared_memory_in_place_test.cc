@@ -1,0 +1,218 @@
+#include "transport/shared_memory_node.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "transport/child.h"
+#include "transport/shared_heap.h"
+#include "transport/single_copy.h"
+
+namespace paceline {
+
+TEST_CASE("shm: data of paceMemAlloc that stays is read where it is") {
+  constexpr std::size_t bytes = 20'000;
+  auto memory = allocate_shared(2 * bytes);
+  REQUIRE(memory.ok());
+  auto* heap = static_cast<std::byte*>(*memory);
+  const Data data = pattern(bytes, 5);
+  std::memcpy(heap + 100, data.data(), bytes);
+  const std::vector<int> to{1, 2};
+
+  Node node(3, {.heap_from = bytes, .single_copy_from = 0});
+  CHECK(node[0].send(0, to, sum_of(1), {heap + 100, bytes}, true) == Attempt::done);
+  const std::byte* seen = node.look(1, 0, bytes);
+  REQUIRE(seen != nullptr);
+  CHECK_FALSE(node.has(seen));
+  CHECK(std::equal(data.begin(), data.end(), seen));
+  heap[100] = std::byte{77};  // one memory
+  CHECK(*seen == std::byte{77});
+  heap[100] = data[0];
+
+  // Until everyone has released it.
+  CHECK(node[0].sent(0) == 0);
+  CHECK(node.take(1, 0, data));
+  CHECK(node[0].sent(0) == 0);
+  CHECK(node.take(2, 0, data));
+  CHECK(node[0].sent(0) == 1);
+
+  // What does not stay, is shorter or lies elsewhere is copied.
+  CHECK(node[0].send(0, to, sum_of(1), {heap + 100, bytes}, false) == Attempt::done);
+  CHECK(node[0].send(0, to, sum_of(1), {heap + 100, bytes - 1}, true) == Attempt::done);
+  CHECK(node[0].send(0, to, sum_of(1), data, true) == Attempt::done);
+  CHECK(node[0].sent(0) == 4);
+  for (std::size_t each : {bytes, bytes - 1, bytes}) {
+    CHECK(node.has(node.look(1, 0, each)));
+    CHECK(node.take(1, 0, Data(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(each))));
+  }
+  CHECK(free_shared(heap).ok());
+}
+
+TEST_CASE("shm: sent counts the first messages, whatever became of later ones") {
+  constexpr std::size_t bytes = 20'000;
+  auto memory = allocate_shared(bytes);
+  REQUIRE(memory.ok());
+  const std::span<const std::byte> heap(static_cast<std::byte*>(*memory), bytes);
+  const Data zeros(bytes);
+  const Data copied = pattern(bytes, 1);
+  const std::vector<int> one{1};
+  const std::vector<int> two{2};
+
+  Node node(3, {.heap_from = bytes, .single_copy_from = 0});
+  CHECK(node.send(0, {1}, copied) == Attempt::done);
+  CHECK(node[0].sent(0) == 1);
+  CHECK(node[0].send(0, one, sum_of(1), heap, true) == Attempt::done);  // number 1
+  CHECK(node.send(0, {2}, copied) == Attempt::done);
+  CHECK(node[0].send(0, two, sum_of(1), heap, true) == Attempt::done);  // number 3
+  CHECK(node[0].sent(0) == 1);
+  CHECK(node[0].sent(1) == 0);
+  CHECK(node.take(2, 0, copied));
+  CHECK(node.take(2, 0, zeros));
+  CHECK(node[0].sent(0) == 1);
+  CHECK(node.take(1, 0, copied));
+  CHECK(node[0].sent(0) == 1);
+  CHECK(node.take(1, 0, zeros));
+  CHECK(node[0].sent(0) == 4);
+  CHECK(free_shared(*memory).ok());
+}
+
+TEST_CASE("shm: references have a ring like the slots'") {
+  constexpr std::size_t bytes = 20'000;
+  auto memory = allocate_shared(bytes);
+  REQUIRE(memory.ok());
+  const std::span<const std::byte> heap(static_cast<std::byte*>(*memory), bytes);
+  Node node(4, {.heap_from = bytes, .single_copy_from = 0});
+  const std::vector<int> one{1};
+  const std::vector<int> two{2};
+  const std::vector<int> three{3};
+  const std::uint32_t half = node.layout.slots() / 2;
+  for (std::uint32_t i = 0; i < half; ++i) CHECK(node[0].send(0, one, sum_of(1), heap, true) == Attempt::done);
+  for (std::uint32_t i = 0; i < half; ++i) CHECK(node[0].send(0, two, sum_of(1), heap, true) == Attempt::done);
+  CHECK(node[0].send(0, three, sum_of(1), heap, true) == Attempt::later);
+  CHECK(node.send(0, {3}, pattern(bytes, 1)) == Attempt::done);  // a slot is free
+  CHECK(node.take(1, 0, Data(bytes)));
+  CHECK(node[0].send(0, three, sum_of(1), heap, true) == Attempt::done);
+  CHECK(free_shared(*memory).ok());
+}
+
+TEST_CASE("shm: with single copy, data that stays is read from its process into the place given") {
+  constexpr std::size_t bytes = 20'000;
+  if (!can_read(getpid(), make_probe())) return;
+  Node node(2, {.heap_from = 0, .single_copy_from = bytes});
+  const Data data = pattern(bytes, 6);
+  Data place(bytes);
+  const std::byte* where = nullptr;
+
+  CHECK(node.send(0, {1}, data, sum_of(1), true) == Attempt::done);  // not in use yet
+  CHECK(node[0].sent(0) == 1);
+  CHECK(node.take(1, 0, data));
+
+  node[0].use_single_copy(true);
+  CHECK(node.send(0, {1}, data, sum_of(1), true) == Attempt::done);
+  CHECK(node[0].sent(0) == 1);
+  CHECK(node[1].receive(0, 0, sum_of(1), bytes, place.data(), &where) == Attempt::done);
+  CHECK(where == place.data());
+  CHECK(place == data);
+  node[1].release(0, 0);
+  CHECK(node[0].sent(0) == 2);
+
+  CHECK(node.send(0, {1}, data, sum_of(1), false) == Attempt::done);  // does not stay
+  CHECK(node[0].sent(0) == 3);
+  CHECK(node.take(1, 0, data));
+  node[0].use_single_copy(false);
+  CHECK(node.send(0, {1}, data, sum_of(1), true) == Attempt::done);
+  CHECK(node[0].sent(0) == 4);
+}
+
+TEST_CASE("shm: between two processes") {
+  constexpr std::size_t bytes = 100'000;
+  const NodeLayout layout(2, max_channels, 0);
+  auto created = Segment::create(layout.total());
+  REQUIRE(created.ok());
+  const pid_t parent = getpid();
+  const Data copied = pattern(bytes, 1);
+  const Data allocated = pattern(bytes, 2);
+  const Data own = pattern(bytes, 3);
+  Pipe may_read;
+  const std::vector<int> to_parent{1};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto until = [&](const auto& done) {
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  };
+
+  // The child sends through a slot, from memory of paceMemAlloc, and from its own.
+  Child child([&] {
+    bool readable = false;
+    if (!may_read.get(&readable)) return false;
+    SharedMemoryTransport transport(*created, layout, {{0, getpid()}, {1, parent}}, 0, 2,
+                                    {bytes, readable ? bytes : 0});
+    transport.use_single_copy(true);
+    auto memory = allocate_shared(bytes);
+    if (!memory.ok()) return false;
+    auto* heap = static_cast<std::byte*>(*memory);
+    std::memcpy(heap, allocated.data(), bytes);
+    const Data mine = own;
+    return transport.send(0, to_parent, sum_of(1), copied, false) == Attempt::done &&
+           transport.send(0, to_parent, sum_of(2), {heap, bytes}, true) == Attempt::done &&
+           transport.send(0, to_parent, sum_of(3), mine, true) == Attempt::done &&
+           until([&] { return transport.sent(0) == 3; });
+  });
+  std::byte byte{};
+  const bool readable = read_remote(child.pid(), reinterpret_cast<std::uint64_t>(&byte), &byte, 1);
+  may_read.put(readable);
+  SharedMemoryTransport transport(*created, layout, {{0, child.pid()}, {1, parent}}, 1, 2, {bytes, 0});
+  Data place(bytes);
+  std::uint64_t number = 0;
+  for (const Data* expected : {&copied, &allocated, &own}) {
+    const std::byte* where = nullptr;
+    Attempt attempt = Attempt::later;
+    ++number;
+    CHECK(until([&] {
+      attempt = transport.receive(0, 0, sum_of(number), bytes, place.data(), &where);
+      return attempt != Attempt::later;
+    }));
+    REQUIRE_MESSAGE(attempt == Attempt::done, transport.failure().message());
+    CHECK(std::equal(expected->begin(), expected->end(), where));
+    CHECK((where == place.data()) == (readable && number == 3));
+    transport.release(0, 0);
+  }
+  CHECK(child.ended_well());
+}
+
+TEST_CASE("shm: memory of a process that is gone is an error that names its rank") {
+  constexpr std::size_t bytes = 20'000;
+  const NodeLayout layout(2, max_channels, 0);
+  auto created = Segment::create(layout.total());
+  REQUIRE(created.ok());
+  Child child([&] {
+    SharedMemoryTransport transport(*created, layout, {{0, getpid()}, {1, getppid()}}, 0, 2, {bytes, bytes});
+    transport.use_single_copy(true);
+    auto memory = allocate_shared(bytes);
+    const std::vector<int> to_parent{1};
+    const Data mine(bytes);
+    return memory.ok() && transport.send(0, to_parent, sum_of(1), mine, true) == Attempt::done &&
+           transport.send(1, to_parent, sum_of(1), {static_cast<std::byte*>(*memory), bytes}, true) == Attempt::done;
+  });
+  const std::vector<NodePeer> peers{{0, child.pid()}, {1, getpid()}};
+  CHECK(child.ended_well());
+  for (int channel : {0, 1}) {
+    SharedMemoryTransport transport(*created, layout, peers, 1, 2, {bytes, bytes});
+    Data place(bytes);
+    const std::byte* where = nullptr;
+    CHECK(transport.receive(channel, 0, sum_of(1), bytes, place.data(), &where) == Attempt::failed);
+    CHECK(transport.failure().code() == Code::remote);
+    CHECK(transport.failure().detail().rank == 0);
+    CHECK(transport.failure().message().rfind("reading the memory of rank 0: ", 0) == 0);
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,109 @@
+#include "transport/shared_memory_node.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace paceline {
+
+TEST_CASE("shm: a message of another call is a mismatch that names both") {
+  Node node(2);
+  CHECK(node[1].failure().ok());
+  CHECK(node.send(0, {1}, pattern(8, 1), sum_of(2, 812)) == Attempt::done);
+  const Call mine = make_call(Collective::broadcast, DataType::float64, Operation::sum, 1, 7, 812);
+  CHECK(node.attempt(1, 0, 8, mine) == Attempt::failed);
+  const Status failure = node[1].failure();
+  CHECK(failure.code() == Code::mismatch);
+  CHECK(failure.message() ==
+        "rank 1 called broadcast #812 of 7 float64, root 1, but rank 0 called all-reduce #812 of 2 float32, sum: every "
+        "rank must make the same calls in the same order");
+  CHECK(failure.detail().rank == 0);
+  CHECK(failure.detail().peer == 1);
+  CHECK(failure.detail().collective == "broadcast");
+  CHECK(failure.detail().sequence == 812);
+}
+
+TEST_CASE("shm: every word of a call is compared") {
+  const Call call = make_call(Collective::reduce, DataType::float32, Operation::sum, 1, 10, 5);
+  for (const Call& other : {make_call(Collective::broadcast, DataType::float32, Operation::sum, 1, 10, 5),
+                            make_call(Collective::reduce, DataType::int32, Operation::sum, 1, 10, 5),
+                            make_call(Collective::reduce, DataType::float32, Operation::max, 1, 10, 5),
+                            make_call(Collective::reduce, DataType::float32, Operation::sum, 0, 10, 5),
+                            make_call(Collective::reduce, DataType::float32, Operation::sum, 1, 11, 5),
+                            make_call(Collective::reduce, DataType::float32, Operation::sum, 1, 10, 6)}) {
+    Node node(2);
+    CHECK(node.send(0, {1}, pattern(8, 1), other) == Attempt::done);
+    CHECK(node.attempt(1, 0, 8, call) == Attempt::failed);
+    CHECK(node[1].failure().code() == Code::mismatch);
+  }
+}
+
+TEST_CASE("shm: a message of another length is a defect, not a mismatch of the user's") {
+  Node node(2);
+  CHECK(node.send(0, {1}, pattern(8, 1), sum_of(2)) == Attempt::done);
+  CHECK(node.attempt(1, 0, 4, sum_of(2)) == Attempt::failed);
+  CHECK(node[1].failure().code() == Code::internal);
+  CHECK(node[1].failure().message() ==
+        "a message of rank 0 in all-reduce #1 of 2 float32, sum has 8 bytes instead of 4");
+}
+
+TEST_CASE("shm: ranks that wait in different calls find out by comparing") {
+  Node node(2);
+  const Call one = sum_of(10, 4);
+  const Call other = make_call(Collective::all_gather, DataType::float32, Operation::sum, 0, 10, 4);
+  CHECK(node[0].compare(1, one) == Attempt::done);  // the other does not wait yet
+  CHECK(node[0].compare(1, one) == Attempt::done);
+  CHECK(node[1].compare(0, other) == Attempt::failed);
+  CHECK(node[1].failure().message() ==
+        "rank 1 called all-gather #4 of 10 float32, but rank 0 called all-reduce #4 of 10 float32, sum: every rank "
+        "must make the same calls in the same order");
+  CHECK(node[0].compare(1, one) == Attempt::failed);
+  CHECK(node[0].failure().detail().rank == 1);
+  CHECK(node[0].failure().detail().peer == 0);
+}
+
+TEST_CASE("shm: ranks that wait in one call agree, also when they differ by the count alone") {
+  Node node(2);
+  CHECK(node[0].compare(1, sum_of(10, 4)) == Attempt::done);
+  CHECK(node[1].compare(0, sum_of(10, 4)) == Attempt::done);
+  CHECK(node[0].compare(1, sum_of(10, 4)) == Attempt::done);
+  CHECK(node[1].compare(0, sum_of(11, 4)) == Attempt::failed);
+  CHECK(node[1].failure().code() == Code::mismatch);
+}
+
+TEST_CASE("shm: a rank that waits in a later call without having sent for this one called another") {
+  for (std::uint32_t sequence : {std::uint32_t{4}, std::uint32_t{0xffffffff}}) {
+    Node node(2);
+    CHECK(node[0].compare(1, sum_of(10, sequence + 1)) == Attempt::done);
+    CHECK(node[1].compare(0, sum_of(10, sequence)) == Attempt::failed);
+    CHECK(node[1].failure().code() == Code::mismatch);
+    CHECK(node[1].failure().message().find("but rank 0 is past it, in all-reduce #") != std::string::npos);
+    CHECK(node[1].failure().message().find("and sent nothing for it") != std::string::npos);
+  }
+}
+
+TEST_CASE("shm: a rank that waits in a later call and did send is merely ahead") {
+  for (int channel = 0; channel < max_channels; ++channel) {
+    Node node(2);
+    CHECK(node.send(0, {1}, pattern(8, 1), sum_of(10, 4), false, channel) == Attempt::done);
+    CHECK(node[0].compare(1, sum_of(10, 5)) == Attempt::done);
+    CHECK(node[1].compare(0, sum_of(10, 4)) == Attempt::done);
+  }
+}
+
+TEST_CASE("shm: a rank that waits in an earlier call is merely late") {
+  for (std::uint32_t sequence : {std::uint32_t{5}, std::uint32_t{0}}) {
+    Node node(2);
+    CHECK(node[0].compare(1, sum_of(10, sequence - 1)) == Attempt::done);
+    CHECK(node[1].compare(0, sum_of(10, sequence)) == Attempt::done);
+  }
+}
+
+TEST_CASE("shm: sends and receives are not compared") {
+  Node node(2);
+  CHECK(node[0].compare(1, message(4)) == Attempt::done);
+  CHECK(node[1].compare(0, sum_of(10, 4)) == Attempt::done);
+  CHECK(node[0].compare(1, message(4)) == Attempt::done);
+}
+
+}  // namespace paceline

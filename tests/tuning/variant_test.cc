@@ -1,0 +1,27 @@
+#include "tuning/variant.h"
+
+#include <doctest/doctest.h>
+
+namespace paceline {
+
+TEST_CASE("an algorithm's name may say how it is to run") {
+  const auto read = [](std::string_view text) { return *read_variant(text); };
+  CHECK(read("").algorithm.empty());
+  CHECK(read("ring").algorithm == "ring");
+  CHECK(read("ring").variant == Variant());
+  CHECK(read("ring chunk=65536").variant == Variant{.chunk = 65536});
+  CHECK(read("direct protocol=single_copy").variant == Variant{.protocol = Protocol::single_copy});
+  CHECK(read("direct chunk=1 protocol=staged").variant == Variant{1, Protocol::staged});
+}
+
+TEST_CASE("what else it says is an error") {
+  for (const char* text : {"ring chunk=0", "ring chunk=", "ring chunk=4K", "ring chunk=-1", "ring protocol=automatic",
+                           "ring protocol=", "ring fast", "ring  chunk=1"}) {
+    INFO(text);
+    CHECK(read_variant(text).status().code() == Code::invalid_argument);
+  }
+  CHECK(read_variant("ring fast").status().message() ==
+        "'fast' after the algorithm ring: there are chunk=BYTES, protocol=staged and protocol=single_copy");
+}
+
+}  // namespace paceline
