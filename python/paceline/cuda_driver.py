@@ -27,7 +27,7 @@ from .errors import CudaError, Unsupported
 
 _LIBRARY = "libcuda.so.1"
 _BESIDE_THE_DEFAULT_STREAM = 1  # CU_STREAM_NON_BLOCKING
-_OF_THIS_THREAD = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+_RELAXED = 2  # one thread may capture on several GPUs, and make one graph while it captures another
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 _device, _context, _stream, _event, _graph, _runnable = c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p
@@ -198,7 +198,7 @@ class Stream:
     def capture(self) -> Iterator[Graph]:
         """What is put on the stream inside becomes the graph, and does not run. Use the graph afterwards."""
         graph = Graph()
-        _call("cuStreamBeginCapture_v2", self.handle, _OF_THIS_THREAD)
+        _call("cuStreamBeginCapture_v2", self.handle, _RELAXED)
         try:
             yield graph
         finally:

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import paceline
 import pytest
 from gpu_ranks import Rank, on_gpus
 
@@ -71,11 +72,14 @@ def test_jax_arrays() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         device = devices[torch.cuda.current_device()]
         x = jax.device_put(np.full(1000, rank.rank + 1, np.float32), device).block_until_ready()
-        out = jax.device_put(np.zeros(1000, np.float32), device).block_until_ready()
+        out = torch.zeros(1000, device="cuda")
+        torch.cuda.synchronize()
         rank.comm.all_reduce(x, out=out)
         torch.cuda.synchronize()
         assert rank.comm.get_async_error() is None
-        assert (np.asarray(out) == 3).all()
+        assert bool((out == 3).all())
+        with pytest.raises(paceline.InvalidArgument, match="read-only"):  # JAX's arrays never change
+            rank.comm.all_reduce(x)
         on_host = np.ones(4, np.float32)  # JAX's arrays in host memory have the same type
         rank.comm.all_reduce(on_host)
         assert (on_host == 2).all()
