@@ -18,6 +18,7 @@ __device__ bool went_direct(const Task& task) {
 // A warp's view of the numbers: lane p has those of rank p. All lanes ask together.
 class WarpNumbers {
  public:
+  WarpNumbers() = default;
   template <class Task>
   __device__ explicit WarpNumbers(const Task& task) {
     const WindowWords& mine = words(task.windows[task.rank]);

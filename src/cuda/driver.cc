@@ -26,7 +26,7 @@ struct Driver {
   Result (*context_state)(int device, unsigned* flags, int* active) = nullptr;
 
   Result (*ipc_get)(IpcHandle* handle, unsigned long long pointer) = nullptr;
-  Result (*ipc_open)(unsigned long long* pointer, IpcHandle handle, unsigned flags) = nullptr;
+  Result (*ipc_open)(void** memory, IpcHandle handle, unsigned flags) = nullptr;
   Result (*ipc_close)(unsigned long long pointer) = nullptr;
 
   explicit Driver(void* library) {
@@ -91,10 +91,10 @@ bool ipc_handle(std::uint64_t base, IpcHandle& into) {
 
 void* ipc_open(const IpcHandle& handle) {
   const Driver* const known = driver();
-  unsigned long long memory = 0;
+  void* memory = nullptr;
   if (known == nullptr || known->ipc_open == nullptr || known->ipc_open(&memory, handle, enable_peer_access) != 0)
     return nullptr;
-  return reinterpret_cast<void*>(memory);
+  return memory;
 }
 
 void ipc_close(void* memory) {

@@ -123,9 +123,10 @@ struct Parts {
 };
 
 // A rank folds its part of the message, or takes it from the root, which has none; then all who have a part give it to
-// the others. In one kernel as long as the parts are short, else in two.
+// the others, or to the root of a reduce. In one kernel as long as the parts are short, else in two.
 void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t bytes, Exchanges& exchanges) {
   const bool from_root = request.which == Collective::broadcast;
+  const bool to_root = request.which == Collective::reduce;
   const int without = from_root ? request.root : no_rank;
   const Parts parts(bytes, from_root ? ranks - 1 : ranks);
   const std::uint32_t everyone = all_ranks(ranks);
@@ -146,14 +147,16 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
     first.takes = {mine.data, 0, mine.bytes, mine.bytes, only(request.root)};
   } else {
     first.takes = {nullptr, 0, mine.bytes, mine.bytes, everyone};
-    keep_own(first, request.send + (mine.data - request.recv), mine.data, mine.bytes);
+    const bool keeps = !to_root || rank == request.root;
+    keep_own(first, request.send + parts.stride * static_cast<unsigned>(rank), keeps ? mine.data : nullptr, mine.bytes);
   }
-  // A root has all parts, and needs none.
-  std::uint32_t with_part = everyone & ~only(rank);
-  if (from_root) with_part &= ~only(request.root);
-  const std::uint32_t relays = mine.bytes == 0 ? 0 : with_part;
+  // A broadcast's root has all parts, and needs none; only a reduce's root needs any.
+  const std::uint32_t others = everyone & ~only(rank);
+  const std::uint32_t with_part = from_root ? others & ~only(request.root) : others;
+  const std::uint32_t wanting = to_root ? others & only(request.root) : with_part;
+  const std::uint32_t relays = mine.bytes == 0 ? 0 : wanting;
   Pieces gathered = row;
-  gathered.ranks = rank == without ? 0 : with_part;
+  gathered.ranks = rank == without || (to_root && rank != request.root) ? 0 : with_part;
 
   if (parts.stride <= (from_root ? relayed_to / static_cast<unsigned>(ranks) : strips_to)) {
     first.relays = relays;
@@ -176,7 +179,8 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
 
 void plan_collective(const Request& request, int rank, int ranks, std::byte* dummy, Exchanges& exchanges) {
   const std::uint64_t bytes = request.count * size_of(request.type);
-  const bool two_steps = request.which == Collective::all_reduce || request.which == Collective::broadcast;
+  const bool two_steps = request.which == Collective::all_reduce || request.which == Collective::broadcast ||
+                         (request.which == Collective::reduce && bytes <= strips_to);
   if (ranks > 2 && two_steps && bytes >= two_steps_from) {
     plan_two_steps(request, rank, ranks, bytes, exchanges);
     return;

@@ -107,7 +107,9 @@ class Mover {
   // own: in the others it would wait behind what waits for the link.
   __device__ void copy() const {
     const int kept = what_it_keeps();
-    const int own_blocks = kept < 0 ? 0 : max_blocks / 4;
+    bool gives = false;
+    for (int i = 0; i < task_.count; ++i) gives = gives || others(task_.stretches[i]) != 0;
+    const int own_blocks = kept < 0 ? 0 : gives ? max_blocks / 4 : max_blocks;
     if (static_cast<int>(blockIdx.x) < own_blocks)
       copy_own(task_.stretches[kept], own_blocks);
     else

@@ -381,7 +381,7 @@ class StripWarp {
     Pairs results;
 #pragma unroll
     for (int u = 0; u < unroll; ++u) results[u] = finished(task_, folded[u]);
-    store(task_.target, bytes, round, results);
+    if (task_.target != nullptr) store(task_.target, bytes, round, results);
     relay(bytes, round, results);
   }
 
@@ -451,23 +451,25 @@ class StripWarp {
 
 template <class Element, int unroll, bool relays, bool two>
 __global__ void __launch_bounds__((strip_warps(unroll) + 1) * 32, 1) exchange_short(const __grid_constant__ Task task) {
-  if (threadIdx.x >= 32) {
+  const bool clerk = threadIdx.x < 32;
+  WarpNumbers numbers;
+  if (clerk) {
+    wait_for_kernel_before();
+    if (went_direct(task)) return;
+    numbers = WarpNumbers(task);
+    if (blockIdx.x == 0) {
+      announce(task, numbers);
+      compare_calls(task, numbers);
+    }
+  } else {
     StripWarp<Element, unroll, relays, two> warp(task);
     wait_for_kernel_before();
     if (went_direct(task)) return;
     warp.run();
-    __syncthreads();
-    return;
   }
-  wait_for_kernel_before();
-  if (went_direct(task)) return;
-  const WarpNumbers numbers(task);
-  if (blockIdx.x == 0) {
-    announce(task, numbers);
-    compare_calls(task, numbers);
-  }
+  // After an alarm the communicator has ended, and its numbers are of no use.
   __syncthreads();
-  move_on(task, numbers, 0, 1);
+  if (clerk) move_on(task, numbers, 0, 1);
 }
 
 }  // namespace paceline::cuda

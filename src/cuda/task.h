@@ -77,7 +77,7 @@ struct Terms {
   WindowLayout layout;
   // This rank's own contribution: a fold's operand, or what is copied.
   const std::byte* own;
-  std::byte* target;        // of the fold, or of the copy
+  std::byte* target;        // of the fold, or of the copy; a fold's may be nowhere, if it is relayed
   std::uint64_t own_bytes;  // 0: none
 };
 

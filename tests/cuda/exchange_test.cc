@@ -37,7 +37,8 @@ Problem problem_of(const Case& c) {
 // All ranks' memory and requests for one collective of bytes.
 class Run {
  public:
-  explicit Run(const Case& c) : c_(c), inputs_(static_cast<std::size_t>(c.ranks)), outputs_(inputs_.size()) {
+  explicit Run(const Case& c)
+      : c_(c), inputs_(static_cast<std::size_t>(c.ranks)), outputs_(inputs_.size()), folded_(inputs_.size()) {
     for (int rank = 0; rank < c.ranks; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       Bytes input(input_elements(problem_of(c), rank));
@@ -113,13 +114,16 @@ class Run {
       const Task& mine = task(to);
       const Bytes& contribution = own[static_cast<std::size_t>(to)];
       if (mine.folds) {
+        Bytes& folded = folded_[static_cast<std::size_t>(to)];
+        folded.resize(contribution.size());
         for (std::size_t i = 0; i < contribution.size(); ++i) {
           auto sum = static_cast<unsigned>(contribution[i]);
           for (int from = 0; from < c_.ranks; ++from)
             if (from != to)
               sum += static_cast<unsigned>(sent[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)][i]);
-          mine.target[i] = static_cast<std::byte>(sum);
+          folded[i] = static_cast<std::byte>(sum);
         }
+        if (mine.target != nullptr) std::copy(folded.begin(), folded.end(), mine.target);
         continue;
       }
       std::copy(contribution.begin(), contribution.end(), mine.target);
@@ -133,14 +137,14 @@ class Run {
   }
 
   // What a rank has folded, or taken from the root, goes on to another.
-  void relay(const Task& giver, const Task& taker) const {
+  void relay(const Task& giver, const Task& taker) {
     const Piece here = taker.gathered.of(giver.rank);
     REQUIRE(giver.messages_to(taker.rank) == taker.messages_from(giver.rank));
     if ((giver.relays >> taker.rank & 1) == 0) {
       REQUIRE(here.bytes == 0);
       return;
     }
-    const Piece there = giver.folds ? Piece{giver.target, giver.own_bytes} : giver.take(c_.root);
+    const Piece there = giver.folds ? Piece{folded_[giver.rank].data(), giver.own_bytes} : giver.take(c_.root);
     REQUIRE(here.bytes == there.bytes);
     std::copy(there.data, there.data + there.bytes, here.data);
   }
@@ -172,6 +176,7 @@ class Run {
   std::vector<Bytes> inputs_;
   std::vector<Bytes> outputs_;
   std::vector<Bytes> original_;
+  std::vector<Bytes> folded_;
   std::vector<Request> requests_;
 };
 
@@ -194,7 +199,7 @@ TEST_CASE("every collective is one exchange or two, whose pieces fit together an
 }
 
 TEST_CASE("long collectives too, in one kernel or in two") {
-  for (const Collective which : {Collective::all_reduce, Collective::broadcast})
+  for (const Collective which : {Collective::all_reduce, Collective::broadcast, Collective::reduce})
     for (const auto& [ranks, count] : {std::pair{2, (5 << 20) + 3}, {2, 20 << 20}, {3, (9 << 20) + 1}, {4, 20 << 20}}) {
       Run run({which, ranks, ranks - 1, static_cast<std::size_t>(count), false});
       run.run();
