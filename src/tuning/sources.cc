@@ -31,6 +31,7 @@ Result<double> knomial_sources_time(WayFinder& finder, const Machine& machine, c
 
 Result<double> ring_sources_time(WayFinder& finder, const Machine& machine, const Sources& sources) {
   std::vector<Traffic> all;
+  all.reserve(static_cast<std::size_t>(sources.count));
   for (int source = 0; source < sources.count; ++source)
     all.push_back(broadcast_from(source, "chain", sources, SIZE_MAX));
   const auto together = simulate(finder, all, machine);
