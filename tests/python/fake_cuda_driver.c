@@ -110,7 +110,7 @@ int cuStreamDestroy_v2(void* stream) { return stream ? invalid_value : success; 
 int cuStreamSynchronize(void* stream) { return stream ? invalid_value : success; }
 static int capturing = 0;
 int cuStreamBeginCapture_v2(void* stream, int mode) {
-  if (stream || mode != 1) return invalid_value;
+  if (stream || mode != 2) return invalid_value;
   ++capturing;
   return success;
 }
