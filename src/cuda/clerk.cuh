@@ -15,38 +15,55 @@ __device__ bool went_direct(const Task& task) {
   return task.after_direct && peek(&words(task.windows[task.rank]).went_direct[blockIdx.x]) != 0;
 }
 
-// A warp's view of the numbers: lane p has those of rank p. All lanes ask together.
+// A warp's view of a kernel's messages: lane p has those from and to rank p. All lanes ask together.
 class WarpNumbers {
  public:
   WarpNumbers() = default;
+  // How many there will be: touches no memory.
   template <class Task>
   __device__ explicit WarpNumbers(const Task& task) {
-    const WindowWords& mine = words(task.windows[task.rank]);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool one = lane < task.ranks && lane != task.rank;
+    to_ = held(one ? task.messages_to(lane) : 0);
+    from_ = held(one ? task.messages_from(lane) : 0);
+  }
+  // How many there were before.
+  template <class Task>
+  __device__ void read(const Task& task) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (lane >= task.ranks) return;
-    given_ = peek(&mine.numbers[blockIdx.x][lane].given);
-    taken_ = peek(&mine.numbers[blockIdx.x][lane].taken);
+    const Numbers& mine = words(task.windows[task.rank]).numbers[blockIdx.x][lane];
+    given_ = peek(&mine.given);
+    taken_ = peek(&mine.taken);
   }
   [[nodiscard]] __device__ std::uint32_t given(int peer) const { return __shfl_sync(0xffffffff, given_, peer); }
   [[nodiscard]] __device__ std::uint32_t taken(int source) const { return __shfl_sync(0xffffffff, taken_, source); }
   // Of this lane's rank.
   [[nodiscard]] __device__ std::uint32_t given() const { return given_; }
   [[nodiscard]] __device__ std::uint32_t taken() const { return taken_; }
+  [[nodiscard]] __device__ std::uint32_t messages_to() const { return to_; }
+  [[nodiscard]] __device__ std::uint32_t messages_from() const { return from_; }
+  // After this kernel's.
+  [[nodiscard]] __device__ Numbers after(int peer) const {
+    return {__shfl_sync(0xffffffff, given_ + to_, peer), __shfl_sync(0xffffffff, taken_ + from_, peer)};
+  }
 
  private:
   std::uint32_t given_ = 0;
   std::uint32_t taken_ = 0;
+  std::uint32_t to_ = 0;
+  std::uint32_t from_ = 0;
 };
 
 // The first block's clerk, a whole warp.
 template <class Task>
 __device__ void announce(const Task& task, const WarpNumbers& numbers) {
   const int peer = static_cast<int>(threadIdx.x) % 32;
-  if (peer >= task.ranks || peer == task.rank) return;
+  if (numbers.messages_to() == 0) return;
   WindowWords& theirs = words(task.windows[peer]);
   const std::uint64_t count = task.count_to(peer);
 #pragma unroll 1
-  for (std::uint32_t i = 1; i <= task.messages_to(peer); ++i) {
+  for (std::uint32_t i = 1; i <= numbers.messages_to(); ++i) {
     const std::uint32_t number = numbers.given() + i;
     post(reinterpret_cast<uint4*>(&theirs.announced[task.rank][number % announcements]),
          uint4{number, task.call_what, static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(count >> 32)});
@@ -57,7 +74,7 @@ __device__ void announce(const Task& task, const WarpNumbers& numbers) {
 template <class Task>
 __device__ void compare_calls(const Task& task, const WarpNumbers& numbers) {
   const int source = static_cast<int>(threadIdx.x) % 32;
-  if (source >= task.ranks || source == task.rank || task.messages_from(source) == 0) return;
+  if (numbers.messages_from() == 0) return;
   const Expected message = expected(task, source, numbers.taken() + 1);
   Patience patience(task);
 #pragma unroll 1
@@ -81,10 +98,10 @@ __device__ void move_on(const Task& task, const WarpNumbers& numbers, int warp, 
   const bool in_share = copy % gridDim.x == blockIdx.x;
 #pragma unroll 1
   for (int peer = warp; peer < task.ranks; peer += warps) {
-    const std::uint32_t given = numbers.given(peer) + task.messages_to(peer);
-    const std::uint32_t taken = numbers.taken(peer) + task.messages_from(peer);
+    const Numbers after = numbers.after(peer);
     if (in_share)
-      asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(&mine.numbers[copy][peer]), "r"(given), "r"(taken)
+      asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(&mine.numbers[copy][peer]), "r"(after.given),
+                   "r"(after.taken)
                    : "memory");
   }
 }

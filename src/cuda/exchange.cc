@@ -13,8 +13,9 @@ namespace {
 // What was fastest on two and on four H200 (docs/gpu.md), bytes. A strip for each warp: up to this; by strips at all:
 // pieces up to this, but long broadcasts, which are relayed strip by strip, up to what 32-bit offsets reach; and from
 // which size on more than two ranks fold or take parts and pass them on, rather than give all to everyone.
-constexpr std::uint64_t brief_to = 512 << 10;
+constexpr std::uint64_t brief_message_to = 512 << 10;
 constexpr std::uint64_t strips_to = 8 << 20;
+constexpr std::uint64_t messages_to = 4 << 20;
 constexpr std::uint64_t relayed_to = std::uint64_t{1} << 30;
 constexpr std::uint64_t two_steps_from = 512 << 10;
 
@@ -47,7 +48,7 @@ namespace {
 
 void align(Terms& terms, std::uintptr_t addresses) {
   addresses |= reinterpret_cast<std::uintptr_t>(terms.own) | reinterpret_cast<std::uintptr_t>(terms.target);
-  terms.alignment = addresses % 16 == 0 ? 16 : addresses % 8 == 0 ? 8 : 1;
+  terms.alignment = addresses % 16 == 0 ? 16 : addresses % 8 == 0 ? 8 : addresses % 4 == 0 ? 4 : 1;
 }
 
 std::uint32_t all_ranks(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
@@ -55,15 +56,32 @@ std::uint32_t only(int rank) { return std::uint32_t{1} << rank; }
 
 std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
-// A warp for each strip, or for several, in as many blocks as there may be; and the warp of each that moves no data.
-Launch by_strips(Family family, std::uint32_t strips) {
-  const bool one = family == Family::brief;
-  const std::uint32_t warps = one ? strips : (strips + strips_at_once - 1) / strips_at_once;
-  const auto most = static_cast<std::uint32_t>(strip_warps(one ? 1 : strips_at_once));
-  const std::uint32_t in_block =
-      std::clamp<std::uint32_t>((warps + max_blocks - 1) / max_blocks, std::min<std::uint32_t>(warps, 4), most);
-  const std::uint32_t blocks = std::min<std::uint32_t>(max_blocks, (warps + in_block - 1) / in_block);
-  return {family, static_cast<int>(blocks), static_cast<int>(in_block + 1) * 32};
+int strips_at_once(Family family) {
+  return family == Family::brief ? brief_strips : family == Family::wide ? wide_strips : streaming_strips;
+}
+// Lanes of a kernel at most, if each takes `warps` warps.
+std::uint32_t most_lanes(Family family, int warps) {
+  return static_cast<std::uint32_t>(max_blocks * (strip_warps(strips_at_once(family), warps == 1) / warps));
+}
+
+// In as many blocks as there may be; and the warp of each that moves no data.
+Launch by_strips(Family family, std::uint32_t lanes, int warps) {
+  const auto width = static_cast<std::uint32_t>(warps);
+  const std::uint32_t most = most_lanes(family, warps) / max_blocks;
+  const std::uint32_t least = std::clamp<std::uint32_t>(4 / width, 1, lanes);
+  const std::uint32_t in_block = std::clamp<std::uint32_t>((lanes + max_blocks - 1) / max_blocks, least, most);
+  const std::uint32_t blocks = std::min<std::uint32_t>(max_blocks, (lanes + in_block - 1) / in_block);
+  return {family, static_cast<int>(blocks), static_cast<int>(in_block * width + 1) * 32};
+}
+
+std::uint32_t strips_of(std::uint64_t bytes) {
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (bytes + strip_bytes - 1) / strip_bytes));
+}
+
+// The first family that has room for so many strips.
+Family family_of(std::uint32_t strips, int warps, bool relays) {
+  if (!relays && strips <= most_lanes(Family::brief, warps)) return Family::brief;
+  return strips <= most_lanes(Family::wide, warps) * wide_strips ? Family::wide : Family::streaming;
 }
 
 // All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
@@ -73,12 +91,15 @@ void finish(Task& task, std::uint64_t longest, bool short_chunks, Launch& launch
   };
   align(task, places(task.gives) | places(task.takes));
   task.cut = cut(longest, task.layout, short_chunks);
-  if (longest > strips_to && !relays) {
+  if (task.ranks == 1 || (longest > strips_to && !relays)) {
     launch = {Family::large, blocks_for(task.cut.lanes), 0};
     return;
   }
-  task.strips = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (longest + strip_bytes - 1) / strip_bytes));
-  launch = by_strips(relays || longest > brief_to ? Family::streaming : Family::brief, task.strips);
+  task.strips = strips_of(longest);
+  const int warps = task.ranks - 1;  // of each lane: one for each other rank
+  const Family family = family_of(task.strips, warps, relays);
+  const std::uint32_t lanes = family == Family::streaming ? task.strips / streaming_strips : task.strips;
+  launch = by_strips(family, lanes, warps);
 }
 
 // Averages of the narrow floats are scaled before they are added, since their sums overflow soon: as on the host.
@@ -283,10 +304,21 @@ bool plan_direct_task(const Request& request, int rank, int ranks, DirectTask& t
   return true;
 }
 
+namespace {
+
+// Lanes of a message that goes by strips: the same on both sides, whatever else they send and receive.
+std::uint32_t message_lanes(std::uint64_t bytes) {
+  return std::min(strips_of(bytes), static_cast<std::uint32_t>(max_blocks * strip_warps(streaming_strips, true)));
+}
+
+}  // namespace
+
 void plan_messages(std::span<const Request* const> messages, int rank, int ranks, MessageTask& task, Launch& launch) {
   task = MessageTask();
   std::uintptr_t addresses = 0;
-  std::uint32_t lanes = 1;
+  std::uint32_t lanes = 0;        // of chunks
+  std::uint32_t strip_lanes = 1;  // of the message that has most
+  std::uint64_t longest = 0;      // that goes by strips
   const std::byte* to_self = nullptr;
   for (const Request* message : messages) {
     Request bare = *message;
@@ -295,24 +327,36 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
     start(task, rank, ranks, bare);
     const std::uint64_t bytes = message->count * size_of(message->type);
     const bool sends = message->which == Collective::send;
+    const bool short_one = bytes <= messages_to;
     if (message->root == rank) {
       if (sends) to_self = message->send;
       if (!sends) task.target = message->recv;
       task.own_bytes = bytes;
+      if (!short_one) lanes = max_lanes;
       continue;
     }
     const Piece piece{sends ? writable(message->send) : message->recv, bytes};
     (sends ? task.gives : task.takes)[message->root] = piece;
     Cut& its = (sends ? task.give_cuts : task.take_cuts)[message->root];
-    its = cut(bytes, task.layout, false);
     addresses |= reinterpret_cast<std::uintptr_t>(piece.data);
-    lanes = std::max(lanes, its.lanes);
-    task.longest_chunk = std::max(task.longest_chunk, its.chunk);
+    if (short_one) {
+      its = {0, message_lanes(bytes)};
+      task.ways[task.way_count++] = {static_cast<std::uint8_t>(message->root), sends};
+      strip_lanes = std::max(strip_lanes, its.lanes);
+      longest = std::max(longest, bytes);
+    } else {
+      its = cut(bytes, task.layout, false);
+      lanes = std::max(lanes, its.lanes);
+      task.longest_chunk = std::max(task.longest_chunk, its.chunk);
+    }
   }
   task.own = to_self;
   align(task, addresses);
-  // Always in chunks: peers that group their messages differently must still do the same for each.
-  launch = {Family::large, blocks_for(lanes), 0};
+  const int ways = std::max(1, static_cast<int>(task.way_count));
+  if (lanes == 0)
+    launch = by_strips(longest <= brief_message_to ? Family::brief : Family::streaming, strip_lanes, ways);
+  else
+    launch = {Family::large, task.way_count == 0 ? blocks_for(lanes) : max_blocks, 0};
 }
 
 }  // namespace paceline::cuda

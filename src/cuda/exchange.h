@@ -14,14 +14,14 @@
 
 namespace paceline::cuda {
 
-// Short messages: a strip for each warp, or several, which may be relayed; and long ones.
-enum class Family : std::uint8_t { brief, streaming, large };
+// Short messages: a strip for each warp; a few, which may be relayed; or many, in rounds. And long ones.
+enum class Family : std::uint8_t { brief, wide, streaming, large };
 
 // How an exchange is launched. The same for the same call on every rank.
 struct Launch {
   Family family = Family::brief;
   int blocks = 1;
-  int threads = 64;  // of short messages
+  int threads = 0;  // of a block; 0: the family's
 };
 
 // A collective's exchanges for one rank, to be run one after the other. Windows, alarm and timeout are for the engine

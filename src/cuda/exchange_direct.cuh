@@ -217,7 +217,8 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
   WindowWords& mine = words(task.windows[task.rank]);
   const int thread = static_cast<int>(threadIdx.x);
   wait_for_kernel_before();
-  const WarpNumbers numbers(task);
+  WarpNumbers numbers(task);
+  numbers.read(task);
   bool ready = true;
   if (thread < 32) {
     if (blockIdx.x == 0) announce(task, numbers);
@@ -239,6 +240,7 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
       move<Element, 4, wide / 2>(task, inputs, outputs);
     fence_system();  // every thread's part comes before its block's word
     __syncthreads();
+    let_next_kernel_start();
     if (thread < task.ranks && thread != task.rank) {
       const std::uint32_t number = numbers.taken() + 1;
       post(&words(task.windows[thread]).finished[task.rank][blockIdx.x], numbers.given() + 1);

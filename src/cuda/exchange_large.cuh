@@ -11,17 +11,21 @@
 // a second one announces what has arrived, since the fence before that takes longer than a copy.
 // Elsewhere, and for addresses that are not multiples of 16 or values that are scaled, 128 threads copy.
 //
+// Sends and receives may be of both kinds: four more warps move those that go by strips (message_strips.cuh).
+//
 // Time: launch + a few chunks' time + M/B. With two ranks each collective moves the fewest bytes there are; with more,
 // exchange.cc puts two exchanges in a row where that takes fewer.
 #pragma once
 
 #include "cuda/giving.cuh"
+#include "cuda/message_strips.cuh"
 #include "cuda/taking.cuh"
 
 namespace paceline::cuda {
 
-template <class Element, class Task>
-__global__ void __launch_bounds__(large_threads, 1) exchange_large(const __grid_constant__ Task task) {
+template <class Element, class Task, bool strips = false>
+__global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 1)
+    exchange_large(const __grid_constant__ Task task) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<LargeShared*>(memory);
   WindowWords& mine = words(task.windows[task.rank]);
@@ -38,7 +42,8 @@ __global__ void __launch_bounds__(large_threads, 1) exchange_large(const __grid_
     shared.read[thread] = 0;
     shared.taking_failed[thread] = false;
   }
-  const WarpNumbers numbers(task);
+  WarpNumbers numbers(task);
+  numbers.read(task);
   if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
   if (thread == 0) {
     shared.failed = false;
@@ -50,7 +55,11 @@ __global__ void __launch_bounds__(large_threads, 1) exchange_large(const __grid_
   if (blockIdx.x == 0 && thread / 32 == 3) announce(task, numbers);
   __syncthreads();
 
-  if (thread >= giving_threads) {
+  if (strips && thread >= large_threads) {
+    if constexpr (strips)
+      move_messages<brief_strips>(task, static_cast<unsigned>(thread - large_threads) / 32 * gridDim.x + blockIdx.x,
+                       strip_threads / 32 * gridDim.x);
+  } else if (thread >= giving_threads) {
     const Group group{(thread - giving_threads) / group_threads, (thread - giving_threads) % group_threads};
     if (task.folds)
       take_and_fold<Element>(task, shared, group);
@@ -75,12 +84,13 @@ __global__ void __launch_bounds__(large_threads, 1) exchange_large(const __grid_
     if (blockIdx.x == 0 && thread / 32 == 3) compare_calls(task, numbers);
   }
   __syncthreads();
+  let_next_kernel_start();
   // After an alarm the communicator has ended, and its numbers are of no use.
   if (rank < task.ranks) {
     post(&mine.chunks_given[rank][first_lane() + lane], shared.chunks_given[rank][lane]);
     post(&mine.chunks_taken[rank][first_lane() + lane], shared.chunks_taken[rank][lane]);
   }
-  move_on(task, numbers, thread / 32, large_threads / 32);
+  move_on(task, numbers, thread / 32, static_cast<int>(blockDim.x) / 32);
 }
 
 }  // namespace paceline::cuda

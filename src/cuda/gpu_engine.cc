@@ -214,14 +214,20 @@ Status CudaEngine::load_kernels() const {
     const Kernels kernels = kernels_of(static_cast<DataType>(type));
     cudaFuncAttributes attributes;
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.brief[ranks_ == 2]));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide[ranks_ == 2]));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.streaming[ranks_ == 2]));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct));
     PACE_CUDA("loading a kernel",
               cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.walk));
   }
-  PACE_CUDA("loading a kernel",
-            cudaFuncSetAttribute(message_kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
+  const MessageKernels messages = message_kernels();
+  cudaFuncAttributes attributes;
+  PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.brief));
+  PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.streaming));
+  for (const void* const kernel : {messages.large, messages.both})
+    PACE_CUDA("loading a kernel",
+              cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
   return {};
 }
 
@@ -317,10 +323,10 @@ void CudaEngine::complete(Terms& terms, std::byte* (&windows)[max_gpus]) const {
 }
 
 Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) const {
-  const bool large = how.family == Family::large;  // threads and memory are the kernel's
+  const bool large = how.family == Family::large;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(how.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(large ? large_block : how.threads));
+  config.blockDim = dim3(static_cast<unsigned>(how.threads == 0 ? large_block : how.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(large ? large_shared_bytes : 0);
   config.stream = stream;
   // The kernel's start may overlap with the end of the one before it: it waits by itself (wait_for_kernel_before).
@@ -350,6 +356,7 @@ Status CudaEngine::run(const Request& request, void* stream) {
     const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
     const Launch& how = exchanges.launches[i];
     const void* const kernel = how.family == Family::brief       ? kernels.brief[ranks_ == 2]
+                               : how.family == Family::wide      ? kernels.wide[ranks_ == 2]
                                : how.family == Family::streaming ? kernels.streaming[ranks_ == 2]
                                                                  : kernels.large;
     PACE_TRY(start(kernel, how, &task, on));
@@ -428,8 +435,15 @@ Status CudaEngine::run_messages(std::span<const Request> messages, void* stream)
     MessageTask task;
     Launch how;
     plan_messages(wave, rank_, ranks_, task, how);
+    const bool both = how.family == Family::large && task.way_count != 0;
+    if (both) how.threads = large_block_with_strips;
     complete(task, task.windows);
-    PACE_TRY(start(message_kernel(), how, &task, on));
+    const MessageKernels kernels = message_kernels();
+    const void* const kernel = how.family == Family::brief       ? kernels.brief
+                               : how.family == Family::streaming ? kernels.streaming
+                               : both                            ? kernels.both
+                                                                 : kernels.large;
+    PACE_TRY(start(kernel, how, &task, on));
     waiting = std::move(later);
   }
   return {};

@@ -2,6 +2,7 @@
 
 #include "cuda/exchange_direct.cuh"
 #include "cuda/exchange_large.cuh"
+#include "cuda/exchange_messages.cuh"
 
 namespace paceline::cuda {
 
@@ -10,6 +11,7 @@ Kernels kernels();  // kernels_*.cu
 
 const int large_shared_bytes = sizeof(LargeShared);
 const int large_block = large_threads;
+const int large_block_with_strips = large_threads + strip_threads;
 const int direct_block = direct_threads;
 
 __global__ void make_blank(std::uint64_t* words, std::uint64_t count) {
@@ -18,8 +20,11 @@ __global__ void make_blank(std::uint64_t* words, std::uint64_t count) {
 }
 const void* blank_kernel() { return reinterpret_cast<const void*>(&make_blank); }
 
-const void* message_kernel() {
-  return reinterpret_cast<const void*>(&exchange_large<ElementOf<DataType::uint8>::type, MessageTask>);
+MessageKernels message_kernels() {
+  return {reinterpret_cast<const void*>(&exchange_messages<brief_strips>),
+          reinterpret_cast<const void*>(&exchange_messages<streaming_strips>),
+          reinterpret_cast<const void*>(&exchange_large<ElementOf<DataType::uint8>::type, MessageTask>),
+          reinterpret_cast<const void*>(&exchange_large<ElementOf<DataType::uint8>::type, MessageTask, true>)};
 }
 
 Kernels kernels_of(DataType type) {

@@ -12,10 +12,12 @@ namespace paceline::cuda {
 template <DataType type>
 Kernels kernels() {
   using Element = typename ElementOf<type>::type;
-  return {{reinterpret_cast<const void*>(&exchange_short<Element, 1, false, false>),
-           reinterpret_cast<const void*>(&exchange_short<Element, 1, false, true>)},
-          {reinterpret_cast<const void*>(&exchange_short<Element, strips_at_once, true, false>),
-           reinterpret_cast<const void*>(&exchange_short<Element, strips_at_once, false, true>)},
+  return {{reinterpret_cast<const void*>(&exchange_short<Element, brief_strips, false, false>),
+           reinterpret_cast<const void*>(&exchange_short<Element, brief_strips, false, true>)},
+          {reinterpret_cast<const void*>(&exchange_short<Element, wide_strips, true, false>),
+           reinterpret_cast<const void*>(&exchange_short<Element, wide_strips, false, true>)},
+          {reinterpret_cast<const void*>(&exchange_short<Element, streaming_strips, true, false>),
+           reinterpret_cast<const void*>(&exchange_short<Element, streaming_strips, false, true>)},
           reinterpret_cast<const void*>(&exchange_large<Element, Task>),
           reinterpret_cast<const void*>(&exchange_direct<Element>),
           reinterpret_cast<const void*>(&walk_schedule<Element>)};

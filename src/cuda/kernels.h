@@ -7,6 +7,7 @@ namespace paceline::cuda {
 
 struct Kernels {
   const void* brief[2];  // for any number of ranks, and for two
+  const void* wide[2];
   const void* streaming[2];
   const void* large;
   const void* direct;
@@ -15,13 +16,20 @@ struct Kernels {
 Kernels kernels_of(DataType type);
 // Makes `words` words of 8 bytes blank.
 const void* blank_kernel();
-// Of sends and receives: it copies bytes.
-const void* message_kernel();
+// Of sends and receives: they copy bytes. By strips, one at once or several; in chunks; and both ways side by side.
+struct MessageKernels {
+  const void* brief;
+  const void* streaming;
+  const void* large;
+  const void* both;
+};
+MessageKernels message_kernels();
 
 // Of a block of the large kernel, bytes.
 extern const int large_shared_bytes;
 // Threads of a block.
 extern const int large_block;
+extern const int large_block_with_strips;
 extern const int direct_block;
 
 }  // namespace paceline::cuda

@@ -10,6 +10,7 @@ namespace paceline::cuda {
 inline constexpr int giving_threads = 128;
 inline constexpr int group_threads = 128;  // that take from one lane
 inline constexpr int large_threads = giving_threads + lanes_in_block * group_threads;
+inline constexpr int strip_threads = 128;  // beside them, where short messages go along
 // Chunks in shared memory; on their way into it; and on their way out of it.
 struct LongChunks {
   static constexpr int stages = 6, loads_ahead = 3, stores_open = 2;
@@ -47,7 +48,7 @@ struct Chunk {
   std::uint32_t bytes;  // 0: none
 };
 __device__ inline Chunk chunk_of(const Piece& piece, const Cut& cut, std::uint32_t lane, std::uint32_t round) {
-  if (lane >= cut.lanes) return {0, 0};
+  if (lane >= cut.lanes || cut.chunk == 0) return {0, 0};
   const std::uint64_t offset = (lane + static_cast<std::uint64_t>(round) * cut.lanes) * cut.chunk;
   if (offset >= piece.bytes) return {0, 0};
   const std::uint64_t left = piece.bytes - offset;

@@ -47,7 +47,7 @@ __device__ inline std::uint64_t bits_of(uint2 word) {
 __device__ inline uint2 word_of(std::uint64_t bits) {
   return {static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32)};
 }
-// Up to 16 bytes. alignment: what the address is a multiple of: 16, 8 or 1.
+// Up to 16 bytes. alignment: what the address is a multiple of: 16, 8, 4 or 1.
 __device__ __noinline__ inline ulonglong2 load_halves(const std::byte* from, std::uint64_t left, int alignment) {
   const std::uint64_t first = bits_of(load_8(from, left, alignment >= 8));
   return {first, left > 8 ? bits_of(load_8(from + 8, left - 8, alignment >= 8)) : 0};
@@ -56,24 +56,22 @@ __device__ __noinline__ inline void store_halves(std::byte* to, ulonglong2 pair,
   store_8(to, word_of(pair.x), left, alignment >= 8);
   if (left > 8) store_8(to + 8, word_of(pair.y), left - 8, alignment >= 8);
 }
-// One or two words are what the shortest messages have: a call would be half of their time.
+// One or two words are what the shortest messages have: a call would be half of their time, and so would a jump to a
+// place far from here.
 __device__ inline ulonglong2 load_pair(const std::byte* from, std::uint64_t left, int alignment) {
-  if (alignment == 16) {
-    if (left >= 16) return *reinterpret_cast<const ulonglong2*>(from);
-    if (left == 8) return {*reinterpret_cast<const std::uint64_t*>(from), 0};
-    if (left == 4) return {*reinterpret_cast<const std::uint32_t*>(from), 0};
-  }
+  if (left >= 16 && alignment == 16) return *reinterpret_cast<const ulonglong2*>(from);
+  if (left == 8 && alignment >= 8) return {*reinterpret_cast<const std::uint64_t*>(from), 0};
+  if (left == 4 && alignment >= 4) return {*reinterpret_cast<const std::uint32_t*>(from), 0};
   return load_halves(from, left, alignment);
 }
 __device__ inline void store_pair(std::byte* to, ulonglong2 pair, std::uint64_t left, int alignment) {
-  if (alignment == 16 && left >= 16)
-    *reinterpret_cast<ulonglong2*>(to) = pair;
-  else if (alignment == 16 && left == 8)
-    *reinterpret_cast<std::uint64_t*>(to) = pair.x;
-  else if (alignment == 16 && left == 4)
-    *reinterpret_cast<std::uint32_t*>(to) = static_cast<std::uint32_t>(pair.x);
-  else
-    store_halves(to, pair, left, alignment);
+  const bool whole = left >= 16 && alignment == 16;
+  const bool half = left == 8 && alignment >= 8;
+  const bool quarter = left == 4 && alignment >= 4;
+  if (whole) *reinterpret_cast<ulonglong2*>(to) = pair;
+  if (half) *reinterpret_cast<std::uint64_t*>(to) = pair.x;
+  if (quarter) *reinterpret_cast<std::uint32_t*>(to) = static_cast<std::uint32_t>(pair.x);
+  if (!whole && !half && !quarter) store_halves(to, pair, left, alignment);
 }
 
 template <class Element, class Vector>

@@ -52,7 +52,7 @@ struct Pieces {
 
 // How a piece is cut.
 struct Cut {
-  std::uint32_t chunk;  // bytes, a multiple of 16
+  std::uint32_t chunk;  // bytes, a multiple of 16; 0: it goes by strips
   std::uint32_t lanes;
 };
 
@@ -72,7 +72,7 @@ struct Terms {
   bool folds;              // else copies
   bool scales;             // what is given is multiplied by `factor` first
   bool overwrites;         // a piece that is taken may lie where one is given
-  std::uint8_t alignment;  // 16, 8 or 1: what all addresses are multiples of
+  std::uint8_t alignment;  // 16, 8, 4 or 1: what all addresses are multiples of
   std::uint32_t strips;    // short messages: of the longest piece between any two ranks
   WindowLayout layout;
   // This rank's own contribution: a fold's operand, or what is copied.
@@ -109,9 +109,17 @@ struct Task : Terms {
   [[nodiscard]] constexpr std::uint64_t count_from(int) const { return call_count; }
 };
 
+// A piece of a send or receive that goes by strips.
+struct Way {
+  std::uint8_t peer;
+  bool gives;
+};
+
 // The argument of the kernel of sends and receives that go on side by side: each has its own length, and is announced
 // by it.
 struct MessageTask : Terms {
+  Way ways[2 * max_gpus];
+  std::uint32_t way_count;
   std::byte* windows[max_gpus];
   Piece gives[max_gpus];
   Piece takes[max_gpus];

@@ -251,7 +251,8 @@ __global__ void __launch_bounds__(walk_threads, 2) walk_schedule(const __grid_co
     place_block(task, shared.state, blockIdx.x);
     shared.failed = false;
   }
-  const WarpNumbers numbers(task);
+  WarpNumbers numbers(task);
+  numbers.read(task);
   if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
   if (blockIdx.x == 0 && thread / 32 == 1) announce(task, numbers);
   __syncthreads();

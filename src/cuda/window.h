@@ -28,10 +28,16 @@ inline constexpr int lanes_in_block = 4;  // of long messages
 inline constexpr int max_lanes = max_blocks * lanes_in_block;
 inline constexpr int announcements = 8;  // kept of each source
 inline constexpr int strip_bytes = 512;  // of short messages: what a warp moves at once, 16 bytes a thread
-// Warps that move them, in a block at most. Those with several strips at once have 128 registers.
-constexpr int strip_warps(int strips_at_once) { return strips_at_once == 1 ? 16 : 15; }
-inline constexpr int strips_at_once = 2;
-inline constexpr int strip_lanes = max_blocks * strip_warps(1);
+// How many a warp moves at once: all that it has of a message (brief and wide ones), or a round of them (streaming).
+inline constexpr int brief_strips = 1;
+inline constexpr int wide_strips = 4;
+inline constexpr int streaming_strips = 2;
+// Warps that move them, in a block at most: so many that they have the registers they need.
+constexpr int strip_warps(int strips, bool two_ranks) {
+  if (two_ranks) return strips == streaming_strips ? 15 : 16;
+  return strips == brief_strips ? 24 : 15;
+}
+inline constexpr int strip_lanes = max_blocks * 16;  // with more than two ranks a lane has several warps
 inline constexpr std::size_t largest_chunk = 32 << 10;  // bytes
 // Where a rank folds, or gives and takes at the same time, shorter ones are faster: by a fifth for a long all-reduce.
 inline constexpr std::size_t largest_short_chunk = 16 << 10;

@@ -260,11 +260,87 @@ TEST_CASE("messages have their own pieces, and both sides cut them alike") {
   CHECK(other.call_what == task.call_what);
 }
 
+TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serves both") {
+  std::vector<std::byte> memory(16);
+  const auto message = [&](Collective which, int peer, std::size_t bytes) {
+    Request request;
+    request.which = which;
+    request.send = request.recv = memory.data();
+    request.type = DataType::uint8;
+    request.count = bytes;
+    request.root = peer;
+    return request;
+  };
+  constexpr std::size_t length = 1 << 10;
+  constexpr std::size_t long_one = 64 << 20;
+  const Request out = message(Collective::send, 1, length);
+  const Request in = message(Collective::recv, 1, length);
+  const Request long_out = message(Collective::send, 2, long_one);
+  const auto plan = [&](std::vector<const Request*> messages, Launch& launch) {
+    MessageTask task;
+    plan_messages(messages, 0, 3, task, launch);
+    return task;
+  };
+  Launch alone;
+  Launch together;
+  Launch with_long;
+  Launch only_long;
+  const MessageTask one = plan({&out}, alone);
+  const MessageTask two = plan({&out, &in}, together);
+  const MessageTask three = plan({&out, &in, &long_out}, with_long);
+  const MessageTask four = plan({&long_out}, only_long);
+  CHECK(alone.family == Family::brief);
+  CHECK(together.family == Family::brief);
+  CHECK(with_long.family == Family::large);
+  CHECK(only_long.family == Family::large);
+  CHECK(one.way_count == 1);
+  CHECK(two.way_count == 2);
+  CHECK(three.way_count == 2);
+  CHECK(four.way_count == 0);
+  // A message crosses in the same lanes whatever else is in its group.
+  for (const MessageTask* task : {&one, &two, &three}) {
+    CHECK(task->give_cut(1).chunk == 0);
+    CHECK(task->give_cut(1).lanes == length / strip_bytes);
+  }
+  CHECK(three.give_cut(2).chunk != 0);
+  // Each way has a warp at least.
+  CHECK(alone.blocks * (alone.threads / 32 - 1) >= 1);
+  CHECK(together.blocks * (together.threads / 32 - 1) >= 2);
+}
+
+TEST_CASE("blocks of short messages have a warp for each lane and peer") {
+  for (const int ranks : {2, 3, 4, 5, 8, 16})
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{600}, std::size_t{100'000}, std::size_t{1} << 20}) {
+      Request request;
+      request.which = Collective::all_gather;
+      request.type = DataType::uint8;
+      request.count = bytes;
+      Exchanges exchanges;
+      plan_collective(request, 0, ranks, nullptr, exchanges);
+      const Launch& launch = exchanges.launches[0];
+      const int strips = launch.family == Family::brief  ? brief_strips
+                         : launch.family == Family::wide ? wide_strips
+                                                         : streaming_strips;
+      INFO("ranks " << ranks << ", bytes " << bytes);
+      REQUIRE(launch.family != Family::large);
+      CHECK(launch.blocks <= max_blocks);
+      const int warps = launch.threads / 32 - 1;
+      CHECK(warps % (ranks - 1) == 0);
+      CHECK(warps >= ranks - 1);
+      CHECK(warps <= strip_warps(strips, ranks == 2));
+      const int lanes = launch.blocks * warps / (ranks - 1);
+      CHECK(lanes <= strip_lanes);
+      // What has no loop must have a place for every strip.
+      if (strips != streaming_strips)
+        CHECK(static_cast<std::size_t>(lanes * strips) >= (bytes + strip_bytes - 1) / strip_bytes);
+    }
+}
+
 TEST_CASE("addresses that are not multiples of 16 are told") {
   std::vector<std::byte> memory(4096);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   std::byte* const aligned = memory.data() + (16 - address % 16) % 16;
-  for (const auto& [offset, alignment] : {std::pair{16, 16}, {8, 8}, {4, 1}, {1, 1}}) {
+  for (const auto& [offset, alignment] : {std::pair{16, 16}, {8, 8}, {4, 4}, {2, 1}, {1, 1}}) {
     Request request;
     request.which = Collective::all_reduce;
     request.type = DataType::uint8;

@@ -1,0 +1,285 @@
+// Strips: how short messages cross a link, without a flag or a barrier; the link carries nothing but the data.
+//
+// A message is cut into strips of 512 bytes; strip k goes through lane k % lanes. A lane is a warp on each side, and a
+// ring of strips in the taker's window. A strip is blank until something comes: each of its words holds one pattern
+// (window.h). The giver writes data as they are, 16 bytes a thread; the taker looks at each word until it is not blank
+// any more, and makes it blank again. Data that have that very pattern in them are vouched for: behind them the giver
+// writes the strip's number, and a taker that has waited for some time looks there.
+//
+// A taker tells how many strips it has taken when its next kernel begins, and in a long message after each half of the
+// ring. A warp moves `unroll` strips in a round.
+//
+// Source: the blank strips are TensorRT-LLM's and FlashInfer's "Lamport" all-reduce, which changes data that look
+// blank.
+#pragma once
+
+#include "cuda/clerk.cuh"
+#include "cuda/memory.cuh"
+
+namespace paceline::cuda {
+
+// Of the longest piece: a kernel with no more lets the next one start at once.
+inline constexpr std::uint32_t overlapped_strips = (2 << 20) / strip_bytes;
+
+// 16 bytes: what a thread moves at once. Each half is written and seen in one piece.
+using Pair = ulonglong2;
+
+__device__ inline Pair peek(const Pair* pair) {
+  Pair v;
+  asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(pair) : "memory");
+  return v;
+}
+__device__ inline void post(Pair* pair, Pair v) {
+  asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(pair), "l"(v.x), "l"(v.y) : "memory");
+}
+__device__ inline bool looks_blank(Pair pair) { return pair.x == blank || pair.y == blank; }
+
+// Of a lane, seen from `source`: the first strip of its ring in the owner's window.
+__device__ inline std::uint64_t first_strip(const Terms& terms, int owner, int source, std::uint32_t lane) {
+  return (static_cast<std::uint64_t>(place_of(source, owner)) * strip_lanes + lane) * terms.layout.ring;
+}
+
+// ---- What few calls need, out of line: an instruction that is not in the cache costs more than the memory ----
+
+// Stands behind a strip with this number; 0 behind none.
+__device__ inline std::uint64_t vouched_number(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
+__device__ inline std::uint64_t* voucher(std::byte* window, const Terms& terms, std::uint64_t strip) {
+  return reinterpret_cast<std::uint64_t*>(window + terms.layout.vouchers) + strip;
+}
+
+// By a whole warp, which has just written the strip.
+__device__ __noinline__ inline void vouch(std::byte* window, const Terms& terms, std::uint64_t strip,
+                                          std::uint32_t number) {
+  fence_system();  // the data come before the word that vouches for them
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) post(voucher(window, terms, strip), vouched_number(number));
+}
+
+// A thread's wait for its pair of a strip: what came, also if it looks blank and is vouched for. After an alarm,
+// anything.
+template <class Task>
+__device__ __noinline__ Pair wait_for_pair(const Task& task, int source, std::uint64_t strip, std::uint32_t number,
+                                           const Pair* from) {
+  Patience patience(task);
+  // Of this block's copy, which stays until all of its warps have ended.
+  const std::uint32_t taken = peek(&words(task.windows[task.rank]).numbers[blockIdx.x][source].taken);
+  const Expected message = expected(task, source, taken + 1);
+  const std::uint64_t* const vouched = voucher(task.windows[task.rank], task, strip);
+#pragma unroll 1
+  for (unsigned looks = 1;; ++looks) {
+    const bool real = looks % 64 == 0 && peek_acquire(vouched) == vouched_number(number);
+    const Pair pair = peek(from);
+    if (real || !looks_blank(pair) || !patience.more(message)) return pair;
+  }
+}
+__device__ __noinline__ inline bool no_alarm(const Terms& terms) { return peek(&terms.alarm->abort) == 0; }
+
+// By a whole warp, when none of it needs the voucher any more: numbers repeat.
+__device__ __noinline__ inline void tear_up(std::byte* window, const Terms& terms, std::uint64_t strip) {
+  if (threadIdx.x % 32 == 0) post(voucher(window, terms, strip), std::uint64_t{0});
+}
+
+// Until the peer has freed so many strips of the lane.
+template <class Task>
+__device__ __noinline__ bool wait_for_room(const Task& task, const std::uint32_t* freed, int peer,
+                                           std::uint32_t wanted) {
+  Patience patience(task);
+  const std::uint32_t given = peek(&words(task.windows[task.rank]).numbers[blockIdx.x][peer].given);
+#pragma unroll 1
+  while (!reached(peek(freed), wanted))
+    if (!patience.more(peer, given + 1)) return false;
+  return true;
+}
+
+// ---- A lane between this rank and another, as one warp sees it. All of its threads call everything ----
+
+// A piece, shorter than 4 GB.
+struct Part {
+  std::byte* data = nullptr;
+  std::uint32_t bytes = 0;
+  Part() = default;
+  __device__ explicit Part(const Piece& piece)
+      : data(held(piece.data)), bytes(held(static_cast<std::uint32_t>(piece.bytes))) {}
+};
+
+template <class Task, int unroll>
+class StripLink {
+ public:
+  using Pairs = Pair[unroll];
+
+  // Touches no memory: all that can be known before the kernel before this one has ended.
+  __device__ StripLink(const Task& task, int peer, std::uint32_t lane, std::uint32_t lanes)
+      : task_(task),
+        peer_(peer),
+        lane_(held(lane)),
+        lanes_(lanes),
+        out_(held(this_thread_in(task.windows[peer], peer, task.rank))),
+        in_(held(this_thread_in(task.windows[task.rank], task.rank, peer))),
+        numbers_(held(&words(task.windows[task.rank]).lanes[lane].given[peer])),
+        told_to_(held(&words(task.windows[peer]).lanes[lane].freed[task.rank])) {}
+
+  // Before it gives or takes.
+  __device__ void begin() {
+    given_ = peek(numbers_);
+    taken_ = peek(numbers_ + taken_words);
+    freed_ = peek(numbers_ + freed_words);
+  }
+  // After an alarm the communicator has ended, and its numbers are of no use.
+  __device__ void end_giving() {
+    if (leads()) post(numbers_, given());
+  }
+  __device__ void end_taking() {
+    if (leads()) post(numbers_ + taken_words, taken());
+  }
+
+  // Strips of a message.
+  [[nodiscard]] __device__ std::uint32_t strip(std::uint32_t round, int u) const {
+    return (round * unroll + static_cast<unsigned>(u)) * lanes_ + lane_;
+  }
+  // Whether the lane has a strip of a piece in a round.
+  [[nodiscard]] __device__ bool has(std::uint32_t bytes, std::uint32_t round) const {
+    return strip(round, 0) * strip_bytes < bytes;
+  }
+  // In how many rounds it has one of so many.
+  [[nodiscard]] __device__ std::uint32_t rounds(std::uint32_t strips) const {
+    return lane_ < strips ? (strips - 1 - lane_) / lanes_ / unroll + 1 : 0;
+  }
+
+  // ---- The rank's memory; of a round's strips those in `which`, bit by bit ----
+
+  __device__ void load(const std::byte* data, std::uint32_t bytes, std::uint32_t round, Pairs& pairs,
+                       unsigned which = ~0u) const {
+#pragma unroll
+    for (int u = 0; u < unroll; ++u)
+      if (const std::uint32_t at = place(round, u); at < bytes && (which >> u & 1) != 0)
+        pairs[u] = load_pair(data + at, bytes - at, task_.alignment);
+  }
+  __device__ void store(std::byte* data, std::uint32_t bytes, std::uint32_t round, const Pairs& pairs,
+                        unsigned which = ~0u) const {
+#pragma unroll
+    for (int u = 0; u < unroll; ++u)
+      if (const std::uint32_t at = place(round, u); well_ && at < bytes && (which >> u & 1) != 0)
+        store_pair(data + at, pairs[u], bytes - at, task_.alignment);
+  }
+
+  // ---- The link ----
+
+  __device__ void put(std::uint32_t bytes, std::uint32_t round, const Pairs& pairs) {
+    const std::uint32_t count = strips(bytes, round);
+    if (const std::uint32_t wanted = given() + count - task_.layout.ring; !reached(freed_, wanted)) {
+      tell();  // the peer may be waiting too
+      well_ = wait_for_room(task_, numbers_ + freed_words, peer_, wanted) && well_;
+      freed_ = peek(numbers_ + freed_words);
+    }
+    bool blanks = false;
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (!well_ || place(round, u) >= bytes) continue;
+      post(pair_in(out_, given() + u), pairs[u]);
+      blanks = blanks || looks_blank(pairs[u]);
+    }
+    if (__any_sync(0xffffffff, blanks))
+#pragma unroll 1
+      for (std::uint32_t u = 0; u < count; ++u)
+        vouch(task_.windows[peer_], task_, strip_number(peer_, task_.rank, given() + u), given() + u);
+    gave_ += count;
+  }
+
+  // The strips that the peer has put, or will have put, into its ring: what is there now, and what has come.
+  __device__ void look(std::uint32_t bytes, std::uint32_t round, Pairs& pairs) const {
+#pragma unroll
+    for (int u = 0; u < unroll; ++u)
+      if (place(round, u) < bytes) pairs[u] = peek(pair_in(in_, taken() + u));
+  }
+  __device__ void settle(std::uint32_t bytes, std::uint32_t round, Pairs& pairs) {
+    bool vouched = false;
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (!well_ || place(round, u) >= bytes) continue;
+      Pair* const slot = pair_in(in_, taken() + u);
+      // A few looks here: what comes soon needs no call.
+#pragma unroll 1
+      for (int looks = 0; looks < 256 && looks_blank(pairs[u]); ++looks) pairs[u] = peek(slot);
+      if (looks_blank(pairs[u])) {
+        pairs[u] = wait_for_pair(task_, peer_, strip_number(task_.rank, peer_, taken() + u), taken() + u, slot);
+        if (looks_blank(pairs[u])) {
+          vouched = true;
+          well_ = no_alarm(task_);
+        }
+      }
+      post(slot, Pair{blank, blank});
+    }
+    const std::uint32_t count = strips(bytes, round);
+    if (__any_sync(0xffffffff, vouched))
+#pragma unroll 1
+      for (std::uint32_t u = 0; u < count; ++u)
+        tear_up(task_.windows[task_.rank], task_, strip_number(task_.rank, peer_, taken() + u));
+    took_ += count;
+  }
+
+  // How many strips were taken, and are blank.
+  __device__ void tell() const {
+    if (leads()) post(told_to_, taken_ + told_);
+  }
+  // In a long message: after each half of the ring.
+  __device__ void free_strips() {
+    if (took_ - told_ < task_.layout.ring / 2) return;
+    fence_system();  // the strips are blank before their giver may write them again
+    __syncwarp();
+    told_ = took_;
+    tell();
+  }
+
+ private:
+  // Words of a lane behind `given` of the same rank.
+  static constexpr int taken_words = static_cast<int>((offsetof(StripLane, taken) - offsetof(StripLane, given)) / 4);
+  static constexpr int freed_words = static_cast<int>((offsetof(StripLane, freed) - offsetof(StripLane, given)) / 4);
+
+  [[nodiscard]] __device__ std::uint32_t given() const { return given_ + gave_; }
+  [[nodiscard]] __device__ std::uint32_t taken() const { return taken_ + took_; }
+  [[nodiscard]] __device__ static unsigned thread() { return threadIdx.x % 32; }
+  [[nodiscard]] __device__ static bool leads() { return thread() == 0; }
+
+  // Where this thread's pair of a strip lies in a piece, bytes.
+  [[nodiscard]] __device__ std::uint32_t place(std::uint32_t round, int u) const {
+    return strip(round, u) * strip_bytes + thread() * 16;
+  }
+  // Of a piece, in a round.
+  [[nodiscard]] __device__ std::uint32_t strips(std::uint32_t bytes, std::uint32_t round) const {
+    std::uint32_t count = 0;
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) count += strip(round, u) * strip_bytes < bytes ? 1 : 0;
+    return count;
+  }
+
+  // This thread's pair in the lane's ring of strips in the owner's window, and in one strip of it.
+  [[nodiscard]] __device__ std::byte* this_thread_in(std::byte* window, int owner, int source) const {
+    return window + task_.layout.strips + first_strip(task_, owner, source, lane_) * strip_bytes + thread() * 16;
+  }
+  [[nodiscard]] __device__ Pair* pair_in(std::byte* ring, std::uint32_t number) const {
+    return reinterpret_cast<Pair*>(ring + (number & (task_.layout.ring - 1)) * strip_bytes);
+  }
+  [[nodiscard]] __device__ std::uint64_t strip_number(int owner, int source, std::uint32_t number) const {
+    return first_strip(task_, owner, source, lane_) + (number & (task_.layout.ring - 1));
+  }
+
+  const Task& task_;
+  const int peer_;
+  const std::uint32_t lane_;
+  const std::uint32_t lanes_;
+  std::byte* const out_;
+  std::byte* const in_;
+  std::uint32_t* const numbers_;
+  std::uint32_t* const told_to_;
+  // How many strips there were ever before this message: what is loaded here is looked at only when it is needed.
+  std::uint32_t given_ = 0;
+  std::uint32_t taken_ = 0;
+  std::uint32_t freed_ = 0;  // given ones, ever, that the peer has taken
+  // And of this message.
+  std::uint32_t gave_ = 0;
+  std::uint32_t took_ = 0;
+  std::uint32_t told_ = 0;  // taken ones that the peer knows of
+  bool well_ = true;
+};
+
+}  // namespace paceline::cuda
