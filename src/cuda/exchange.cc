@@ -10,24 +10,27 @@
 namespace paceline::cuda {
 namespace {
 
-// What was fastest on two and on four H200 (docs/gpu.md), bytes. A strip for each warp: up to this; by strips at all:
-// pieces up to this, but long broadcasts, which are relayed strip by strip, up to what 32-bit offsets reach; and from
-// which size on more than two ranks fold or take parts and pass them on, rather than give all to everyone.
-constexpr std::uint64_t brief_to = 512 << 10;
-constexpr std::uint64_t strips_to = 8 << 20;
-constexpr std::uint64_t relayed_to = std::uint64_t{1} << 30;
-constexpr std::uint64_t two_steps_from = 512 << 10;
+// What strips can carry, whatever a table says: their offsets are of 32 bits. And the shortest message of which every
+// rank has a part.
+constexpr std::uint64_t strips_reach = std::uint64_t{1} << 30;
+constexpr std::uint64_t least_in_parts = 4 << 10;
 
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return (value + grain - 1) / grain * grain; }
 
+int most_blocks(const GpuWay& way) { return way.blocks == 0 ? max_blocks : std::min<int>(way.blocks, max_blocks); }
+
 // Chunks short enough to fill the pipeline, long enough to be worth their flags. Both sides of a message cut it alike.
-Cut cut(std::uint64_t bytes, const WindowLayout& layout, bool short_chunks) {
-  const std::uint64_t share = rounded_up(bytes / (max_lanes * 2), 1024);
+Cut cut(std::uint64_t bytes, const WindowLayout& layout, bool short_chunks, const GpuWay& way = {}) {
+  constexpr std::uint64_t grain = 1024;
+  const std::uint64_t share = rounded_up(bytes / (max_lanes * 2), grain);
   const std::uint64_t most =
       std::min<std::uint64_t>(layout.chunk_slot, short_chunks ? largest_short_chunk : largest_chunk);
-  const std::uint64_t chunk = std::clamp<std::uint64_t>(share, 4 << 10, most);
+  const std::uint64_t chunk = way.chunk == 0
+                                  ? std::clamp<std::uint64_t>(share, 4 << 10, most)
+                                  : std::clamp<std::uint64_t>(rounded_up(way.chunk, grain), 4 << 10, layout.chunk_slot);
   const std::uint64_t chunks = std::max<std::uint64_t>(1, (bytes + chunk - 1) / chunk);
-  return {static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(std::min<std::uint64_t>(chunks, max_lanes))};
+  const std::uint64_t lanes = static_cast<std::uint64_t>(most_blocks(way)) * lanes_in_block;
+  return {static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(std::min(chunks, lanes))};
 }
 
 int blocks_for(std::uint32_t lanes) { return static_cast<int>((lanes + lanes_in_block - 1) / lanes_in_block); }
@@ -56,29 +59,32 @@ std::uint32_t only(int rank) { return std::uint32_t{1} << rank; }
 std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
 // A warp for each strip, or for several, in as many blocks as there may be; and the warp of each that moves no data.
-Launch by_strips(Family family, std::uint32_t strips) {
-  const bool one = family == Family::brief;
+Launch by_strips(const GpuWay& way, std::uint32_t strips) {
+  const bool one = way.family == Family::brief;
   const std::uint32_t warps = one ? strips : (strips + strips_at_once - 1) / strips_at_once;
   const auto most = static_cast<std::uint32_t>(strip_warps(one ? 1 : strips_at_once));
+  const auto blocks = static_cast<std::uint32_t>(most_blocks(way));
   const std::uint32_t in_block =
-      std::clamp<std::uint32_t>((warps + max_blocks - 1) / max_blocks, std::min<std::uint32_t>(warps, 4), most);
-  const std::uint32_t blocks = std::min<std::uint32_t>(max_blocks, (warps + in_block - 1) / in_block);
-  return {family, static_cast<int>(blocks), static_cast<int>(in_block + 1) * 32};
+      way.lanes == 0 ? std::clamp<std::uint32_t>((warps + blocks - 1) / blocks, std::min<std::uint32_t>(warps, 4), most)
+                     : std::min<std::uint32_t>({way.lanes, warps, most});
+  const std::uint32_t needed = std::min<std::uint32_t>(blocks, (warps + in_block - 1) / in_block);
+  return {way.family, static_cast<int>(needed), static_cast<int>(in_block + 1) * 32};
 }
 
 // All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
-void finish(Task& task, std::uint64_t longest, bool short_chunks, Launch& launch, bool relays = false) {
+void finish(Task& task, std::uint64_t longest, bool short_chunks, const GpuWay& way, Launch& launch) {
   const auto places = [](const Pieces& pieces) {
     return pieces.ranks == 0 ? 0 : reinterpret_cast<std::uintptr_t>(pieces.data) | pieces.stride;
   };
   align(task, places(task.gives) | places(task.takes));
-  task.cut = cut(longest, task.layout, short_chunks);
-  if (longest > strips_to && !relays) {
+  task.call_what |= std::uint32_t{mark(way)} << way_shift;
+  task.cut = cut(longest, task.layout, short_chunks, way);
+  if (way.family == Family::large) {
     launch = {Family::large, blocks_for(task.cut.lanes), 0};
     return;
   }
   task.strips = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (longest + strip_bytes - 1) / strip_bytes));
-  launch = by_strips(relays || longest > brief_to ? Family::streaming : Family::brief, task.strips);
+  launch = by_strips(way, task.strips);
 }
 
 // Averages of the narrow floats are scaled before they are added, since their sums overflow soon: as on the host.
@@ -123,8 +129,9 @@ struct Parts {
 };
 
 // A rank folds its part of the message, or takes it from the root, which has none; then all who have a part give it to
-// the others, or to the root of a reduce. In one kernel as long as the parts are short, else in two.
-void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t bytes, Exchanges& exchanges) {
+// the others, or to the root of a reduce. Strips in one kernel, chunks in two.
+void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t bytes, const GpuWay& way,
+                    Exchanges& exchanges) {
   const bool from_root = request.which == Collective::broadcast;
   const bool to_root = request.which == Collective::reduce;
   const int without = from_root ? request.root : no_rank;
@@ -158,10 +165,10 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
   Pieces gathered = row;
   gathered.ranks = rank == without || (to_root && rank != request.root) ? 0 : with_part;
 
-  if (parts.stride <= (from_root ? relayed_to / static_cast<unsigned>(ranks) : strips_to)) {
+  if (way.family != Family::large) {
     first.relays = relays;
     first.gathered = gathered;
-    finish(first, parts.stride, true, exchanges.launches[0], true);
+    finish(first, parts.stride, true, way, exchanges.launches[0]);
     exchanges.count = 1;
     return;
   }
@@ -170,19 +177,33 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
   start(second, rank, ranks, request);
   second.gives = {mine.data, 0, mine.bytes, mine.bytes, relays};
   second.takes = gathered;
-  finish(first, parts.stride, true, exchanges.launches[0]);
-  finish(second, parts.stride, true, exchanges.launches[1]);
+  finish(first, parts.stride, true, way, exchanges.launches[0]);
+  finish(second, parts.stride, true, way, exchanges.launches[1]);
   exchanges.count = 2;
+}
+
+// What of a table's way is possible for a call.
+GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t bytes) {
+  if (request.which == Collective::barrier) return {};
+  const bool in_parts = request.which == Collective::all_reduce || request.which == Collective::broadcast ||
+                        request.which == Collective::reduce;
+  way.two_steps = way.two_steps && in_parts && ranks > 2 && bytes >= least_in_parts;
+  // The brief kernel relays nothing.
+  if (way.two_steps && way.family == Family::brief) way.family = Family::streaming;
+  if (bytes > strips_reach) way.family = Family::large;
+  // Who is not the root has no place for what it folds, unless it relays it at once.
+  if (way.family == Family::large && request.which == Collective::reduce) way.two_steps = false;
+  return way;
 }
 
 }  // namespace
 
-void plan_collective(const Request& request, int rank, int ranks, std::byte* dummy, Exchanges& exchanges) {
+void plan_collective(const Request& request, int rank, int ranks, const GpuWay& wanted, std::byte* dummy,
+                     Exchanges& exchanges) {
   const std::uint64_t bytes = request.count * size_of(request.type);
-  const bool two_steps = request.which == Collective::all_reduce || request.which == Collective::broadcast ||
-                         (request.which == Collective::reduce && bytes <= strips_to);
-  if (ranks > 2 && two_steps && bytes >= two_steps_from) {
-    plan_two_steps(request, rank, ranks, bytes, exchanges);
+  const GpuWay way = possible(wanted, request, ranks, bytes);
+  if (way.two_steps) {
+    plan_two_steps(request, rank, ranks, bytes, way, exchanges);
     return;
   }
   exchanges.count = 1;
@@ -264,17 +285,19 @@ void plan_collective(const Request& request, int rank, int ranks, std::byte* dum
     case Collective::send:
     case Collective::recv: break;  // plan_messages
   }
-  finish(task, request.which == Collective::barrier ? 8 : bytes, request.which != Collective::broadcast,
+  finish(task, request.which == Collective::barrier ? 8 : bytes, request.which != Collective::broadcast, way,
          exchanges.launches[0]);
 }
 
-bool plan_direct_task(const Request& request, int rank, int ranks, DirectTask& task) {
+bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task) {
+  if (!way.direct) return false;
   const DirectPlan plan = plan_direct(request, rank, ranks);
   if (!plan.possible) return false;
   task = DirectTask();
   start(task, rank, ranks, request);
   if (reduces(request.which)) set_operation(task, request);
   if (task.scales) return false;  // by those who give
+  task.call_what |= std::uint32_t{mark(way)} << way_shift;
   task.alignment = 16;
   task.input = writable(request.send);
   task.output = request.recv;

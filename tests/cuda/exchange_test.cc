@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "schedule/problem.h"
@@ -19,6 +20,7 @@ struct Case {
   int root;
   std::size_t count;  // bytes
   bool in_place;
+  std::optional<GpuWay> way = std::nullopt;  // else as the rules say
 };
 
 std::byte value(int rank, std::size_t index) {
@@ -70,8 +72,9 @@ class Run {
 
   void run() {
     std::vector<Exchanges> plans(requests_.size());
+    const GpuWay way = c_.way ? *c_.way : GpuTable::rules(c_.ranks).way(c_.which, c_.count);
     for (int rank = 0; rank < c_.ranks; ++rank)
-      plan_collective(requests_[static_cast<std::size_t>(rank)], rank, c_.ranks, nullptr,
+      plan_collective(requests_[static_cast<std::size_t>(rank)], rank, c_.ranks, way, nullptr,
                       plans[static_cast<std::size_t>(rank)]);
     for (int step = 0; step < plans[0].count; ++step) {
       for (const Exchanges& plan : plans) REQUIRE(plan.count == plans[0].count);
@@ -101,6 +104,9 @@ class Run {
       const auto f = static_cast<std::size_t>(from);
       REQUIRE(plans[f].launches[step].family == plans[0].launches[step].family);
       REQUIRE(plans[f].launches[step].blocks == plans[0].launches[step].blocks);
+      REQUIRE(plans[f].launches[step].threads == plans[0].launches[step].threads);
+      REQUIRE(task(from).call_what == task(0).call_what);
+      check_launch(plans[f].launches[step], task(from));
       REQUIRE(task(from).cut.chunk == task(0).cut.chunk);
       REQUIRE(task(from).cut.lanes == task(0).cut.lanes);
       own[f].assign(task(from).own, task(from).own + task(from).own_bytes);
@@ -134,6 +140,27 @@ class Run {
     }
     for (int from = 0; from < c_.ranks; ++from)
       for (int to = 0; to < c_.ranks; ++to) relay(task(from), task(to));
+  }
+
+  // What kernels take for granted.
+  static void check_launch(const Launch& launch, const Task& task) {
+    REQUIRE(launch.blocks >= 1);
+    REQUIRE(launch.blocks <= max_blocks);
+    const bool relays = task.relays != 0 || task.gathered.ranks != 0;
+    if (launch.family == Family::large) {
+      REQUIRE_FALSE(relays);
+      REQUIRE(task.cut.chunk % 16 == 0);
+      REQUIRE(task.cut.chunk >= 16);
+      REQUIRE(task.cut.chunk <= task.layout.chunk_slot);
+      REQUIRE(task.cut.lanes >= 1);
+      REQUIRE(task.cut.lanes <= static_cast<std::uint32_t>(launch.blocks) * lanes_in_block);
+      return;
+    }
+    const bool one = launch.family == Family::brief;
+    REQUIRE_FALSE((one && relays));
+    REQUIRE(launch.threads % 32 == 0);
+    REQUIRE(launch.threads >= 64);
+    REQUIRE(launch.threads <= (strip_warps(one ? 1 : strips_at_once) + 1) * 32);
   }
 
   // What a rank has folded, or taken from the root, goes on to another.
@@ -207,12 +234,116 @@ TEST_CASE("long collectives too, in one kernel or in two") {
     }
 }
 
+TEST_CASE("whatever a table says, the result is right") {
+  std::vector<GpuWay> ways;
+  for (const GpuFamily family : {GpuFamily::brief, GpuFamily::streaming, GpuFamily::large})
+    for (const bool two_steps : {false, true})
+      for (const int most : {0, 1, 7, 255})
+        ways.push_back({family, two_steps, true, static_cast<std::uint8_t>(most), static_cast<std::uint8_t>(255 - most),
+                        most == 7 ? UINT32_MAX : static_cast<std::uint32_t>(most)});
+  for (const GpuWay& way : ways)
+    for (const Collective which :
+         {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter, Collective::broadcast,
+          Collective::scatter, Collective::gather, Collective::all_gather, Collective::all_to_all})
+      for (const auto& [ranks, count] : {std::pair{1, 100}, {2, 1}, {2, 70001}, {3, 4095}, {3, 70001}, {16, 4096}})
+        for (const bool in_place : {false, true}) {
+          CAPTURE(static_cast<int>(way.family));
+          CAPTURE(way.two_steps);
+          CAPTURE(static_cast<int>(way.lanes));
+          Run run({which, ranks, is_rooted(which) ? ranks - 1 : 0, static_cast<std::size_t>(count), in_place, way});
+          run.run();
+          run.check();
+        }
+}
+
+TEST_CASE("strips go no further than their offsets, and a message in parts has one for each rank") {
+  alignas(16) std::byte memory[16];
+  Request request;
+  request.which = Collective::all_reduce;
+  request.type = DataType::uint8;
+  request.send = request.recv = memory;
+  const auto launch = [&](std::size_t count, int ranks, const GpuWay& way) {
+    Exchanges exchanges;
+    request.count = count;
+    plan_collective(request, 0, ranks, way, nullptr, exchanges);
+    return std::pair{exchanges.launches[0].family, exchanges.count};
+  };
+  const GpuWay brief;
+  const GpuWay relayed{.family = GpuFamily::streaming, .two_steps = true};
+  constexpr std::size_t giga = 1 << 30;
+  CHECK(launch(giga, 2, brief) == std::pair{Family::brief, 1});
+  CHECK(launch(giga + 1, 2, brief) == std::pair{Family::large, 1});
+  CHECK(launch(giga, 4, relayed) == std::pair{Family::streaming, 1});
+  CHECK(launch(giga + 1, 4, relayed) == std::pair{Family::large, 2});
+  CHECK(launch(giga, 2, relayed) == std::pair{Family::streaming, 1});
+  for (const int ranks : {3, max_gpus}) {
+    Exchanges exchanges;
+    request.count = 4096;
+    plan_collective(request, ranks - 1, ranks, relayed, nullptr, exchanges);
+    CHECK(exchanges.tasks[0].relays != 0);
+    request.count = 4095;
+    plan_collective(request, ranks - 1, ranks, relayed, nullptr, exchanges);
+    CHECK(exchanges.tasks[0].relays == 0);
+  }
+}
+
+TEST_CASE("a table's lanes and blocks are kept as far as there are strips for them") {
+  alignas(16) std::byte memory[16];
+  Request request;
+  request.which = Collective::all_gather;
+  request.type = DataType::uint8;
+  request.send = request.recv = memory;
+  const auto launch = [&](std::size_t count, const GpuWay& way) {
+    Exchanges exchanges;
+    request.count = count;
+    plan_collective(request, 0, 2, way, nullptr, exchanges);
+    return exchanges.launches[0];
+  };
+  const Launch wide = launch(64 << 10, {.lanes = 4, .blocks = 16});
+  CHECK(wide.blocks == 16);
+  CHECK(wide.threads == (4 + 1) * 32);
+  const Launch narrow = launch(1000, {.lanes = 4, .blocks = 16});
+  CHECK(narrow.blocks == 1);
+  CHECK(narrow.threads == (2 + 1) * 32);
+  const Launch chunks = launch(64 << 20, {.family = GpuFamily::large, .blocks = 5});
+  CHECK(chunks.blocks == 5);
+}
+
+TEST_CASE("ways that differ are told apart in a call's words") {
+  alignas(16) std::byte memory[64];
+  Request request;
+  request.which = Collective::all_reduce;
+  request.type = DataType::uint8;
+  request.send = request.recv = memory;
+  request.count = 64;
+  const auto what = [&](const GpuWay& way) {
+    Exchanges exchanges;
+    plan_collective(request, 0, 2, way, nullptr, exchanges);
+    return exchanges.tasks[0].call_what;
+  };
+  const auto direct = [&](const GpuWay& way) {
+    DirectTask task;
+    REQUIRE(plan_direct_task(request, 0, 2, way, task));
+    return task.call_what;
+  };
+  const GpuWay window{.family = GpuFamily::brief, .lanes = 2};
+  const GpuWay other{.family = GpuFamily::brief, .lanes = 4};
+  CHECK(what(window) != what(other));
+  constexpr std::uint32_t mask = ((1U << way_bits) - 1) << way_shift;
+  CHECK((what(window) & ~mask) == (what(other) & ~mask));
+  GpuWay both = window;
+  both.direct = true;
+  CHECK(direct(both) != what(window));
+  DirectTask task;
+  CHECK_FALSE(plan_direct_task(request, 0, 2, window, task));
+}
+
 TEST_CASE("a barrier takes a word from everyone") {
   std::vector<std::byte> dummy(8 * max_gpus);
   Request request;
   request.which = Collective::barrier;
   Exchanges exchanges;
-  plan_collective(request, 1, 3, dummy.data(), exchanges);
+  plan_collective(request, 1, 3, GpuWay{.family = GpuFamily::large, .two_steps = true}, dummy.data(), exchanges);
   REQUIRE(exchanges.count == 1);
   CHECK(exchanges.launches[0].family == Family::brief);
   for (const int peer : {0, 2}) {
@@ -272,7 +403,7 @@ TEST_CASE("addresses that are not multiples of 16 are told") {
     request.recv = aligned + offset;
     request.count = 64;
     Exchanges exchanges;
-    plan_collective(request, 0, 2, nullptr, exchanges);
+    plan_collective(request, 0, 2, {}, nullptr, exchanges);
     CHECK(static_cast<int>(exchanges.tasks[0].alignment) == alignment);
   }
 }
