@@ -6,8 +6,8 @@ are worth a try. Sizes are bytes of the call's count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isqrt
 from typing import Any
@@ -98,24 +98,25 @@ def _short(family: str, steps: int, lanes_needed: int, most: int) -> list[Way]:
     return ways
 
 
+def through_window(way: Way) -> Way:
+    """The same where not all ranks see the buffers."""
+    return replace(way, direct=False)
+
+
 def choose(times: Times) -> dict[int, Way]:
     """Of each size, the fastest way through the window, and with it whether to go direct."""
     chosen: dict[int, Way] = {}
     last: Way | None = None
     for nbytes in sorted(times):
-        window = {_window(way): time for way, time in times[nbytes].items() if not way.direct}
+        window = {through_window(way): time for way, time in times[nbytes].items() if not way.direct}
         best = min(window, key=lambda way: window[way])
-        if last is not None and WORTH * window.get(_window(last), float("inf")) <= window[best]:
-            best = _window(last)
+        if last is not None and WORTH * window.get(through_window(last), float("inf")) <= window[best]:
+            best = through_window(last)
         direct = min((time for way, time in times[nbytes].items() if way.direct), default=float("inf"))
         worth = 1 if last is not None and last.direct else WORTH
-        last = Way(best.family, best.steps, best.lanes, best.blocks, best.chunk, direct < worth * window[best])
+        last = replace(best, direct=direct < worth * window[best])
         chosen[nbytes] = last
     return chosen
-
-
-def _window(way: Way) -> Way:
-    return Way(way.family, way.steps, way.lanes, way.blocks, way.chunk)
 
 
 def rows(collective: str, chosen: Mapping[int, Way]) -> list[dict[str, Any]]:
@@ -137,18 +138,24 @@ def between(times: Times) -> dict[int, list[Way]]:
         middle = isqrt(low * high) // _GRAIN * _GRAIN
         if chosen[low] == chosen[high] or not low < middle < high:
             continue
-        ways = {_window(chosen[low]), _window(chosen[high])}
+        ways = {through_window(chosen[low]), through_window(chosen[high])}
         ways |= {way for size in (low, high) for way in times[size] if way.direct}
         found[middle] = sorted(ways, key=str)
     return found
 
 
-def summary(table: Sequence[Mapping[str, Any]], text: Callable[[int], str]) -> str:
-    """A collective's rows for people; `text` writes a size."""
+def summary(table: Sequence[Mapping[str, Any]]) -> str:
+    """A collective's rows for people."""
     parts = []
     for row, after in zip(table, [*table[1:], None], strict=True):
         way = Way(**{key: value for key, value in row.items() if key not in ("collective", "from", "direct")})
-        parts.append(f"{'direct, else ' if row.get('direct') else ''}{way}")
-        if after is not None:
-            parts[-1] += f" below {text(after['from'])}"
+        below = "" if after is None else f" below {_rounded(after['from'])}"
+        parts.append(f"{'direct, or ' if row.get('direct') else ''}{way}{below}")
     return ", then ".join(parts)
+
+
+def _rounded(nbytes: int) -> str:
+    for unit, size in (("M", _MEGA), ("K", _KILO)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g}{unit}"
+    return f"{nbytes}B"
