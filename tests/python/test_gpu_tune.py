@@ -126,6 +126,19 @@ def test_tables_are_kept_beside_settings(tmp_path: Path) -> None:
     assert found["gpus"] == [of_four, again]
 
 
+def test_measured_tables_become_shipped_ones(tmp_path: Path) -> None:
+    shipped, profile = tmp_path / "gpu_tables.json", tmp_path / "profile.json"
+    row = {"collective": "reduce", "from": 0, "family": "large"}
+    of_two, of_four = ({"gpu": "G", "link": "nvlink", "ranks": ranks, "table": [row]} for ranks in (2, 4))
+    shipped.write_text(json.dumps({"gpus": [of_four]}))
+    other = {**of_four, "table": [row, {**row, "from": 100}]}
+    tuning.merge(profile, [], [of_two, other])
+    tool = [sys.executable, str(HERE.parents[1] / "tools" / "ship_gpu_tables.py"), "--into", str(shipped)]
+    subprocess.run([*tool, str(profile)], check=True, timeout=60)
+    assert json.loads(shipped.read_text()) == {"gpus": [of_two, other]}
+    assert len(shipped.read_text().splitlines()) == 7
+
+
 @pytest.mark.parametrize("gpus", [3, [3], [{"gpu": "G", "link": "nvlink", "ranks": 2}]])
 def test_a_profile_whose_tables_are_wrong_is_a_warning(tmp_path: Path, gpus: object) -> None:
     path = tmp_path / "profile.json"

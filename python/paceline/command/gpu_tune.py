@@ -1,9 +1,9 @@
 """`paceline tune --device cuda`: measure in which way this machine's GPUs run each collective fastest.
 
 Every way that is worth a try (gpu_ways.py) at 8 B to 1 GB, in CUDA graphs; then half way between two sizes of which
-another way is the fastest, twice. All ranks force the same way by a profile of one row, and take the slowest rank's
-time. A time is the median over batches of a pass, and of several passes the least: a disturbance only adds. Results are
-checked bit for bit: of every way up to 32 MB, beyond that of what goes into the table.
+another way is the fastest, twice. All ranks force the same way by a profile of one row. A time is that of a batch of
+calls on the slowest rank, the least over several batches in several passes: a disturbance only adds. Results are
+checked bit for bit: of every way up to 32 MB, and of each way that gets into the table at its longest size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import argparse
 import time
 from array import array
 from collections.abc import Iterable
-from statistics import median
 from typing import Any
 
 from .. import tuning
@@ -22,7 +21,7 @@ from ..datatypes import DATA_TYPES
 from ..errors import Error, Unsupported
 from . import gpu_ways
 from .collectives import COLLECTIVES
-from .gpu_trial import GpuTrial
+from .gpu_trial import BATCHES, GpuTrial
 from .gpu_ways import Way
 from .pattern import Pattern
 from .progress import Progress
@@ -30,8 +29,10 @@ from .sizes import size_text
 
 LARGEST = 1 << 30
 SECONDS = 120
+TIMEOUT = 60  # s, of a call: a way that hangs is told soon
 _SMALLEST, _FACTOR = 8, 4
-_BATCHES = 4  # of a way in a pass
+_CALLS = ((64 << 10, 200), *BATCHES)  # of a batch: ranks do not begin one at the same time, which must not count
+_BATCHES = 3  # of a way in a pass
 _PASSES = 3
 _HALVINGS = 2
 _CHECKED = 32 << 20  # bytes: longer results take long to read back
@@ -94,7 +95,8 @@ class GpuTuning:
     def _collective(self, name: str, end: float, progress: Progress) -> list[dict[str, Any]]:
         collective, dtype = COLLECTIVES[name], DATA_TYPES["float32"]
         most = collective.count(self._largest, self._comm.size, dtype.size)
-        trial = GpuTrial(self._comm, collective, Pattern(dtype, "sum", self._comm.size), 0, most, self._graphs)
+        pattern = Pattern(dtype, "sum", self._comm.size)
+        trial = GpuTrial(self._comm, collective, pattern, 0, most, self._graphs, _CALLS)
         if not self._machine:
             found = tuning.gpu_table(self._comm)  # there is one now: the trial has connected the GPUs
             self._machine = {key: found[key] for key in ("gpu", "link", "ranks")}
@@ -102,17 +104,15 @@ class GpuTuning:
         one.make_buffers_known(most)
         counts = sorted({collective.count(size, self._comm.size, dtype.size) for size in self._sizes()})
         for number in range(_PASSES):
-            if number and self._late(end):
-                break
+            late = number > 0 and self._late(end)
             for count in counts:
                 progress.step(f"{self._comm.size} ranks: {name} {size_text(trial.bytes(count))}")
-                ways = gpu_ways.candidates(name, self._comm.size, count * dtype.size)
-                one.measure(count, ways, check=number == 0)
+                if not late:
+                    one.measure(count, gpu_ways.candidates(name, self._comm.size, count * dtype.size))
         for _ in range(_HALVINGS):
             for nbytes, ways in gpu_ways.between(one.times).items():
-                progress.step(f"{self._comm.size} ranks: {name}, between")
                 for _ in range(_PASSES):
-                    one.measure(nbytes // dtype.size, ways, check=True)
+                    one.measure(nbytes // dtype.size, ways)
         one.check_chosen()
         return gpu_ways.rows(name, gpu_ways.choose(one.times))
 
@@ -131,31 +131,29 @@ class _Collective:
     def __init__(self, trial: GpuTrial, machine: dict[str, Any]) -> None:
         self._trial, self._machine = trial, machine
         self.times: dict[int, dict[Way, float]] = {}  # us, by bytes of the count
-        self._checked: set[tuple[int, Way]] = set()
 
     def make_buffers_known(self, count: int) -> None:
         """To all ranks, so that calls that can go direct do."""
         self._force(Way("large", direct=True))
         self._trial.run(count, 1)
 
-    def measure(self, count: int, ways: Iterable[Way], check: bool) -> None:
+    def measure(self, count: int, ways: Iterable[Way]) -> None:
         for way in ways:
             self._force(way)
             times = self._trial.run(count, _BATCHES)
-            if check and self._trial.bytes(count) <= _CHECKED:
-                self._check(count, way)
             self._trial.comm.all_reduce(times, op="max")
             found = self.times.setdefault(count * self._trial.dtype.size, {})
-            found[way] = min(found.get(way, float("inf")), median(times) / 1000)
+            if way not in found and self._trial.bytes(count) <= _CHECKED:
+                self._check(count, way)
+            found[way] = min(found.get(way, float("inf")), min(times) / 1000)
 
     def check_chosen(self) -> None:
-        """The results of what goes into the table, as far as they were not checked."""
-        for nbytes, chosen in gpu_ways.choose(self.times).items():
-            count = nbytes // self._trial.dtype.size
-            through_window = gpu_ways.through_window(chosen)
-            for way in dict.fromkeys((chosen, through_window)):
-                if self._trial.bytes(count) <= _CHECKED and (count, way) in self._checked:
-                    continue
+        """The results of the longest calls by what goes into the table."""
+        longest = {}
+        for nbytes, way in gpu_ways.choose(self.times).items():
+            longest[way] = longest[gpu_ways.through_window(way)] = nbytes // self._trial.dtype.size
+        for way, count in longest.items():
+            if self._trial.bytes(count) > _CHECKED:
                 self._force(way)
                 self._trial.run(count, 1)
                 self._check(count, way)
@@ -166,7 +164,6 @@ class _Collective:
 
     def _check(self, count: int, way: Way) -> None:
         wrong = self._trial.wrong(count)
-        self._checked.add((count, way))
         if wrong:
             name, nbytes = self._trial.collective.name, self._trial.bytes(count)
             raise Error(f"{name} of {nbytes} bytes, {way}: {wrong} elements are wrong")

@@ -211,7 +211,7 @@ def _measure(chosen: argparse.Namespace) -> int:
 
 def _measure_gpus(chosen: argparse.Namespace) -> int:
     """One rank's part of a table."""
-    with init() as comm, Gpu(comm.node_rank % device_count()) as gpu:
+    with init(timeout=gpu_tune.TIMEOUT) as comm, Gpu(comm.node_rank % device_count()) as gpu:
         if comm.size > device_count():
             raise Error(f"{comm.size} ranks need as many GPUs: this machine shows {device_count()}")
         one = gpu_tune.GpuTuning(comm, chosen.collectives, chosen.largest, chosen.seconds, gpu.free_bytes())
