@@ -65,7 +65,7 @@ struct Profile {
   std::string fingerprint;
   std::string version;
   std::vector<Setting> settings;
-  std::vector<GpuSetting> gpus;
+  std::vector<GpuSetting> gpus = {};
 };
 
 // Errors (invalid_argument): no JSON, another format, a field that is missing, of another type or out of its range.
