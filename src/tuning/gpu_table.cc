@@ -1,5 +1,7 @@
 #include "tuning/gpu_table.h"
 
+#include <algorithm>
+
 namespace paceline {
 namespace {
 
@@ -20,6 +22,29 @@ std::uint64_t add(std::uint64_t digest, const GpuWay& way) {
   return digest;
 }
 
+// From which size on the users' buffers are faster than the window. Where each rank has a part, all of them together
+// have 12 MB, or 3 MB with more than two ranks.
+std::uint64_t direct_from(Collective which, int ranks) {
+  const bool many = ranks > 2;
+  switch (which) {
+    // One way between two the window's streams are as fast, and spare the root its own copy.
+    case Collective::broadcast: return many ? 12 * mega : UINT64_MAX;
+    case Collective::all_reduce:
+    case Collective::reduce: return (many ? 4 : 12) * mega;
+    default: return (many ? 3 : 12) * mega / static_cast<unsigned>(ranks);
+  }
+}
+
+// Rows that ascend, from a size on direct: the row that it falls into is cut in two.
+void go_direct(std::vector<GpuRow>& rows, std::uint64_t from) {
+  if (from == UINT64_MAX) return;
+  const auto behind = std::ranges::find_if(rows, [&](const GpuRow& row) { return row.from >= from; });
+  const GpuRow cut = *(behind - 1);
+  const bool begins = behind != rows.end() && behind->from == from;
+  const auto first = begins ? behind : rows.insert(behind, {cut.collective, from, cut.way});
+  for (GpuRow& row : std::span(first, rows.end())) row.way.direct = true;
+}
+
 }  // namespace
 
 std::string_view name(GpuFamily family) { return names[static_cast<std::size_t>(family)]; }
@@ -30,53 +55,29 @@ std::uint8_t mark(const GpuWay& way) {
 }
 
 GpuTable GpuTable::rules(int ranks) {
-  // A strip for each warp up to here; by strips at all.
+  // A strip for each warp up to here; by strips at all; and parts that are passed on, of more than two ranks, from
+  // here.
   constexpr std::uint64_t brief_to = 512 * kilo;
   constexpr std::uint64_t strips_to = 8 * mega;
-  // From here on more than two ranks fold or take parts and pass them on.
-  constexpr std::uint64_t two_steps_from = 512 * kilo;
+  constexpr std::uint64_t parts_from = 512 * kilo;
   const bool many = ranks > 2;
   const auto parts = static_cast<unsigned>(ranks);
   GpuTable table;
-  for (int number = 0; number < collective_count; ++number) {
-    const auto which = static_cast<Collective>(number);
-    if (which == Collective::barrier) continue;
-    const bool whole = which == Collective::all_reduce || which == Collective::reduce || which == Collective::broadcast;
-    // Where all ranks' buffers together are so long; the buffer, of the three that are not made of parts.
-    std::uint64_t direct_from = (many ? 3 : 12) * mega / (whole ? 1 : parts);
-    if (whole) direct_from = (many ? 4 : 12) * mega;
-    if (which == Collective::broadcast && many) direct_from = 12 * mega;
-    // One way between two the window's streams are as fast, and spare the root its own copy.
-    if (which == Collective::broadcast && !many) direct_from = UINT64_MAX;
-
-    std::vector<GpuRow> rows{{which, 0, {}}};
-    GpuWay way;
-    way.family = GpuFamily::streaming;
-    if (many && whole) {
-      way.two_steps = true;
-      rows.push_back({which, two_steps_from, way});
-    } else {
-      rows.push_back({which, brief_to + 1, way});
-    }
-    way.family = GpuFamily::large;
-    if (many && which == Collective::all_reduce) {
-      rows.push_back({which, strips_to * parts + 1, way});
-    } else if (!many || which != Collective::broadcast) {  // else strips are relayed as far as they reach
-      way.two_steps = false;
-      rows.push_back({which, strips_to + 1, way});
-    }
-    // What begins behind direct_from is direct; what it falls into is cut in two.
-    std::vector<GpuRow>& kept = table.rows_[static_cast<std::size_t>(number)];
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const std::uint64_t below = i + 1 < rows.size() ? rows[i + 1].from : UINT64_MAX;
-      GpuRow row = rows[i];
-      row.way.direct = row.from >= direct_from;
-      kept.push_back(row);
-      if (row.way.direct || below <= direct_from) continue;
-      row.from = direct_from;
-      row.way.direct = true;
-      kept.push_back(row);
-    }
+  for (const Collective which :
+       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::all_gather,
+        Collective::reduce_scatter, Collective::gather, Collective::scatter, Collective::all_to_all}) {
+    const bool in_parts =
+        many && (which == Collective::all_reduce || which == Collective::reduce || which == Collective::broadcast);
+    std::vector<GpuRow>& rows = table.rows_[static_cast<std::size_t>(which)];
+    rows.push_back({which, 0, {}});
+    rows.push_back(
+        {which, in_parts ? parts_from : brief_to + 1, {.family = GpuFamily::streaming, .two_steps = in_parts}});
+    // A long broadcast is relayed strip by strip, as far as they reach; of a reduce in chunks there is one step.
+    if (which == Collective::all_reduce && many)
+      rows.push_back({which, strips_to * parts + 1, {.family = GpuFamily::large, .two_steps = true}});
+    else if (!(which == Collective::broadcast && many))
+      rows.push_back({which, strips_to + 1, {.family = GpuFamily::large}});
+    go_direct(rows, direct_from(which, ranks));
   }
   return table;
 }
