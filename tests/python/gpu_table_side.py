@@ -32,9 +32,11 @@ def use(comm: Communicator, name: str, way: dict[str, Any]) -> None:
     tuning.use(comm, tuning.profile([], [{**machine, "table": table}]))
 
 
-def trial_of(comm: Communicator, name: str, graphs: bool) -> GpuTrial:
-    pattern = Pattern(DATA_TYPES["float32"], "sum", comm.size)
-    return GpuTrial(comm, COLLECTIVES[name], pattern, comm.size - 1 if COLLECTIVES[name].rooted else 0, MOST, graphs)
+def trial_of(comm: Communicator, name: str) -> GpuTrial:
+    """Two calls a batch, launched one by one."""
+    pattern, rooted = Pattern(DATA_TYPES["float32"], "sum", comm.size), COLLECTIVES[name].rooted
+    batches = ((1 << 62, 2),)
+    return GpuTrial(comm, COLLECTIVES[name], pattern, comm.size - 1 if rooted else 0, MOST, False, batches)
 
 
 def extremes(comm: Communicator) -> None:
@@ -42,7 +44,7 @@ def extremes(comm: Communicator) -> None:
     for name in COLLECTIVES:
         if name == "barrier":
             continue
-        trial = trial_of(comm, name, graphs=False)
+        trial = trial_of(comm, name)
         for number, (family, steps, direct) in enumerate(product(FAMILIES, (1, 2), (False, True))):
             # Lanes, blocks and chunks in other combinations for each.
             lanes, blocks = NUMBERS[number % 4], NUMBERS[(number // 2 + 1) % 4]
@@ -59,7 +61,7 @@ def extremes(comm: Communicator) -> None:
 
 
 def different(comm: Communicator, field: str) -> None:
-    trial = trial_of(comm, "all_reduce", graphs=False)
+    trial = trial_of(comm, "all_reduce")
     way: dict[str, Any] = {"family": "brief", "lanes": 2}
     if comm.rank == 1:
         way[field] = {"lanes": 4, "direct": True, "family": "large"}[field]
@@ -76,7 +78,7 @@ def main(what: str, *rest: str) -> None:
     comm = init()
     with Gpu(comm.node_rank % device_count()):
         if what == "show":
-            trial_of(comm, "all_reduce", graphs=False)
+            trial_of(comm, "all_reduce")
             # One write a line: two ranks share the pipe.
             sys.stdout.write(json.dumps(tuning.gpu_table(comm)) + "\n")
         elif what == "extremes":
