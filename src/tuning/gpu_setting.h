@@ -4,7 +4,8 @@
 //     {"collective": "all_reduce", "from": 0, "family": "brief", "lanes": 4},
 //     {"collective": "all_reduce", "from": 1482910, "family": "streaming", "steps": 2, "blocks": 32, "direct": true}]}
 //
-// `from` is bytes of the call's count. What stands in none of a row's fields is as GpuWay has it by itself.
+// `from` is bytes of the call's count. A field that a row does not have is as GpuWay has it by itself; what else stands
+// there, as the times that were measured, is for people.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from paceline import cuda_driver, tuning
 from paceline.command.collectives import COLLECTIVES
-from paceline.command.gpu_ways import Way, between, candidates, choose, rows, summary
+from paceline.command.gpu_ways import Way, between, candidates, choose, curves, rows, summary
 from paceline.errors import CudaError, Unsupported
 
 HERE = Path(__file__).parent
@@ -61,6 +61,14 @@ def test_the_fastest_is_chosen_and_changes_only_for_a_gain() -> None:
     )
 
 
+def test_what_was_measured_is_told() -> None:
+    times = {8: {BRIEF: 2.0004}, 1 << 20: {RELAYED: 9.0, BRIEF: 12.0}}
+    assert curves("reduce", times) == [
+        {"collective": "reduce", "family": "brief", "lanes": 4, "points": [[8, 2.0], [1 << 20, 12.0]]},
+        {"collective": "reduce", "family": "streaming", "steps": 2, "points": [[1 << 20, 9.0]]},
+    ]
+
+
 def test_what_meets_half_way_is_measured_there() -> None:
     times = {
         1024: {BRIEF: 2.0, WIDE: 3.0},
@@ -77,7 +85,7 @@ def paceline(*words: str, **environment: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_every_rank_measures_the_same_ways(fake_cuda: dict[str, str]) -> None:
+def test_every_rank_measures_the_same_ways(fake_cuda: dict[str, str], tmp_path: Path) -> None:
     done = paceline("run", "-n", "2", "--", sys.executable, str(HERE / "gpu_tune_side.py"), **fake_cuda)
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, Any] = json.loads(done.stdout)
@@ -86,6 +94,15 @@ def test_every_rank_measures_the_same_ways(fake_cuda: dict[str, str]) -> None:
     sizes = [row["from"] for row in found["table"]]
     assert sizes == sorted(set(sizes))
     assert {row["collective"] for row in found["table"]} == {"all_reduce"}
+    measured = [{key: value for key, value in row.items() if key != "points"} for row in found["measured"]]
+    for row in found["table"]:
+        way = {key: value for key, value in row.items() if key not in ("from", "direct")}
+        assert way in measured
+    assert all(time > 0 for row in found["measured"] for _, time in row["points"])
+    path = tmp_path / "profile.json"
+    tuning.merge(path, [], [found])
+    done = paceline("explain", "barrier", "-n", "2", "--size", "0", PACELINE_TUNING=str(path))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_gpus_that_do_not_reach_each_other_have_no_table(fake_cuda: dict[str, str], tmp_path: Path) -> None:

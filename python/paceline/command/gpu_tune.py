@@ -75,12 +75,15 @@ class GpuTuning:
     def run(self) -> dict[str, Any]:
         """A setting for the profile."""
         table: list[dict[str, Any]] = []
+        measured: list[dict[str, Any]] = []
         share = self._seconds / len(self._names)
         with Progress(len(self._names) * self._steps(), self._comm.rank == 0) as progress:
             for name in self._names:
-                table += self._collective(name, time.monotonic() + share, progress)
+                times = self._collective(name, time.monotonic() + share, progress)
+                table += gpu_ways.rows(name, gpu_ways.choose(times))
+                measured += gpu_ways.curves(name, times)
         tuning.use(self._comm, None)
-        return {**self._machine, "table": table}
+        return {**self._machine, "measured": measured, "table": table}
 
     def _steps(self) -> int:
         return _PASSES * len(self._sizes())
@@ -92,7 +95,7 @@ class GpuTuning:
             found.append(found[-1] * _FACTOR)
         return found if found[-1] == self._largest else [*found, self._largest]
 
-    def _collective(self, name: str, end: float, progress: Progress) -> list[dict[str, Any]]:
+    def _collective(self, name: str, end: float, progress: Progress) -> gpu_ways.Times:
         collective, dtype = COLLECTIVES[name], DATA_TYPES["float32"]
         most = collective.count(self._largest, self._comm.size, dtype.size)
         pattern = Pattern(dtype, "sum", self._comm.size)
@@ -114,7 +117,7 @@ class GpuTuning:
                 for _ in range(_PASSES):
                     one.measure(nbytes // dtype.size, ways)
         one.check_chosen()
-        return gpu_ways.rows(name, gpu_ways.choose(one.times))
+        return one.times
 
     def _late(self, end: float) -> bool:
         """Whether some rank's time is up: all ranks say the same."""

@@ -130,6 +130,19 @@ def rows(collective: str, chosen: Mapping[int, Way]) -> list[dict[str, Any]]:
     return found
 
 
+def curves(collective: str, times: Times) -> list[dict[str, Any]]:
+    """What was measured, as files have it."""
+    ways = dict.fromkeys(way for nbytes in sorted(times) for way in times[nbytes])
+    return [
+        {
+            "collective": collective,
+            **way.fields(),
+            "points": [[nbytes, round(times[nbytes][way], 3)] for nbytes in sorted(times) if way in times[nbytes]],
+        }
+        for way in ways
+    ]
+
+
 def between(times: Times) -> dict[int, list[Way]]:
     """Sizes half way between two of which another way is the fastest, and the ways that meet there."""
     chosen = choose(times)
