@@ -55,10 +55,30 @@ def algorithm(row: Mapping[str, Any]) -> str:
     return " ".join([row["algorithm"], *(f"{key}={row[key]}" for key in ("chunk", "protocol") if key in row)])
 
 
-def profile(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The document that a file holds."""
+def gpu_table(comm: Communicator) -> dict[str, Any]:
+    """How the communicator's calls on GPU memory are launched: {"gpu", "link", "ranks", "table", "source"}.
+
+    The source is "measured" (by a profile), "shipped" with the library or "rules", for other GPUs. Raises Unsupported
+    where such calls go through host memory, or none was made yet.
+    """
+    text = c_char_p()
+    result = _native.library().paceCommGpuTable(comm._handle, byref(text))
+    if result:
+        raise comm._failure(result)
+    found: dict[str, Any] = json.loads(text.value or b"{}")
+    return found
+
+
+def profile(settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The document that a file holds: settings of the host's engine, and tables of calls on GPU memory."""
     here = tuning_file()
-    return {"format": FORMAT, "fingerprint": here["fingerprint"], "version": here["version"], "settings": [*settings]}
+    return {
+        "format": FORMAT,
+        "fingerprint": here["fingerprint"],
+        "version": here["version"],
+        "settings": [*settings],
+        "gpus": [*gpus],
+    }
 
 
 def use(comm: Communicator, document: Mapping[str, Any] | None) -> None:
@@ -75,7 +95,12 @@ def load(path: Path) -> dict[str, Any] | None:
         document: dict[str, Any] = json.loads(path.read_text())
         wanted = profile([])
         here = all(document[key] == wanted[key] for key in ("format", "fingerprint", "version"))
-        if here and all(row.keys() >= {"transport", "ranks", "measured", "table"} for row in document["settings"]):
+        of_gpus = document.setdefault("gpus", [])
+        if (
+            here
+            and all(row.keys() >= {"transport", "ranks", "measured", "table"} for row in document["settings"])
+            and all(row.keys() >= {"gpu", "link", "ranks", "table"} for row in of_gpus)
+        ):
             return document
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         pass
@@ -107,16 +132,23 @@ def _interpolated(points: Sequence[tuple[int, float]], nbytes: int) -> float | N
     return None
 
 
-def merge(path: Path, settings: Sequence[Mapping[str, Any]]) -> None:
-    """Write settings into a file; those for other transports and numbers of ranks stay, if they are of this machine."""
-    document = profile(settings)
-    old = load(path)
-    if old is not None:
-        new = {(row["transport"], row["ranks"]) for row in settings}
-        kept = [row for row in old["settings"] if (row["transport"], row["ranks"]) not in new]
-        document["settings"] = kept + document["settings"]
+def merge(path: Path, settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write settings and tables into a file; those of other transports, GPUs and numbers of ranks stay, if they are of
+    this machine.
+    """
+    old = load(path) or profile([])
+    document = profile(
+        _merged(old["settings"], settings, ("transport", "ranks")), _merged(old["gpus"], gpus, ("gpu", "link", "ranks"))
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     # A job that starts now reads the old file or the new one.
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(json.dumps(document) + "\n")
     fresh.replace(path)
+
+
+def _merged(
+    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    fresh = {tuple(row[key] for key in keys) for row in new}
+    return [*(row for row in old if tuple(row[key] for key in keys) not in fresh), *new]

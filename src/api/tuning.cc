@@ -64,6 +64,22 @@ paceResult_t paceCommSetTuning(paceComm_t comm, const char* profile) {
   });
 }
 
+paceResult_t paceCommGpuTable(paceComm_t comm, const char** table) {
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    if (table == nullptr) return finish(Status(Code::invalid_argument, "table is NULL"), comm);
+    *table = nullptr;
+    const Hold hold(*comm->communicator);
+    if (!hold.held()) return finish(two_threads(), comm);
+    auto text = comm->communicator->gpu_table();
+    if (!text.ok()) return finish(text.status(), comm);
+    static thread_local std::string kept;
+    kept = std::move(*text);
+    *table = kept.c_str();
+    return paceSuccess;
+  });
+}
+
 const char* paceTuningFile(void) try {
   static const std::string description =
       json{{"path", tuning_path(true)}, {"fingerprint", machine_fingerprint()}, {"version", library_version()}}.dump(

@@ -92,6 +92,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
   const auto exchange = [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); };
   PACE_TRY(made->connect(1, exchange, tuning.size()));
   PACE_TRY(made->share_tuning(std::move(tuning)));
+  PACE_TRY(made->connect_devices_in_use());
   return made;
 }
 
@@ -122,7 +123,7 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   wiring_.own_cpu = static_cast<int>(
       std::count_if(everyone.begin(), here, [&](const Member& member) { return member.node == here->node; }));
   execution_ = std::make_unique<Execution>(wiring_);
-  return connections_.gpus_in_use ? connect_devices() : Status();
+  return {};
 }
 
 Status Communicator::failure() const {
@@ -272,6 +273,8 @@ void Communicator::use_profile(std::shared_ptr<const Profile> profile) {
   profile_ = std::move(profile);
   tuned_ = profile_ ? Tuned::of(*profile_, tuned_transport(), size(), connections_.nodes.ranks) : nullptr;
   plans_.clear();
+  if (cuda::GpuEngine* const engine = device_calls_ ? device_calls_->engine() : nullptr)
+    engine->use_tables(profile_ ? profile_->gpus : std::span<const GpuSetting>());
 }
 
 // ---- Calls ----
@@ -488,6 +491,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
       ((id_ * 0x100000001b3U + child) * 0x100000001b3U + static_cast<std::uint64_t>(color)) | (std::uint64_t{1} << 63);
   PACE_TRY(made->connect(id, among));
   made->use_profile(profile_);
+  PACE_TRY(made->connect_devices_in_use());
   return made;
 }
 

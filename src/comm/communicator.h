@@ -76,6 +76,8 @@ class Communicator {
   Result<PlanInfo> explain(const Request& request);
   // Choose by a profile, the same on every rank; empty: by the model alone.
   Status set_tuning(std::string_view profile);
+  // As paceCommGpuTable has it.
+  [[nodiscard]] Result<std::string> gpu_table() const;
   [[nodiscard]] std::string_view transport() const;  // "shm", "tcp", "shm+tcp" or "local"
   // The same as profiles have it: TCP inside one machine is "loopback", which says nothing about networks.
   [[nodiscard]] std::string_view tuned_transport() const;
@@ -116,6 +118,8 @@ class Communicator {
   Status end(Status status);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);
   Status connect_devices();
+  // Where every rank uses a GPU already; else the first call with GPU memory does it.
+  Status connect_devices_in_use() { return connections_.gpus_in_use ? connect_devices() : Status(); }
   Status run_through_host(std::span<const Request> calls, void* stream);
 
   std::shared_ptr<Session> session_;

@@ -1,5 +1,6 @@
 // The communicator's calls on GPU memory.
 #include <deque>
+#include <nlohmann/json.hpp>
 
 #include "comm/arena.h"
 #include "comm/communicator.h"
@@ -11,7 +12,17 @@ Status Communicator::connect_devices() {
   std::vector<Member> members;
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
   device_calls_ = std::make_unique<DeviceCalls>(members, rank(), options_.timeout, *membership_);
-  return device_calls_->connect([this](std::span<const std::byte> mine) { return gather_bytes(mine); });
+  const std::span<const GpuSetting> measured = profile_ ? profile_->gpus : std::span<const GpuSetting>();
+  return device_calls_->connect(measured, [this](std::span<const std::byte> mine) { return gather_bytes(mine); });
+}
+
+Result<std::string> Communicator::gpu_table() const {
+  const cuda::GpuEngine* const engine = device_calls_ == nullptr ? nullptr : device_calls_->engine();
+  if (engine == nullptr)
+    return Status(Code::unsupported, "calls on GPU memory go through host memory: they are launched by no table");
+  nlohmann::json written = write_gpu_setting({engine->machine(), engine->choice().table.rows()});
+  written["source"] = engine->choice().source;
+  return written.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 namespace {

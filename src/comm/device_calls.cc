@@ -14,14 +14,14 @@ DeviceCalls::DeviceCalls(const std::vector<Member>& members, int rank, double ti
 
 DeviceCalls::~DeviceCalls() { membership_.when_failed({}); }
 
-Status DeviceCalls::connect(const cuda::Gather& gather) {
+Status DeviceCalls::connect(std::span<const GpuSetting> measured, const cuda::Gather& gather) {
   connected_ = true;
   const auto elsewhere = [&](const Member& member) { return member.node != members_.front().node; };
   if (std::any_of(members_.begin(), members_.end(), elsewhere)) {
     log(LogLevel::info, rank_, "GPU buffers go through host memory: the ranks are on several nodes");
     return {};
   }
-  auto made = cuda::GpuEngine::create(rank_, static_cast<int>(members_.size()), timeout_, gather);
+  auto made = cuda::GpuEngine::create(rank_, static_cast<int>(members_.size()), timeout_, measured, gather);
   if (membership_.failed()) return membership_.failure();
   if (!made.ok()) {
     log(LogLevel::warn, rank_, "GPU buffers go through host memory, which is slow: {}", made.status().message());
@@ -45,6 +45,9 @@ Status DeviceCalls::failure() const {
       found.message =
           fmt::format("rank {} runs {} {}, but rank {} {}: force the same algorithm on every rank", rank_,
                       describe(complaint->mine), how(complaint->by), complaint->rank, how(complaint->other_by));
+    } else if (complaint->mine == complaint->other && complaint->other_table) {
+      found.message = fmt::format("rank {} runs {} by another table than rank {}: give every rank the same profile",
+                                  rank_, describe(complaint->mine), complaint->rank);
     }
     return membership_.report(Status(std::move(found)));
   }

@@ -15,8 +15,9 @@ class DeviceCalls {
   DeviceCalls(const std::vector<Member>& members, int rank, double timeout, Membership& membership);
   ~DeviceCalls();
 
-  // Collective. Where the GPUs do not reach each other, calls go through host memory: no error.
-  Status connect(const cuda::Gather& gather);
+  // Collective. Where the GPUs do not reach each other, calls go through host memory: no error. measured: the profile's
+  // tables.
+  Status connect(std::span<const GpuSetting> measured, const cuda::Gather& gather);
   [[nodiscard]] bool connected() const { return connected_; }
   // nullptr: through host memory.
   [[nodiscard]] cuda::GpuEngine* engine() const { return engine_.get(); }

@@ -7,24 +7,6 @@
 namespace paceline::cuda {
 namespace {
 
-// From which message size on, for two ranks and for more: all-reduce, broadcast and reduce by `count`, the others by
-// all ranks' bytes.
-std::uint64_t direct_from(Collective which, int ranks) {
-  constexpr std::uint64_t mega = 1 << 20;
-  switch (which) {
-    // One way between two the window's streams are as fast, and spare the root its own copy.
-    case Collective::broadcast: return ranks == 2 ? UINT64_MAX : 12 * mega;
-    case Collective::all_reduce:
-    case Collective::reduce: return ranks == 2 ? 12 * mega : 4 * mega;
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::all_to_all:
-    case Collective::gather:
-    case Collective::scatter: return ranks == 2 ? 12 * mega : 3 * mega;
-    default: return UINT64_MAX;
-  }
-}
-
 // Equal parts of a message, multiples of 16 bytes, the last ones shorter or empty.
 Stretch part(std::uint64_t bytes, int index, int count) {
   const auto parts = static_cast<unsigned>(count);
@@ -40,10 +22,7 @@ Stretch part(std::uint64_t bytes, int index, int count) {
 DirectPlan plan_direct(const Request& request, int rank, int ranks) {
   DirectPlan plan;
   const std::uint64_t bytes = request.count * size_of(request.type);
-  const bool row = request.which != Collective::all_reduce && request.which != Collective::reduce &&
-                   request.which != Collective::broadcast;
-  const std::uint64_t size = row ? bytes * static_cast<unsigned>(ranks) : bytes;
-  plan.possible = ranks > 1 && bytes % 16 == 0 && size >= direct_from(request.which, ranks);
+  plan.possible = ranks > 1 && request.which != Collective::barrier && bytes > 0 && bytes % 16 == 0;
   if (!plan.possible) return plan;
 
   const std::uint32_t everyone = (std::uint32_t{1} << ranks) - 1;

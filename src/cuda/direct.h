@@ -22,8 +22,8 @@ struct Stretch {
   std::uint64_t bytes = 0;
 };
 
-// The stretches that a rank moves, and whether the call, which is the same on every rank, goes this way at all: from
-// the size on at which it was faster than the window (docs/gpu.md).
+// The stretches that a rank moves, and whether the call, which is the same on every rank, can go this way at all.
+// Whether it should, a table says (tuning/gpu_table.h).
 struct DirectPlan {
   bool possible = false;
   int count = 0;

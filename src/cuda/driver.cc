@@ -23,6 +23,7 @@ struct Driver {
   Result (*pointer_attributes)(unsigned count, int* attributes, void** data, unsigned long long pointer) = nullptr;
   Result (*device_count)(int* count) = nullptr;
   Result (*device_get)(int* device, int ordinal) = nullptr;
+  Result (*device_name)(char* name, int length, int device) = nullptr;
   Result (*context_state)(int device, unsigned* flags, int* active) = nullptr;
 
   Result (*ipc_get)(IpcHandle* handle, unsigned long long pointer) = nullptr;
@@ -36,6 +37,7 @@ struct Driver {
     find(library, "cuPointerGetAttributes", pointer_attributes);
     find(library, "cuDeviceGetCount", device_count);
     find(library, "cuDeviceGet", device_get);
+    find(library, "cuDeviceGetName", device_name);
     find(library, "cuDevicePrimaryCtxGetState", context_state);
   }
   template <class Function>
@@ -100,6 +102,16 @@ void* ipc_open(const IpcHandle& handle) {
 void ipc_close(void* memory) {
   const Driver* const known = driver();
   if (known != nullptr && known->ipc_close != nullptr) known->ipc_close(reinterpret_cast<unsigned long long>(memory));
+}
+
+std::string name_of(int device) {
+  const Driver* const known = driver();
+  int number = 0;
+  std::array<char, 128> name{};
+  if (known == nullptr || known->device_name == nullptr || known->device_get(&number, device) != 0 ||
+      known->device_name(name.data(), static_cast<int>(name.size()) - 1, number) != 0)
+    return "";
+  return name.data();
 }
 
 bool in_use() {

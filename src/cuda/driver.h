@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 namespace paceline::cuda {
 
@@ -14,6 +15,9 @@ bool driver_loaded();
 
 // The GPU whose memory this is; -1: host memory (pinned memory too), or none that CUDA knows.
 int device_of(const void* pointer);
+
+// "NVIDIA H200"; empty: there is no such GPU.
+std::string name_of(int device);
 
 // Whether this process has a context on the current GPU, so that using it costs nothing new.
 bool in_use();

@@ -10,25 +10,31 @@
 namespace paceline::cuda {
 namespace {
 
-// What was fastest on two and on four H200 (docs/gpu.md), bytes. A strip for each warp: up to this; by strips at all:
-// pieces up to this, but long broadcasts, which are relayed strip by strip, up to what 32-bit offsets reach; and from
-// which size on more than two ranks fold or take parts and pass them on, rather than give all to everyone.
-constexpr std::uint64_t brief_message_to = 512 << 10;
-constexpr std::uint64_t strips_to = 8 << 20;
+// What strips can carry, whatever a table says: their offsets are of 32 bits. And the shortest message of which every
+// rank has a part.
+constexpr std::uint64_t strips_reach = std::uint64_t{1} << 30;
+constexpr std::uint64_t least_in_parts = 4 << 10;
+// Sends and receives: by strips up to here, what was fastest on two and on four H200 (docs/gpu.md); one at once up to
+// here. Both sides must say the same, so no table is asked.
 constexpr std::uint64_t messages_to = 4 << 20;
-constexpr std::uint64_t relayed_to = std::uint64_t{1} << 30;
-constexpr std::uint64_t two_steps_from = 512 << 10;
+constexpr std::uint64_t brief_message_to = 512 << 10;
 
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return (value + grain - 1) / grain * grain; }
 
+int most_blocks(const GpuWay& way) { return way.blocks == 0 ? max_blocks : std::min<int>(way.blocks, max_blocks); }
+
 // Chunks short enough to fill the pipeline, long enough to be worth their flags. Both sides of a message cut it alike.
-Cut cut(std::uint64_t bytes, const WindowLayout& layout, bool short_chunks) {
-  const std::uint64_t share = rounded_up(bytes / (max_lanes * 2), 1024);
+Cut cut(std::uint64_t bytes, const WindowLayout& layout, bool short_chunks, const GpuWay& way = {}) {
+  constexpr std::uint64_t grain = 1024;
+  const std::uint64_t share = rounded_up(bytes / (max_lanes * 2), grain);
   const std::uint64_t most =
       std::min<std::uint64_t>(layout.chunk_slot, short_chunks ? largest_short_chunk : largest_chunk);
-  const std::uint64_t chunk = std::clamp<std::uint64_t>(share, 4 << 10, most);
+  const std::uint64_t chunk = way.chunk == 0
+                                  ? std::clamp<std::uint64_t>(share, 4 << 10, most)
+                                  : std::clamp<std::uint64_t>(rounded_up(way.chunk, grain), 4 << 10, layout.chunk_slot);
   const std::uint64_t chunks = std::max<std::uint64_t>(1, (bytes + chunk - 1) / chunk);
-  return {static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(std::min<std::uint64_t>(chunks, max_lanes))};
+  const std::uint64_t lanes = static_cast<std::uint64_t>(most_blocks(way)) * lanes_in_block;
+  return {static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(std::min(chunks, lanes))};
 }
 
 int blocks_for(std::uint32_t lanes) { return static_cast<int>((lanes + lanes_in_block - 1) / lanes_in_block); }
@@ -59,47 +65,59 @@ std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data)
 int strips_at_once(Family family) {
   return family == Family::brief ? brief_strips : family == Family::wide ? wide_strips : streaming_strips;
 }
-// Lanes of a kernel at most, if each takes `warps` warps.
-std::uint32_t most_lanes(Family family, int warps) {
-  return static_cast<std::uint32_t>(max_blocks * (strip_warps(strips_at_once(family), warps == 1) / warps));
-}
-
-// In as many blocks as there may be; and the warp of each that moves no data.
-Launch by_strips(Family family, std::uint32_t lanes, int warps) {
-  const auto width = static_cast<std::uint32_t>(warps);
-  const std::uint32_t most = most_lanes(family, warps) / max_blocks;
-  const std::uint32_t least = std::clamp<std::uint32_t>(4 / width, 1, lanes);
-  const std::uint32_t in_block = std::clamp<std::uint32_t>((lanes + max_blocks - 1) / max_blocks, least, most);
-  const std::uint32_t blocks = std::min<std::uint32_t>(max_blocks, (lanes + in_block - 1) / in_block);
-  return {family, static_cast<int>(blocks), static_cast<int>(in_block * width + 1) * 32};
-}
+// Lanes of a block at most, if each takes `width` warps.
+int most_lanes(Family family, int width) { return strip_warps(strips_at_once(family), width == 1) / width; }
 
 std::uint32_t strips_of(std::uint64_t bytes) {
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (bytes + strip_bytes - 1) / strip_bytes));
 }
 
-// The first family that has room for so many strips.
-Family family_of(std::uint32_t strips, int warps, bool relays) {
-  if (!relays && strips <= most_lanes(Family::brief, warps)) return Family::brief;
-  return strips <= most_lanes(Family::wide, warps) * wide_strips ? Family::wide : Family::streaming;
+// The way's family, or the next one that has room for so many strips: brief and wide ones have no loop.
+Family family_with_room(const GpuWay& way, std::uint32_t strips, int width) {
+  for (const Family family : {Family::brief, Family::wide})
+    if (way.family <= family &&
+        strips <= static_cast<unsigned>(most_blocks(way) * most_lanes(family, width) * strips_at_once(family)))
+      return family;
+  return Family::streaming;
+}
+
+// `width` warps for each lane, in as many blocks as there may be; and the warp of each that moves no data. in_block: of
+// lanes; 0: chosen.
+Launch by_strips(Family family, std::uint32_t lanes, int width, int blocks, std::uint32_t in_block) {
+  const auto limit = static_cast<std::uint32_t>(blocks);
+  const auto most = static_cast<std::uint32_t>(most_lanes(family, width));
+  const std::uint32_t least = std::clamp<std::uint32_t>(4 / static_cast<unsigned>(width), 1, lanes);
+  if (in_block == 0) in_block = std::max((lanes + limit - 1) / limit, least);
+  in_block = std::min({in_block, lanes, most});
+  const std::uint32_t needed = std::min(limit, (lanes + in_block - 1) / in_block);
+  return {family, static_cast<int>(needed), (static_cast<int>(in_block) * width + 1) * 32};
+}
+
+Launch by_strips(const GpuWay& way, std::uint32_t strips, int width) {
+  const Family family = family_with_room(way, strips, width);
+  const auto blocks = static_cast<std::uint32_t>(most_blocks(way));
+  if (family == Family::streaming)
+    return by_strips(family, (strips + streaming_strips - 1) / streaming_strips, width, most_blocks(way), way.lanes);
+  // A lane has no more strips than it moves at once.
+  const std::uint32_t room = blocks * static_cast<unsigned>(strips_at_once(family));
+  const std::uint32_t needed = (strips + room - 1) / room;
+  return by_strips(family, strips, width, most_blocks(way), way.lanes == 0 ? 0 : std::max<std::uint32_t>(way.lanes, needed));
 }
 
 // All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
-void finish(Task& task, std::uint64_t longest, bool short_chunks, Launch& launch, bool relays = false) {
+void finish(Task& task, std::uint64_t longest, bool short_chunks, const GpuWay& way, Launch& launch) {
   const auto places = [](const Pieces& pieces) {
     return pieces.ranks == 0 ? 0 : reinterpret_cast<std::uintptr_t>(pieces.data) | pieces.stride;
   };
   align(task, places(task.gives) | places(task.takes));
-  task.cut = cut(longest, task.layout, short_chunks);
-  if (task.ranks == 1 || (longest > strips_to && !relays)) {
+  task.call_what |= std::uint32_t{mark(way)} << way_shift;
+  task.cut = cut(longest, task.layout, short_chunks, way);
+  if (way.family == Family::large || task.ranks == 1) {
     launch = {Family::large, blocks_for(task.cut.lanes), 0};
     return;
   }
   task.strips = strips_of(longest);
-  const int warps = task.ranks - 1;  // of each lane: one for each other rank
-  const Family family = family_of(task.strips, warps, relays);
-  const std::uint32_t lanes = family == Family::streaming ? task.strips / streaming_strips : task.strips;
-  launch = by_strips(family, lanes, warps);
+  launch = by_strips(way, task.strips, task.ranks - 1);
 }
 
 // Averages of the narrow floats are scaled before they are added, since their sums overflow soon: as on the host.
@@ -144,8 +162,9 @@ struct Parts {
 };
 
 // A rank folds its part of the message, or takes it from the root, which has none; then all who have a part give it to
-// the others, or to the root of a reduce. In one kernel as long as the parts are short, else in two.
-void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t bytes, Exchanges& exchanges) {
+// the others, or to the root of a reduce. Strips in one kernel, chunks in two.
+void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t bytes, const GpuWay& way,
+                    Exchanges& exchanges) {
   const bool from_root = request.which == Collective::broadcast;
   const bool to_root = request.which == Collective::reduce;
   const int without = from_root ? request.root : no_rank;
@@ -179,10 +198,10 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
   Pieces gathered = row;
   gathered.ranks = rank == without || (to_root && rank != request.root) ? 0 : with_part;
 
-  if (parts.stride <= (from_root ? relayed_to / static_cast<unsigned>(ranks) : strips_to)) {
+  if (way.family != Family::large) {
     first.relays = relays;
     first.gathered = gathered;
-    finish(first, parts.stride, true, exchanges.launches[0], true);
+    finish(first, parts.stride, true, way, exchanges.launches[0]);
     exchanges.count = 1;
     return;
   }
@@ -191,19 +210,33 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
   start(second, rank, ranks, request);
   second.gives = {mine.data, 0, mine.bytes, mine.bytes, relays};
   second.takes = gathered;
-  finish(first, parts.stride, true, exchanges.launches[0]);
-  finish(second, parts.stride, true, exchanges.launches[1]);
+  finish(first, parts.stride, true, way, exchanges.launches[0]);
+  finish(second, parts.stride, true, way, exchanges.launches[1]);
   exchanges.count = 2;
+}
+
+// What of a table's way is possible for a call.
+GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t bytes) {
+  if (request.which == Collective::barrier) return {};
+  const bool in_parts = request.which == Collective::all_reduce || request.which == Collective::broadcast ||
+                        request.which == Collective::reduce;
+  way.two_steps = way.two_steps && in_parts && ranks > 2 && bytes >= least_in_parts;
+  // The brief kernel relays nothing.
+  if (way.two_steps && way.family == Family::brief) way.family = Family::wide;
+  if (bytes > strips_reach) way.family = Family::large;
+  // Who is not the root has no place for what it folds, unless it relays it at once.
+  if (way.family == Family::large && request.which == Collective::reduce) way.two_steps = false;
+  return way;
 }
 
 }  // namespace
 
-void plan_collective(const Request& request, int rank, int ranks, std::byte* dummy, Exchanges& exchanges) {
+void plan_collective(const Request& request, int rank, int ranks, const GpuWay& wanted, std::byte* dummy,
+                     Exchanges& exchanges) {
   const std::uint64_t bytes = request.count * size_of(request.type);
-  const bool two_steps = request.which == Collective::all_reduce || request.which == Collective::broadcast ||
-                         (request.which == Collective::reduce && bytes <= strips_to);
-  if (ranks > 2 && two_steps && bytes >= two_steps_from) {
-    plan_two_steps(request, rank, ranks, bytes, exchanges);
+  const GpuWay way = possible(wanted, request, ranks, bytes);
+  if (way.two_steps) {
+    plan_two_steps(request, rank, ranks, bytes, way, exchanges);
     return;
   }
   exchanges.count = 1;
@@ -285,17 +318,19 @@ void plan_collective(const Request& request, int rank, int ranks, std::byte* dum
     case Collective::send:
     case Collective::recv: break;  // plan_messages
   }
-  finish(task, request.which == Collective::barrier ? 8 : bytes, request.which != Collective::broadcast,
+  finish(task, request.which == Collective::barrier ? 8 : bytes, request.which != Collective::broadcast, way,
          exchanges.launches[0]);
 }
 
-bool plan_direct_task(const Request& request, int rank, int ranks, DirectTask& task) {
+bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task) {
+  if (!way.direct) return false;
   const DirectPlan plan = plan_direct(request, rank, ranks);
   if (!plan.possible) return false;
   task = DirectTask();
   start(task, rank, ranks, request);
   if (reduces(request.which)) set_operation(task, request);
   if (task.scales) return false;  // by those who give
+  task.call_what |= std::uint32_t{mark(way)} << way_shift;
   task.alignment = 16;
   task.input = writable(request.send);
   task.output = request.recv;
@@ -352,9 +387,9 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
   }
   task.own = to_self;
   align(task, addresses);
-  const int ways = std::max(1, static_cast<int>(task.way_count));
   if (lanes == 0)
-    launch = by_strips(longest <= brief_message_to ? Family::brief : Family::streaming, strip_lanes, ways);
+    launch = by_strips(longest <= brief_message_to ? Family::brief : Family::streaming,
+                       strip_lanes * std::max<std::uint32_t>(1, task.way_count), 1, max_blocks, 0);
   else
     launch = {Family::large, task.way_count == 0 ? blocks_for(lanes) : max_blocks, 0};
 }

@@ -2,8 +2,9 @@
 //
 // With two ranks one exchange is every collective at its fewest bytes. With more, long all-reduces and broadcasts are
 // two: reduce-scatter or scatter, then all-gather, so that each rank sends 2 M (n-1)/n and every link works in both
-// directions: in one kernel that relays what it has folded or taken, or, when they are longer, in two in a row. No CUDA
-// here: what a call does can be tested anywhere.
+// directions: in one kernel that relays what it has folded or taken, or in two in a row. Which of all this a call is,
+// and in how many blocks, a table says (tuning/gpu_table.h), as far as it can be. No CUDA here: what a call does can be
+// tested anywhere.
 #pragma once
 
 #include <array>
@@ -11,11 +12,16 @@
 
 #include "cuda/task.h"
 #include "schedule/request.h"
+#include "tuning/gpu_table.h"
 
 namespace paceline::cuda {
 
-// Short messages: a strip for each warp; a few, which may be relayed; or many, in rounds. And long ones.
-enum class Family : std::uint8_t { brief, wide, streaming, large };
+using Family = GpuFamily;
+
+// Where Call::what says by which way of a table a call goes, so that ranks with different tables find out. Roots are
+// short here; walks have their algorithm behind it (walk.h).
+inline constexpr int way_shift = 16;
+inline constexpr int way_bits = 8;
 
 // How an exchange is launched. The same for the same call on every rank.
 struct Launch {
@@ -31,12 +37,13 @@ struct Exchanges {
   std::array<Task, 2> tasks;
   std::array<Launch, 2> launches;
 };
-// dummy: memory of max_gpus * 8 bytes that barriers pass on.
-void plan_collective(const Request& request, int rank, int ranks, std::byte* dummy, Exchanges& exchanges);
+// way: what the table says, the same on every rank. dummy: memory of max_gpus * 8 bytes that barriers pass on.
+void plan_collective(const Request& request, int rank, int ranks, const GpuWay& way, std::byte* dummy,
+                     Exchanges& exchanges);
 
 // What goes by the users' buffers (direct.h), for one rank; false: not this call, on no rank. Where the others see the
 // buffers is for the engine to fill in.
-bool plan_direct_task(const Request& request, int rank, int ranks, DirectTask& task);
+bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task);
 
 // Of any kernel's argument: which call it is of; and how the elements of a reduction are computed with.
 void start(Terms& terms, int rank, int ranks, const Request& request);

@@ -17,6 +17,7 @@
 #include "base/configuration.h"
 #include "base/log.h"
 #include "cuda/device_plans.h"
+#include "cuda/driver.h"
 #include "cuda/exchange.h"
 #include "cuda/kernels.h"
 #include "cuda/registration.h"
@@ -73,7 +74,9 @@ struct Card {
   std::int32_t device = 0;
   std::array<char, 32> bus{};  // PCI address: the GPU's name across processes
   cudaIpcMemHandle_t handle{};
-  std::array<char, 64> board{};     // of its registration; empty: it has none
+  std::array<char, 64> board{};  // of its registration; empty: it has none
+  std::array<char, 64> gpu{};
+  std::uint64_t table = 0;          // digest of the one that it goes by; second time
   std::array<char, 256> trouble{};  // empty: none
 };
 
@@ -97,7 +100,7 @@ Result<std::vector<Card>> show(const Card& mine, const Gather& gather) {
 
 // Announcements of messages carry bytes.
 Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
-  Call call{number, what & ((1U << algorithm_shift) - 1), count};
+  Call call{number, what & ((1U << way_shift) - 1), count};
   const auto type = what >> 4 & 15;
   if (collective_of(call) == Collective::send && type < data_type_count)
     call.count /= size_of(static_cast<DataType>(type));
@@ -116,7 +119,11 @@ class CudaEngine final : public GpuEngine {
   }
   ~CudaEngine() override;
 
-  Status connect(const Gather& gather);
+  Status connect(std::span<const GpuSetting> measured, const Gather& gather);
+
+  void use_tables(std::span<const GpuSetting> measured) override;
+  [[nodiscard]] const GpuMachine& machine() const override { return machine_; }
+  [[nodiscard]] const GpuChoice& choice() const override { return choice_; }
 
   Status run(const Request& request, void* stream) override;
   Status run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
@@ -128,10 +135,12 @@ class CudaEngine final : public GpuEngine {
  private:
   Status allocate(Card& card);
   Status map(const std::vector<Card>& cards);
+  void look_at_machine(const std::vector<Card>& cards);
+  void agree_on_table(const std::vector<Card>& cards);
   Status load_kernels() const;
   void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
   void open_boards(const std::vector<Card>& cards);
-  Result<bool> run_direct(const Request& request, cudaStream_t stream);
+  Result<bool> run_direct(const Request& request, const GpuWay& way, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) const;
   Status follow(cudaStream_t stream);
   void say_farewell();
@@ -141,6 +150,8 @@ class CudaEngine final : public GpuEngine {
   const WindowLayout layout_;
   std::uint64_t timeout_ns_;
   int device_ = 0;
+  GpuMachine machine_;
+  GpuChoice choice_;
   std::array<std::byte*, max_gpus> windows_{};
   std::array<bool, max_gpus> opened_{};         // mapped by IPC
   std::unique_ptr<Registration> registration_;  // none: no rank's buffers are known to the others
@@ -157,6 +168,7 @@ Status CudaEngine::allocate(Card& card) {
   PACE_CUDA("the current GPU cannot be told", cudaGetDevice(&device_));
   PACE_CUDA("the GPU's PCI address cannot be told",
             cudaDeviceGetPCIBusId(card.bus.data(), static_cast<int>(card.bus.size()), device_));
+  put(card.gpu, name_of(device_));
   PACE_CUDA("making a stream", cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking));
   PACE_CUDA("making an event", cudaEventCreateWithFlags(&order_, cudaEventDisableTiming));
   int generation = 0;
@@ -260,7 +272,41 @@ Status CudaEngine::map(const std::vector<Card>& cards) {
   return {};
 }
 
-Status CudaEngine::connect(const Gather& gather) {
+// What tables are measured on. A link with atomics of its own is NVLink; GPUs that other processes keep to themselves
+// cannot be asked about.
+void CudaEngine::look_at_machine(const std::vector<Card>& cards) {
+  machine_ = {cards[static_cast<std::size_t>(rank_)].gpu.data(), "", ranks_};
+  for (const Card& card : cards) {
+    int peer = device_;
+    const bool seen = cudaDeviceGetByPCIBusId(&peer, card.bus.data()) == cudaSuccess;
+    if (seen && peer != device_) {
+      int atomics = 0;
+      if (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device_, peer) == cudaSuccess &&
+          machine_.link != "pcie")
+        machine_.link = atomics != 0 ? "nvlink" : "pcie";
+    }
+    (void)cudaGetLastError();
+  }
+}
+
+// All ranks have the same table, or all go by the rules.
+void CudaEngine::agree_on_table(const std::vector<Card>& cards) {
+  std::vector<GpuVote> votes;
+  for (const Card& card : cards) votes.push_back({card.gpu.data(), card.table});
+  const std::string reason = disagreement(votes);
+  if (!reason.empty()) {
+    choice_ = {GpuTable::rules(ranks_), "rules"};
+    if (rank_ == 0) log(LogLevel::warn, rank_, "{}", reason);
+  }
+  log(LogLevel::info, rank_, "GPU collectives: {} table, {} x {}, {}", choice_.source, ranks_, machine_.gpu,
+      machine_.link.empty() ? "unknown link" : machine_.link);
+}
+
+void CudaEngine::use_tables(std::span<const GpuSetting> measured) {
+  choice_ = choose_gpu_table(measured, shipped_gpu_settings(), machine_);
+}
+
+Status CudaEngine::connect(std::span<const GpuSetting> measured, const Gather& gather) {
   const OutsideOfCapture outside;
   Card card;
   Status status = ranks_ <= max_gpus ? allocate(card)
@@ -271,10 +317,14 @@ Status CudaEngine::connect(const Gather& gather) {
   if (!cards.ok()) return status.ok() ? cards.status() : status;
   status = map(*cards);
   open_boards(*cards);
+  look_at_machine(*cards);
+  use_tables(measured);
+  card.table = choice_.table.digest();
   card.trouble = {};
   if (!status.ok()) put(card.trouble, status.message());
   cards = show(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
+  agree_on_table(*cards);
   if (registration_ != nullptr) registration_->unlink();
   return {};
 }
@@ -293,6 +343,7 @@ std::optional<Complaint> CudaEngine::complaint() const {
   complaint.other = call_of(alarm_->number, alarm_->other_what, alarm_->other_count);
   complaint.by = algorithm_of(alarm_->what);
   complaint.other_by = algorithm_of(alarm_->other_what);
+  complaint.other_table = ((alarm_->what ^ alarm_->other_what) >> way_shift & ((1U << way_bits) - 1)) != 0;
   return complaint;
 }
 
@@ -343,11 +394,12 @@ Status CudaEngine::run(const Request& request, void* stream) {
   const OnDevice here(device_);
   auto* const on = static_cast<cudaStream_t>(stream);
   PACE_TRY(follow(on));
-  const Result<bool> tried = registration_ == nullptr ? Result<bool>(false) : run_direct(request, on);
+  const GpuWay way = choice_.table.way(request.which, request.count * size_of(request.type));
+  const Result<bool> tried = registration_ == nullptr ? Result<bool>(false) : run_direct(request, way, on);
   if (!tried.ok()) return tried.status();
   Exchanges exchanges;
   std::byte* const dummy = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, dummy);
-  plan_collective(request, rank_, ranks_, dummy, exchanges);
+  plan_collective(request, rank_, ranks_, way, dummy, exchanges);
   for (std::size_t i = 0; i < static_cast<std::size_t>(exchanges.count); ++i) {
     Task& task = exchanges.tasks[i];
     complete(task, task.windows);
@@ -365,9 +417,9 @@ Status CudaEngine::run(const Request& request, void* stream) {
 }
 
 // Launches the kernel that works in the users' buffers, if the call is one for it.
-Result<bool> CudaEngine::run_direct(const Request& request, cudaStream_t stream) {
+Result<bool> CudaEngine::run_direct(const Request& request, const GpuWay& way, cudaStream_t stream) {
   DirectTask task;
-  if (!plan_direct_task(request, rank_, ranks_, task)) return false;
+  if (!plan_direct_task(request, rank_, ranks_, way, task)) return false;
   PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
   const OutsideOfCapture outside;
   registration_->look();
@@ -495,9 +547,10 @@ CudaEngine::~CudaEngine() {
 
 }  // namespace
 
-Result<std::unique_ptr<GpuEngine>> GpuEngine::create(int rank, int ranks, double timeout, const Gather& gather) {
+Result<std::unique_ptr<GpuEngine>> GpuEngine::create(int rank, int ranks, double timeout,
+                                                     std::span<const GpuSetting> measured, const Gather& gather) {
   auto made = std::make_unique<CudaEngine>(rank, ranks, timeout);
-  PACE_TRY(made->connect(gather));
+  PACE_TRY(made->connect(measured, gather));
   return std::unique_ptr<GpuEngine>(std::move(made));
 }
 

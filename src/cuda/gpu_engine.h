@@ -16,6 +16,7 @@
 #include "base/call.h"
 #include "base/status.h"
 #include "schedule/request.h"
+#include "tuning/gpu_setting.h"
 
 namespace paceline::cuda {
 
@@ -31,12 +32,15 @@ struct Complaint {
   // The algorithm that was forced; empty: none.
   std::string_view by;
   std::string_view other_by;
+  bool other_table = false;  // the same call, by another table of ways
 };
 
 class GpuEngine {
  public:
-  // On the calling thread's current GPU. timeout: longest wait of a kernel for another rank, s.
-  static Result<std::unique_ptr<GpuEngine>> create(int rank, int ranks, double timeout, const Gather& gather);
+  // On the calling thread's current GPU. timeout: longest wait of a kernel for another rank, s. measured: this
+  // machine's tables, if it has any.
+  static Result<std::unique_ptr<GpuEngine>> create(int rank, int ranks, double timeout,
+                                                   std::span<const GpuSetting> measured, const Gather& gather);
   // Waits for the kernels, and a moment for the other ranks to let go of this window.
   virtual ~GpuEngine() = default;
 
@@ -47,6 +51,11 @@ class GpuEngine {
                               void* stream) = 0;
   // Sends and receives that go on side by side.
   virtual Status run_messages(std::span<const Request> messages, void* stream) = 0;
+
+  // Other tables from the next call on, the same on every rank.
+  virtual void use_tables(std::span<const GpuSetting> measured) = 0;
+  [[nodiscard]] virtual const GpuMachine& machine() const = 0;
+  [[nodiscard]] virtual const GpuChoice& choice() const = 0;
 
   // Every kernel of this rank ends soon, those launched later too. From any thread.
   virtual void abort() = 0;

@@ -3,7 +3,7 @@
 
 namespace paceline::cuda {
 
-Result<std::unique_ptr<GpuEngine>> GpuEngine::create(int, int, double, const Gather&) {
+Result<std::unique_ptr<GpuEngine>> GpuEngine::create(int, int, double, std::span<const GpuSetting>, const Gather&) {
   return Status(Code::unsupported, "this build of Paceline has no CUDA (PACELINE_CUDA=OFF)");
 }
 

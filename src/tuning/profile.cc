@@ -7,6 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tuning/json_fields.h"
+
 namespace paceline {
 namespace {
 
@@ -37,21 +39,6 @@ constexpr Constant constants[] = {
     {"cable_gbs", &CostModel::cable, 1e-3, 1e-6, 1e6, true},
     {"stream_gbs", &CostModel::stream, 1e-3, 1e-6, 1e6, true},
 };
-
-bool is_number(const json& object, const char* key, double least, double most) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() && found->get<double>() >= least && found->get<double>() <= most;
-}
-
-bool is_text(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string();
-}
-
-bool is_list(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_array();
-}
 
 constexpr double most_bytes = 1e15;
 
@@ -163,15 +150,8 @@ Result<Setting> setting_of(const json& object) {
 }
 
 Result<json> parse(std::string_view text) {
-  // No deeper than a profile is: what nests without end must not exhaust the stack when it is freed.
-  constexpr int deepest = 8;
-  bool too_deep = false;
-  const json::parser_callback_t shallow = [&](int depth, json::parse_event_t, json&) {
-    too_deep = too_deep || depth > deepest;
-    return !too_deep;
-  };
-  json parsed = json::parse(text, shallow, false);
-  if (too_deep || !parsed.is_object()) return wrong("is no JSON object");
+  json parsed = parse_object(text);
+  if (parsed.is_discarded()) return wrong("is no JSON object");
   return parsed;
 }
 
@@ -196,6 +176,11 @@ Result<Profile> read_profile(std::string_view text) {
     auto setting = setting_of(object);
     PACE_TRY(setting.status());
     profile.settings.push_back(std::move(*setting));
+  }
+  if (parsed->contains("gpus")) {
+    auto gpus = read_gpu_settings((*parsed)["gpus"]);
+    PACE_TRY(gpus.status());
+    profile.gpus = std::move(*gpus);
   }
   return profile;
 }

@@ -6,9 +6,12 @@
 //      "model": {"start_us": 0.4, "step_us": 0.05, "bandwidth_gbs": 11.2, ..., "largest_chunk": 131072},
 //      "model_error": 0.12,
 //      "measured": [{"collective": "all_reduce", "algorithm": "ring", "points": [[8, 1.6], [64, 1.7], ...]}, ...],
-//      "table": [{"collective": "all_reduce", "from": 0, "below": 32768, "algorithm": "one_shot"}, ...]}]}
+//      "table": [{"collective": "all_reduce", "from": 0, "below": 32768, "algorithm": "one_shot"}, ...]}],
+//    "gpus": [...]}
 //
 // What ran in another way than by the algorithm's own choice has "chunk" and "protocol" beside "algorithm" (variant.h).
+//
+// "gpus", which may be missing, are the tables of calls on GPU memory (gpu_setting.h).
 //
 // Sizes are bytes of the call's count, float32; times are microseconds. docs/tuning.md says what each field is.
 #pragma once
@@ -22,6 +25,7 @@
 #include "algorithms/table.h"
 #include "base/status.h"
 #include "schedule/cost.h"
+#include "tuning/gpu_setting.h"
 #include "tuning/variant.h"
 
 namespace paceline {
@@ -61,6 +65,7 @@ struct Profile {
   std::string fingerprint;
   std::string version;
   std::vector<Setting> settings;
+  std::vector<GpuSetting> gpus = {};
 };
 
 // Errors (invalid_argument): no JSON, another format, a field that is missing, of another type or out of its range.

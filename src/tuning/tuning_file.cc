@@ -71,7 +71,9 @@ std::string tuning_of_this_machine(int rank) {
       stream ? reason_against(text, machine_fingerprint(), library_version()) : "it cannot be read";
   if (reason.empty()) return text;
   log(LogLevel::warn, rank,
-      "{} is not used: {}. Algorithms are chosen by the model; run `paceline tune` to make it anew", path, reason);
+      "{} is not used: {}. Algorithms are chosen by the model, calls on GPU memory by the library's own tables; run "
+      "`paceline tune` to make it anew",
+      path, reason);
   return "";
 }
 

@@ -54,6 +54,15 @@ TEST_CASE("explain checks its arguments") {
   CHECK(std::string_view(info.transport) == "local");
 }
 
+TEST_CASE("a communicator whose calls on GPU memory go through host memory has no table for them") {
+  const Ranks communicator(1);
+  const char* table = "";
+  CHECK(paceCommGpuTable(nullptr, &table) == paceInvalidArgument);
+  CHECK(paceCommGpuTable(communicator[0], nullptr) == paceInvalidArgument);
+  CHECK(paceCommGpuTable(communicator[0], &table) == paceUnsupported);
+  CHECK(table == nullptr);
+}
+
 TEST_CASE("descriptions are JSON and whole") {
   CHECK(nlohmann::json::parse(paceDescribe("algorithms")).size() == algorithms().size());
   CHECK(nlohmann::json::parse(paceDescribe("configuration")).size() == configuration_rows().size());

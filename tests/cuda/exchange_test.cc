@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "schedule/problem.h"
@@ -19,6 +20,7 @@ struct Case {
   int root;
   std::size_t count;  // bytes
   bool in_place;
+  std::optional<GpuWay> way = std::nullopt;  // else as the rules say
 };
 
 std::byte value(int rank, std::size_t index) {
@@ -70,8 +72,9 @@ class Run {
 
   void run() {
     std::vector<Exchanges> plans(requests_.size());
+    const GpuWay way = c_.way ? *c_.way : GpuTable::rules(c_.ranks).way(c_.which, c_.count);
     for (int rank = 0; rank < c_.ranks; ++rank)
-      plan_collective(requests_[static_cast<std::size_t>(rank)], rank, c_.ranks, nullptr,
+      plan_collective(requests_[static_cast<std::size_t>(rank)], rank, c_.ranks, way, nullptr,
                       plans[static_cast<std::size_t>(rank)]);
     for (int step = 0; step < plans[0].count; ++step) {
       for (const Exchanges& plan : plans) REQUIRE(plan.count == plans[0].count);
@@ -101,6 +104,9 @@ class Run {
       const auto f = static_cast<std::size_t>(from);
       REQUIRE(plans[f].launches[step].family == plans[0].launches[step].family);
       REQUIRE(plans[f].launches[step].blocks == plans[0].launches[step].blocks);
+      REQUIRE(plans[f].launches[step].threads == plans[0].launches[step].threads);
+      REQUIRE(task(from).call_what == task(0).call_what);
+      check_launch(plans[f].launches[step], task(from));
       REQUIRE(task(from).cut.chunk == task(0).cut.chunk);
       REQUIRE(task(from).cut.lanes == task(0).cut.lanes);
       own[f].assign(task(from).own, task(from).own + task(from).own_bytes);
@@ -134,6 +140,35 @@ class Run {
     }
     for (int from = 0; from < c_.ranks; ++from)
       for (int to = 0; to < c_.ranks; ++to) relay(task(from), task(to));
+  }
+
+  // What kernels take for granted.
+  static void check_launch(const Launch& launch, const Task& task) {
+    REQUIRE(launch.blocks >= 1);
+    REQUIRE(launch.blocks <= max_blocks);
+    const bool relays = task.relays != 0 || task.gathered.ranks != 0;
+    if (launch.family == Family::large) {
+      REQUIRE_FALSE(relays);
+      REQUIRE(task.cut.chunk % 16 == 0);
+      REQUIRE(task.cut.chunk >= 16);
+      REQUIRE(task.cut.chunk <= task.layout.chunk_slot);
+      REQUIRE(task.cut.lanes >= 1);
+      REQUIRE(task.cut.lanes <= static_cast<std::uint32_t>(launch.blocks) * lanes_in_block);
+      return;
+    }
+    const bool brief = launch.family == Family::brief;
+    REQUIRE_FALSE((brief && relays));
+    REQUIRE(launch.threads % 32 == 0);
+    // A lane has a warp for each peer; and there is one more, which moves no data.
+    const int warps = launch.threads / 32 - 1;
+    const int strips = brief ? brief_strips : launch.family == Family::wide ? wide_strips : streaming_strips;
+    REQUIRE(warps >= task.ranks - 1);
+    REQUIRE(warps % (task.ranks - 1) == 0);
+    REQUIRE(warps <= strip_warps(strips, task.ranks == 2));
+    const int lanes = launch.blocks * warps / (task.ranks - 1);
+    REQUIRE(lanes <= strip_lanes);
+    // What has no loop must have a place for every strip.
+    if (strips != streaming_strips) REQUIRE(static_cast<std::uint32_t>(lanes * strips) >= task.strips);
   }
 
   // What a rank has folded, or taken from the root, goes on to another.
@@ -207,12 +242,126 @@ TEST_CASE("long collectives too, in one kernel or in two") {
     }
 }
 
+TEST_CASE("whatever a table says, the result is right") {
+  std::vector<GpuWay> ways;
+  for (const GpuFamily family : {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::large})
+    for (const bool two_steps : {false, true})
+      for (const int most : {0, 1, 7, 255})
+        ways.push_back({family, two_steps, true, static_cast<std::uint8_t>(most), static_cast<std::uint8_t>(255 - most),
+                        most == 7 ? UINT32_MAX : static_cast<std::uint32_t>(most)});
+  for (const GpuWay& way : ways)
+    for (const Collective which :
+         {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter, Collective::broadcast,
+          Collective::scatter, Collective::gather, Collective::all_gather, Collective::all_to_all})
+      for (const auto& [ranks, count] : {std::pair{1, 100}, {2, 1}, {2, 70001}, {3, 4095}, {3, 70001}, {16, 4096}})
+        for (const bool in_place : {false, true}) {
+          CAPTURE(static_cast<int>(way.family));
+          CAPTURE(way.two_steps);
+          CAPTURE(static_cast<int>(way.lanes));
+          Run run({which, ranks, is_rooted(which) ? ranks - 1 : 0, static_cast<std::size_t>(count), in_place, way});
+          run.run();
+          run.check();
+        }
+}
+
+TEST_CASE("strips go no further than their offsets, and a message in parts has one for each rank") {
+  alignas(16) std::byte memory[16];
+  Request request;
+  request.which = Collective::all_reduce;
+  request.type = DataType::uint8;
+  request.send = request.recv = memory;
+  const auto launch = [&](std::size_t count, int ranks, const GpuWay& way) {
+    Exchanges exchanges;
+    request.count = count;
+    plan_collective(request, 0, ranks, way, nullptr, exchanges);
+    return std::pair{exchanges.launches[0].family, exchanges.count};
+  };
+  const GpuWay brief;
+  const GpuWay relayed{.family = GpuFamily::streaming, .two_steps = true};
+  constexpr std::size_t giga = 1 << 30;
+  CHECK(launch(giga, 2, brief) == std::pair{Family::streaming, 1});
+  CHECK(launch(giga + 1, 2, brief) == std::pair{Family::large, 1});
+  CHECK(launch(giga, 4, relayed) == std::pair{Family::streaming, 1});
+  CHECK(launch(giga + 1, 4, relayed) == std::pair{Family::large, 2});
+  CHECK(launch(giga, 2, relayed) == std::pair{Family::streaming, 1});
+  for (const int ranks : {3, max_gpus}) {
+    Exchanges exchanges;
+    request.count = 4096;
+    plan_collective(request, ranks - 1, ranks, relayed, nullptr, exchanges);
+    CHECK(exchanges.tasks[0].relays != 0);
+    request.count = 4095;
+    plan_collective(request, ranks - 1, ranks, relayed, nullptr, exchanges);
+    CHECK(exchanges.tasks[0].relays == 0);
+  }
+}
+
+TEST_CASE("a table's lanes and blocks are kept as far as there are strips for them") {
+  alignas(16) std::byte memory[16];
+  Request request;
+  request.which = Collective::all_gather;
+  request.type = DataType::uint8;
+  request.send = request.recv = memory;
+  const auto launch = [&](std::size_t count, const GpuWay& way) {
+    Exchanges exchanges;
+    request.count = count;
+    plan_collective(request, 0, 2, way, nullptr, exchanges);
+    return exchanges.launches[0];
+  };
+  const Launch few = launch(32 << 10, {.lanes = 4, .blocks = 16});
+  CHECK(few.family == Family::brief);
+  CHECK(few.blocks == 16);
+  CHECK(few.threads == (4 + 1) * 32);
+  // More where there must be, to have a place for every strip; and the next family, where there is none.
+  const Launch more = launch(64 << 10, {.lanes = 4, .blocks = 16});
+  CHECK(more.family == Family::brief);
+  CHECK(more.threads == (8 + 1) * 32);
+  const Launch next = launch(1 << 20, {.lanes = 4});
+  CHECK(next.family == Family::wide);
+  CHECK(next.blocks == max_blocks);
+  CHECK(next.threads == (16 + 1) * 32);
+  CHECK(launch((1 << 20) + 1, {.lanes = 4}).family == Family::streaming);
+  const Launch narrow = launch(1000, {.lanes = 4, .blocks = 16});
+  CHECK(narrow.blocks == 1);
+  CHECK(narrow.threads == (2 + 1) * 32);
+  const Launch chunks = launch(64 << 20, {.family = GpuFamily::large, .blocks = 5});
+  CHECK(chunks.blocks == 5);
+}
+
+TEST_CASE("ways that differ are told apart in a call's words") {
+  alignas(16) std::byte memory[64];
+  Request request;
+  request.which = Collective::all_reduce;
+  request.type = DataType::uint8;
+  request.send = request.recv = memory;
+  request.count = 64;
+  const auto what = [&](const GpuWay& way) {
+    Exchanges exchanges;
+    plan_collective(request, 0, 2, way, nullptr, exchanges);
+    return exchanges.tasks[0].call_what;
+  };
+  const auto direct = [&](const GpuWay& way) {
+    DirectTask task;
+    REQUIRE(plan_direct_task(request, 0, 2, way, task));
+    return task.call_what;
+  };
+  const GpuWay window{.family = GpuFamily::brief, .lanes = 2};
+  const GpuWay other{.family = GpuFamily::brief, .lanes = 4};
+  CHECK(what(window) != what(other));
+  constexpr std::uint32_t mask = ((1U << way_bits) - 1) << way_shift;
+  CHECK((what(window) & ~mask) == (what(other) & ~mask));
+  GpuWay both = window;
+  both.direct = true;
+  CHECK(direct(both) != what(window));
+  DirectTask task;
+  CHECK_FALSE(plan_direct_task(request, 0, 2, window, task));
+}
+
 TEST_CASE("a barrier takes a word from everyone") {
   std::vector<std::byte> dummy(8 * max_gpus);
   Request request;
   request.which = Collective::barrier;
   Exchanges exchanges;
-  plan_collective(request, 1, 3, dummy.data(), exchanges);
+  plan_collective(request, 1, 3, GpuWay{.family = GpuFamily::large, .two_steps = true}, dummy.data(), exchanges);
   REQUIRE(exchanges.count == 1);
   CHECK(exchanges.launches[0].family == Family::brief);
   for (const int peer : {0, 2}) {
@@ -308,34 +457,6 @@ TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serv
   CHECK(together.blocks * (together.threads / 32 - 1) >= 2);
 }
 
-TEST_CASE("blocks of short messages have a warp for each lane and peer") {
-  for (const int ranks : {2, 3, 4, 5, 8, 16})
-    for (const std::size_t bytes : {std::size_t{8}, std::size_t{600}, std::size_t{100'000}, std::size_t{1} << 20}) {
-      Request request;
-      request.which = Collective::all_gather;
-      request.type = DataType::uint8;
-      request.count = bytes;
-      Exchanges exchanges;
-      plan_collective(request, 0, ranks, nullptr, exchanges);
-      const Launch& launch = exchanges.launches[0];
-      const int strips = launch.family == Family::brief  ? brief_strips
-                         : launch.family == Family::wide ? wide_strips
-                                                         : streaming_strips;
-      INFO("ranks " << ranks << ", bytes " << bytes);
-      REQUIRE(launch.family != Family::large);
-      CHECK(launch.blocks <= max_blocks);
-      const int warps = launch.threads / 32 - 1;
-      CHECK(warps % (ranks - 1) == 0);
-      CHECK(warps >= ranks - 1);
-      CHECK(warps <= strip_warps(strips, ranks == 2));
-      const int lanes = launch.blocks * warps / (ranks - 1);
-      CHECK(lanes <= strip_lanes);
-      // What has no loop must have a place for every strip.
-      if (strips != streaming_strips)
-        CHECK(static_cast<std::size_t>(lanes * strips) >= (bytes + strip_bytes - 1) / strip_bytes);
-    }
-}
-
 TEST_CASE("addresses that are not multiples of 16 are told") {
   std::vector<std::byte> memory(4096);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
@@ -348,7 +469,7 @@ TEST_CASE("addresses that are not multiples of 16 are told") {
     request.recv = aligned + offset;
     request.count = 64;
     Exchanges exchanges;
-    plan_collective(request, 0, 2, nullptr, exchanges);
+    plan_collective(request, 0, 2, {}, nullptr, exchanges);
     CHECK(static_cast<int>(exchanges.tasks[0].alignment) == alignment);
   }
 }

@@ -8,15 +8,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import paceline
 from paceline import _native
 from paceline.cuda_driver import Gpu, Stream, device_count
 from paceline.datatypes import DATA_TYPES, OPERATIONS
-from soak_plan import KINDS, Call, Episode
+from soak_plan import KINDS, RING, Call, Episode
 from soak_side import Side
 
-PIECES = (8, 5000, 700_000, 4_500_000)  # bytes of a part: for the small, medium and large kernels of two ranks
+# Bytes of a part, and by which kernels it goes: a table says, so that all are there whatever is fastest.
+WAYS: dict[int, dict[str, Any]] = {
+    8: {"family": "brief"},
+    5000: {"family": "brief", "lanes": 2},
+    60_000: {"family": "wide", "steps": 2, "lanes": 3},
+    700_000: {"family": "streaming", "steps": 2},
+    4_500_000: {"family": "large", "steps": 2, "direct": True},
+    4_500_016: {"family": "large", "steps": 2},
+}
+PIECES = tuple(WAYS)
 LARGEST = 5_000_000
 
 
@@ -28,12 +38,13 @@ def calls(types: list[str], ranks: int) -> Iterator[tuple[Episode, Call]]:
             for kind in KINDS:
                 if op != "sum" and kind.name != "all_reduce":
                     continue
-                for piece in PIECES if op == "sum" else PIECES[1::2]:
+                for piece in PIECES if op == "sum" else PIECES[1:4]:
                     number += 1
                     offsets = (1, 3) if number % 2 else (0, 0)
                     root, in_place = number % ranks, kind.function != "" and number % 3 == 0
                     count = max(1, piece // dtype.size)
-                    yield Episode(number, dtype, op), Call(0, kind, count, root, in_place, 0, offsets, 0, 0)
+                    rows = [] if kind is RING else [{"collective": kind.name, "from": 0, **WAYS[piece]}]
+                    yield Episode(number, dtype, op, table=rows), Call(0, kind, count, root, in_place, 0, offsets, 0, 0)
 
 
 def main() -> None:

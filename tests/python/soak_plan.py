@@ -1,5 +1,8 @@
 """What an episode of the soak does: random calls on several communicators, the same on every rank.
 
+Two of three episodes make their calls on GPU memory by a table of random ways (docs/tuning.md), the others by the
+communicators' own.
+
 A team is a communicator that every rank is in. Its calls are made on two streams, or some of them are captured and
 replayed among the others, then all on one stream: the order of a graph beside other streams is the caller's to keep.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from paceline.command.collectives import COLLECTIVES, Collective
 from paceline.command.pattern import PERIOD
@@ -53,12 +57,14 @@ class Episode:
     dtype: DataType
     op: str
     actions: list[Action] = field(default_factory=list)
+    table: list[dict[str, Any]] = field(default_factory=list)  # rows; none: the communicator's own
 
     def calls(self) -> list[Call]:
         return [call for action in self.actions for call in action.calls]
 
     def __str__(self) -> str:
         lines = [f"episode {self.number}: {self.dtype.name} {self.op}"]
+        lines += [f"  {row}" for row in self.table]
         for action in self.actions:
             lines.append(f"  team {action.team} {action.what} " + "; ".join(map(_text, action.calls)))
         return "\n".join(lines)
@@ -75,6 +81,8 @@ def episode(seed: int, number: int, sizes: list[int], graphs: bool) -> Episode:
     """The number-th episode of a seed. `sizes`: of each team, how many ranks it has."""
     rng = random.Random(f"{seed}/{number}")
     made = Episode(number, DATA_TYPES[rng.choice(list(DATA_TYPES))], rng.choice([*OPERATIONS, "premulsum"]))
+    if rng.random() < 2 / 3:
+        made.table = [_row(rng, kind) for kind in KINDS if kind is not RING]
     slots = iter(range(SLOTS))
     queues = []
     for team, ranks in enumerate(sizes):
@@ -95,6 +103,19 @@ def episode(seed: int, number: int, sizes: list[int], graphs: bool) -> Episode:
         made.actions.append(queue.pop(0))
         queues = [queue for queue in queues if queue]
     return made
+
+
+def _row(rng: random.Random, kind: Collective) -> dict[str, Any]:
+    return {
+        "collective": kind.name,
+        "from": 0,
+        "family": rng.choice(["brief", "wide", "streaming", "large"]),
+        "steps": rng.choice([1, 2]),
+        "direct": rng.random() < 0.3,
+        "lanes": rng.choice([0, 0, 1, 3, 8, 16]),
+        "blocks": rng.choice([0, 0, 2, 7, 32]),
+        "chunk": rng.choice([0, 0, 4096, 16384]),
+    }
 
 
 def _call(rng: random.Random, team: int, ranks: int, dtype: DataType, slot: int, stream: int) -> Call:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import paceline
-from paceline import _native
+from paceline import _native, tuning
 from paceline.command.pattern import PERIOD, SCALAR, Block, Pattern, repeated, wrong_elements
 from paceline.cuda_driver import Gpu, Graph, Memory, Stream
 from soak_plan import LARGEST, RING, SLOTS, Call, Episode
@@ -15,6 +15,12 @@ from soak_plan import LARGEST, RING, SLOTS, Call, Episode
 GUARD = 64  # bytes behind an output that must stay as they are
 UNTOUCHED = 0xA5
 ROOM = 1 << 12  # bytes of a buffer beside the call's: offsets, guard, a part of one element for each rank
+
+
+def _go_by(team: paceline.Communicator, table: list[dict[str, Any]]) -> None:
+    if team.gpus_direct():
+        machine = {key: tuning.gpu_table(team)[key] for key in ("gpu", "link", "ranks")}
+        tuning.use(team, tuning.profile([], [{**machine, "table": table}]))
 
 
 class Side:
@@ -32,9 +38,11 @@ class Side:
         self._graphs: dict[int, Graph] = {}
 
     def begin(self, episode: Episode, calls: list[Call]) -> None:
-        """Load the inputs of these calls, which depend on the episode's type and operation."""
+        """Load the inputs of these calls, which depend on the episode's type and operation, and take its table."""
         self._gpu.use()
         self._episode = episode
+        for team in self.teams:
+            _go_by(team, episode.table)
         size = episode.dtype.size
         self._patterns = [Pattern(episode.dtype, episode.op, team.size) for team in self.teams]
         for number, (team, pattern) in enumerate(zip(self.teams, self._patterns)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from .collectives import Collective
 from .pattern import Pattern
 from .trial import Trial
 
-_BATCHES = ((1 << 20, 50), (32 << 20, 20))  # calls in a batch of messages up to so many bytes
+BATCHES = ((1 << 20, 50), (32 << 20, 20))  # calls in a batch of messages up to so many bytes
 _BATCH_OF_LONGER = 5
 
 
@@ -27,10 +27,17 @@ class GpuTrial(Trial):
     """Calls on the current GPU. Time of a call: that between two events of its stream, divided by the batch."""
 
     def __init__(
-        self, comm: Communicator, collective: Collective, pattern: Pattern, root: int, most: int, graphs: bool
+        self,
+        comm: Communicator,
+        collective: Collective,
+        pattern: Pattern,
+        root: int,
+        most: int,
+        graphs: bool,
+        batches: Sequence[tuple[int, int]] = BATCHES,
     ) -> None:
         super().__init__(comm, collective, pattern, root, most)
-        self._graphs = graphs
+        self._graphs, self._batches = graphs, batches
         self._source, self._send = Memory(len(self._inputs)), Memory(self._send_bytes)
         self._recv = Memory(self._recv_bytes)
         self._source.write(self._inputs)
@@ -66,12 +73,12 @@ class GpuTrial(Trial):
             raise error
         return times
 
-    def _output(self) -> memoryview:
-        return (self._send if self._in_place else self._recv).read()
+    def _output(self, nbytes: int) -> memoryview:
+        return (self._send if self._in_place else self._recv).read(0, nbytes)
 
     def _batch(self, count: int) -> int:
         total = self.bytes(count)
-        return next((calls for largest, calls in _BATCHES if total <= largest), _BATCH_OF_LONGER)
+        return next((calls for largest, calls in self._batches if total <= largest), _BATCH_OF_LONGER)
 
     def _launcher(self, count: int, batch: int) -> Callable[[], None]:
         """What puts a batch on the stream."""

@@ -27,9 +27,11 @@ from typing import Any
 
 from .. import tuning
 from ..communicator import Communicator, init
+from ..cuda_driver import Gpu, device_count
 from ..datatypes import DATA_TYPES
 from ..errors import Error
 from ..launch import launch, launched_size
+from . import gpu_tune
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
 from .measure import Effort, measure
@@ -60,16 +62,20 @@ def add_parser(commands: Any) -> None:
         help="measure this machine and save what is fastest",
         description="Measure every algorithm on this machine, fit the cost model to it, and save both: communicators "
         "on this machine then choose by what was measured. Takes less than three minutes. Started by torchrun, mpirun, "
-        "srun or `paceline run` it measures the job as it is.",
+        "srun or `paceline run` it measures the job as it is. With --device cuda it measures in which way the GPUs run "
+        "each collective fastest, and saves that.",
         epilog="example: paceline tune -n 2,4",
     )
     add = parser.add_argument
-    add("-n", "--ranks", type=_counts, metavar="LIST", help="numbers of ranks (default: 2, 4, ... up to the CPUs)")
+    add("-n", "--ranks", type=_counts, metavar="LIST",
+        help="numbers of ranks (default: 2, 4, ... up to the CPUs; cuda: the GPUs)")  # fmt: skip
     add("--collectives", type=_names, default=_COLLECTIVES, metavar="LIST", help="what to measure (default: all)")
     add("--transport", choices=[*_TRANSPORTS, "all"], default="all", help="what to measure (default: all)")
+    add("--device", choices=["cpu", "cuda"], default="cpu", help="whose memory (default: cpu)")
     add("--output", metavar="F", help="the file to write (default: where communicators look for it)")
-    add("--seconds", type=positive, default=int(_BUDGET), metavar="S", help=f"time to measure (default: {_BUDGET:.0f})")
-    add("--largest", type=parse_size, default=_CANDIDATES[-1], metavar="BYTES", help="longest message (default: 32M)")
+    add("--seconds", type=positive, metavar="S",
+        help=f"time to measure (default: {_BUDGET:.0f}; cuda: {gpu_tune.SECONDS})")  # fmt: skip
+    add("--largest", type=parse_size, metavar="BYTES", help="longest message (default: 32M; cuda: 1G)")
     add("--setting", metavar="F", help=argparse.SUPPRESS)
     parser.set_defaults(job=job, parser=parser)
 
@@ -87,6 +93,14 @@ def _names(text: str) -> list[str]:
 
 
 def job(chosen: argparse.Namespace) -> int:
+    on_gpus = chosen.device == "cuda"
+    chosen.seconds = chosen.seconds or (gpu_tune.SECONDS if on_gpus else int(_BUDGET))
+    chosen.largest = chosen.largest or (gpu_tune.LARGEST if on_gpus else _CANDIDATES[-1])
+    if 1 in (chosen.ranks or []):
+        chosen.parser.error("a collective among 1 rank is a copy: there is nothing to tune")
+    if on_gpus:
+        gpu_tune.refuse_impossible(chosen)
+        return _measure_gpus(chosen) if launched_size() is not None else _job_of_gpus(chosen)
     if launched_size() is not None:
         return _measure(chosen)
     jobs, path = _jobs(chosen), _path(chosen)
@@ -111,6 +125,21 @@ def job(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _job_of_gpus(chosen: argparse.Namespace) -> int:
+    path = _path(chosen)
+    counts = gpu_tune.counts(chosen)
+    found = []
+    for ranks in counts:
+        setting = _launch(chosen, "cuda", ranks, chosen.seconds / len(counts), None)
+        if setting is None:
+            return 1
+        found.append(setting)
+        print(gpu_tune.report(setting), flush=True)
+    tuning.merge(path, [], found)
+    print(f"# written: {path}")
+    return 0
+
+
 def _path(chosen: argparse.Namespace) -> Path:
     path = chosen.output or tuning.tuning_file()["path"]
     if not path:
@@ -122,8 +151,6 @@ def _jobs(chosen: argparse.Namespace) -> list[tuple[str, int, float]]:
     """Transport, ranks and seconds of each."""
     cpus = len(os.sched_getaffinity(0))
     counts = chosen.ranks or sorted({2, *(1 << k for k in range(1, 20) if 1 << k <= cpus), cpus} - {1})
-    if any(count < 2 for count in counts):
-        chosen.parser.error("a collective among 1 rank is a copy: there is nothing to tune")
     transports = list(_TRANSPORTS) if chosen.transport == "all" else [chosen.transport]
     # Loopback is for trying TCP out; more ranks of it would take the time of what jobs run on.
     pairs = [
@@ -145,7 +172,11 @@ def _launch(
             result.write_text(json.dumps(before))
         words = ["tune", "--setting", str(result), "--seconds", str(max(1, round(seconds)))]
         words += ["--largest", str(chosen.largest), "--collectives", ",".join(chosen.collectives)]
-        environment = dict(os.environ, PACELINE_TRANSPORT=_TRANSPORTS[transport])
+        if transport == "cuda":
+            words += ["--device", "cuda"]
+            environment = dict(os.environ, PACELINE_TUNING="off")
+        else:
+            environment = dict(os.environ, PACELINE_TRANSPORT=_TRANSPORTS[transport])
         command = [sys.executable, "-m", "paceline", *words]
         if launch(command, ranks, program="paceline tune", environment=environment) != 0:
             return None
@@ -173,6 +204,24 @@ def _measure(chosen: argparse.Namespace) -> int:
             path = _path(chosen)
             tuning.merge(path, [found])
             print(_report(found))
+            print(f"# written: {path}")
+        comm.barrier()
+    return 0
+
+
+def _measure_gpus(chosen: argparse.Namespace) -> int:
+    """One rank's part of a table."""
+    with init(timeout=gpu_tune.TIMEOUT) as comm, Gpu(comm.node_rank % device_count()) as gpu:
+        if comm.size > device_count():
+            raise Error(f"{comm.size} ranks need as many GPUs: this machine shows {device_count()}")
+        one = gpu_tune.GpuTuning(comm, chosen.collectives, chosen.largest, chosen.seconds, gpu.free_bytes())
+        found = one.run()
+        if comm.rank == 0 and chosen.setting:
+            Path(chosen.setting).write_text(json.dumps(found))
+        elif comm.rank == 0:
+            path = _path(chosen)
+            tuning.merge(path, [], [found])
+            print(gpu_tune.report(found))
             print(f"# written: {path}")
         comm.barrier()
     return 0

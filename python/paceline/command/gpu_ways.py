@@ -1,0 +1,183 @@
+"""Ways in which GPUs can run a collective, and the table of those that were fastest.
+
+A way is what a row of a table says (docs/tuning.md). Which of them is possible the library knows; here are those that
+are worth a try. Sizes are bytes of the call's count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isqrt
+from typing import Any
+
+IN_PARTS = ("all_reduce", "reduce", "broadcast")  # those that more than two ranks can do in two steps
+WORTH = 0.97  # a change is worth at least 3%: between equals what ran at the next smaller size stays
+
+_KILO, _MEGA = 1 << 10, 1 << 20
+_STRIP = 512  # bytes
+_BLOCKS = 32  # of a kernel at most
+_AT_ONCE = {"brief": 1, "wide": 4, "streaming": 2}  # strips that a lane moves
+_GRAIN = 64  # bytes: sizes between two are multiples of it, so that all ways are possible
+
+# What is tried from which size on, up to which.
+_BRIEF = (0, 512 * _KILO)
+_WIDE = (8 * _KILO, 8 * _MEGA)
+_STREAMING = (256 * _KILO, 1 << 30)
+_LARGE = (256 * _KILO, 1 << 62)
+_DIRECT = (64 * _KILO, 1 << 62)
+_ALL_TO_ALL_TO = 8 * _MEGA  # one step of what can go in two
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a call is launched; numbers that are 0 are chosen by its size."""
+
+    family: str
+    steps: int = 1
+    lanes: int = 0
+    blocks: int = 0
+    chunk: int = 0
+    direct: bool = False  # in the users' buffers; else through the window
+
+    def fields(self) -> dict[str, Any]:
+        """As a row of a table has it.
+
+        >>> Way("streaming", 2, lanes=8).fields()
+        {'family': 'streaming', 'steps': 2, 'lanes': 8}
+        """
+        said = {"steps": self.steps if self.steps > 1 else 0, "lanes": self.lanes, "blocks": self.blocks}
+        said |= {"chunk": self.chunk, "direct": self.direct}
+        return {"family": self.family, **{key: value for key, value in said.items() if value}}
+
+    def __str__(self) -> str:
+        if self.direct:
+            return "direct"
+        said = [f"{key} {value}" for key, value in self.fields().items() if key != "family"]
+        return f"{self.family} ({', '.join(said)})" if said else self.family
+
+
+# Measured times of one collective, microseconds: by size, then by way.
+Times = Mapping[int, Mapping[Way, float]]
+
+
+def candidates(collective: str, ranks: int, nbytes: int) -> list[Way]:
+    """The ways to try at a size."""
+
+    def fits(limits: tuple[int, int]) -> bool:
+        return limits[0] <= nbytes <= limits[1]
+
+    in_parts = ranks > 2 and collective in IN_PARTS
+    one_step = not in_parts or nbytes <= _ALL_TO_ALL_TO
+    ways: list[Way] = []
+    if fits(_BRIEF):
+        ways += _short("brief", 1, nbytes, ranks)
+    for steps, piece in ((1, nbytes), (2, nbytes // ranks)):
+        if not (one_step if steps == 1 else in_parts):
+            continue
+        if fits(_WIDE):
+            ways += _short("wide", steps, piece, ranks)
+        if fits(_STREAMING):
+            ways += _short("streaming", steps, piece, ranks)
+        if fits(_LARGE):
+            chunks = (0, 8 * _KILO, 16 * _KILO, 32 * _KILO)
+            ways += [Way("large", steps, chunk=chunk) for chunk in chunks[: 4 if ranks == 2 else 3]]
+            ways.append(Way("large", steps, blocks=_BLOCKS // 2))
+    if fits(_DIRECT) and nbytes % 16 == 0:
+        # Where not all ranks see the buffers, the kernel after it does the work; else that one ends at once.
+        ways.append(Way("streaming" if nbytes <= 8 * _MEGA else "large", direct=True))
+    return ways
+
+
+def _short(family: str, steps: int, piece: int, ranks: int) -> list[Way]:
+    """With few or many lanes in a block, of which each has a warp for every other rank."""
+    strips, at_once = -(-piece // _STRIP), _AT_ONCE[family]
+    most = max(1, (24 if family == "brief" and ranks > 2 else 15) // (ranks - 1))
+    ways = []
+    for lanes in sorted({1, 2, 4, 8, most}):
+        room = lanes * _BLOCKS * at_once
+        if lanes > most or (lanes > 1 and lanes // 2 >= strips):
+            continue
+        if family != "streaming" and strips > room:
+            continue  # all of its strips are moved at once
+        if family == "streaming" and strips > 4 * room and lanes < most:
+            continue  # so many rounds that more lanes are faster
+        ways.append(Way(family, steps, lanes))
+    return ways
+
+
+def through_window(way: Way) -> Way:
+    """The same where not all ranks see the buffers."""
+    return replace(way, direct=False)
+
+
+def choose(times: Times) -> dict[int, Way]:
+    """Of each size, the fastest way through the window, and with it whether to go direct."""
+    chosen: dict[int, Way] = {}
+    last: Way | None = None
+    for nbytes in sorted(times):
+        window = {through_window(way): time for way, time in times[nbytes].items() if not way.direct}
+        best = min(window, key=lambda way: window[way])
+        if last is not None and WORTH * window.get(through_window(last), float("inf")) <= window[best]:
+            best = through_window(last)
+        direct = min((time for way, time in times[nbytes].items() if way.direct), default=float("inf"))
+        worth = 1 if last is not None and last.direct else WORTH
+        last = replace(best, direct=direct < worth * window[best])
+        chosen[nbytes] = last
+    return chosen
+
+
+def rows(collective: str, chosen: Mapping[int, Way]) -> list[dict[str, Any]]:
+    """The rows of a table: a way counts from half way between two sizes on, as sizes go: by their ratio."""
+    found: list[dict[str, Any]] = []
+    sizes = sorted(chosen)
+    for before, nbytes in pairwise([0, *sizes]):
+        if not found or chosen[nbytes] != chosen[before]:
+            begin = isqrt(before * nbytes) if found else 0
+            found.append({"collective": collective, "from": begin, **chosen[nbytes].fields()})
+    return found
+
+
+def curves(collective: str, times: Times) -> list[dict[str, Any]]:
+    """What was measured, as files have it."""
+    ways = dict.fromkeys(way for nbytes in sorted(times) for way in times[nbytes])
+    return [
+        {
+            "collective": collective,
+            **way.fields(),
+            "points": [[nbytes, round(times[nbytes][way], 3)] for nbytes in sorted(times) if way in times[nbytes]],
+        }
+        for way in ways
+    ]
+
+
+def between(times: Times) -> dict[int, list[Way]]:
+    """Sizes half way between two of which another way is the fastest, and the ways that meet there."""
+    chosen = choose(times)
+    found: dict[int, list[Way]] = {}
+    for low, high in pairwise(sorted(chosen)):
+        middle = isqrt(low * high) // _GRAIN * _GRAIN
+        if chosen[low] == chosen[high] or not low < middle < high:
+            continue
+        ways = {through_window(chosen[low]), through_window(chosen[high])}
+        ways |= {way for size in (low, high) for way in times[size] if way.direct}
+        found[middle] = sorted(ways, key=str)
+    return found
+
+
+def summary(table: Sequence[Mapping[str, Any]]) -> str:
+    """A collective's rows for people."""
+    parts = []
+    for row, after in zip(table, [*table[1:], None], strict=True):
+        way = Way(**{key: value for key, value in row.items() if key not in ("collective", "from", "direct")})
+        below = "" if after is None else f" below {_rounded(after['from'])}"
+        parts.append(f"{'direct, or ' if row.get('direct') else ''}{way}{below}")
+    return ", then ".join(parts)
+
+
+def _rounded(nbytes: int) -> str:
+    for unit, size in (("M", _MEGA), ("K", _KILO)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g}{unit}"
+    return f"{nbytes}B"

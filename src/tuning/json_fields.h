@@ -1,0 +1,40 @@
+// What files and requests that came from outside are read by: questions that no JSON value makes throw.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace paceline {
+
+inline bool is_number(const nlohmann::json& object, const char* key, double least, double most) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() && found->get<double>() >= least && found->get<double>() <= most;
+}
+
+inline bool is_text(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string();
+}
+
+inline bool is_list(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array();
+}
+
+// An object that nests no deeper than files of ours do: what nests without end must not exhaust the stack when it is
+// freed. Discarded where the text is something else.
+inline nlohmann::json parse_object(std::string_view text) {
+  using nlohmann::json;
+  constexpr int deepest = 8;
+  bool too_deep = false;
+  const json::parser_callback_t shallow = [&](int depth, json::parse_event_t, json&) {
+    too_deep = too_deep || depth > deepest;
+    return !too_deep;
+  };
+  json parsed = json::parse(text, shallow, false);
+  return too_deep || !parsed.is_object() ? json(json::value_t::discarded) : parsed;
+}
+
+}  // namespace paceline

@@ -1,0 +1,91 @@
+"""A rank on a GPU whose calls go by tables of the test's making.
+
+show             prints the table that it goes by
+extremes         tables that no measurement would make: every result is right
+different FIELD  another table on every rank: the next call is an error that says so
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import product
+from typing import Any
+
+from paceline import Communicator, init, tuning
+from paceline.command.collectives import COLLECTIVES
+from paceline.command.gpu_trial import GpuTrial
+from paceline.command.pattern import Pattern
+from paceline.cuda_driver import Gpu, device_count
+from paceline.datatypes import DATA_TYPES
+from paceline.errors import Error
+
+FAMILIES = ("brief", "streaming", "large")
+NUMBERS = (0, 1, 7, 255)
+COUNTS = (1, 1023, 1024, 20_001, 300_000)  # elements of float32
+MOST = max(COUNTS)
+
+
+def use(comm: Communicator, name: str, way: dict[str, Any]) -> None:
+    machine = {key: tuning.gpu_table(comm)[key] for key in ("gpu", "link", "ranks")}
+    table = [{"collective": name, "from": 0, **way}]
+    tuning.use(comm, tuning.profile([], [{**machine, "table": table}]))
+
+
+def trial_of(comm: Communicator, name: str) -> GpuTrial:
+    """Two calls a batch, launched one by one."""
+    pattern, rooted = Pattern(DATA_TYPES["float32"], "sum", comm.size), COLLECTIVES[name].rooted
+    batches = ((1 << 62, 2),)
+    return GpuTrial(comm, COLLECTIVES[name], pattern, comm.size - 1 if rooted else 0, MOST, False, batches)
+
+
+def extremes(comm: Communicator) -> None:
+    tried = 0
+    for name in COLLECTIVES:
+        if name == "barrier":
+            continue
+        trial = trial_of(comm, name)
+        for number, (family, steps, direct) in enumerate(product(FAMILIES, (1, 2), (False, True))):
+            # Lanes, blocks and chunks in other combinations for each.
+            lanes, blocks = NUMBERS[number % 4], NUMBERS[(number // 2 + 1) % 4]
+            chunk = (0, 1, 5000, 2**32 - 1)[(number + 2) % 4]
+            way = {"family": family, "steps": steps, "direct": direct, "lanes": lanes, "blocks": blocks, "chunk": chunk}
+            use(comm, name, way)
+            for count in COUNTS:
+                trial.run(count, 1)
+                tried += 1
+                if trial.wrong(count):
+                    raise SystemExit(f"{name} of {count} elements is wrong by {way}")
+    if comm.rank == 0:
+        print(f"{tried} runs, all right")
+
+
+def different(comm: Communicator, field: str) -> None:
+    trial = trial_of(comm, "all_reduce")
+    way: dict[str, Any] = {"family": "brief", "lanes": 2}
+    if comm.rank == 1:
+        way[field] = {"lanes": 4, "direct": True, "family": "large"}[field]
+    use(comm, "all_reduce", way)
+    try:
+        trial.run(20_000, 1)
+    except Error as error:
+        print(error)
+        return
+    raise SystemExit(f"rank {comm.rank}: no error")
+
+
+def main(what: str, *rest: str) -> None:
+    comm = init()
+    with Gpu(comm.node_rank % device_count()):
+        if what == "show":
+            trial_of(comm, "all_reduce")
+            # One write a line: two ranks share the pipe.
+            sys.stdout.write(json.dumps(tuning.gpu_table(comm)) + "\n")
+        elif what == "extremes":
+            extremes(comm)
+        else:
+            different(comm, *rest)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,102 @@
+#include "tuning/gpu_table.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace paceline {
+namespace {
+
+constexpr std::uint64_t kilo = 1 << 10;
+constexpr std::uint64_t mega = 1 << 20;
+
+const Collective of_gpus[] = {Collective::all_reduce,     Collective::broadcast, Collective::reduce,
+                              Collective::all_gather,     Collective::gather,    Collective::scatter,
+                              Collective::reduce_scatter, Collective::all_to_all};
+
+}  // namespace
+
+TEST_CASE("the rules of two ranks") {
+  const GpuTable rules = GpuTable::rules(2);
+  for (const Collective which : of_gpus) {
+    CAPTURE(name(which));
+    CHECK(rules.way(which, 0).family == GpuFamily::brief);
+    CHECK(rules.way(which, 8 * mega).family == GpuFamily::brief);
+    CHECK(rules.way(which, 8 * mega + 1).family == GpuFamily::large);
+    CHECK_FALSE(rules.way(which, 64 * mega).two_steps);
+  }
+  CHECK_FALSE(rules.way(Collective::all_reduce, 12 * mega - 1).direct);
+  CHECK(rules.way(Collective::all_reduce, 12 * mega).direct);
+  CHECK(rules.way(Collective::all_reduce, UINT64_MAX).direct);
+  CHECK_FALSE(rules.way(Collective::all_gather, 6 * mega - 1).direct);
+  CHECK(rules.way(Collective::all_gather, 6 * mega).direct);
+  CHECK(rules.way(Collective::all_gather, 6 * mega).family == GpuFamily::brief);
+  CHECK_FALSE(rules.way(Collective::broadcast, UINT64_MAX).direct);
+}
+
+TEST_CASE("the rules of more") {
+  const GpuTable rules = GpuTable::rules(4);
+  for (const Collective which : {Collective::all_reduce, Collective::broadcast, Collective::reduce}) {
+    CAPTURE(name(which));
+    CHECK(rules.way(which, 192 * kilo - 1) == GpuWay{});
+    CHECK(rules.way(which, 192 * kilo) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
+  }
+  CHECK(rules.way(Collective::all_reduce, 32 * mega).family == GpuFamily::wide);
+  CHECK(rules.way(Collective::all_reduce, 32 * mega + 1) ==
+        GpuWay{.family = GpuFamily::large, .two_steps = true, .direct = true});
+  CHECK(rules.way(Collective::reduce, 8 * mega + 1) == GpuWay{.family = GpuFamily::large, .direct = true});
+  CHECK(rules.way(Collective::broadcast, 12 * mega - 1) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
+  CHECK(rules.way(Collective::broadcast, 1024 * mega) ==
+        GpuWay{.family = GpuFamily::wide, .two_steps = true, .direct = true});
+  CHECK_FALSE(rules.way(Collective::scatter, 3 * mega / 4 - 1).direct);
+  CHECK(rules.way(Collective::scatter, 3 * mega / 4).direct);
+  CHECK_FALSE(rules.way(Collective::all_to_all, 512 * kilo + 1).two_steps);
+}
+
+TEST_CASE("what is no collective of a table has the plainest way") {
+  const GpuTable rules = GpuTable::rules(4);
+  for (const Collective which : {Collective::barrier, Collective::send, Collective::recv})
+    CHECK(rules.way(which, 64 * mega) == GpuWay{});
+}
+
+TEST_CASE("rows replace those of their collectives") {
+  GpuTable table = GpuTable::rules(2);
+  const GpuWay streams{.family = GpuFamily::streaming, .lanes = 8, .blocks = 16};
+  const GpuWay chunks{.family = GpuFamily::large, .direct = true, .chunk = 8192};
+  const GpuRow rows[] = {
+      {Collective::reduce, 0, {}}, {Collective::reduce, 100, streams}, {Collective::reduce, 200, chunks}};
+  table.replace(rows);
+  CHECK(table.way(Collective::reduce, 99) == GpuWay{});
+  CHECK(table.way(Collective::reduce, 100) == streams);
+  CHECK(table.way(Collective::reduce, 199) == streams);
+  CHECK(table.way(Collective::reduce, 200) == chunks);
+  CHECK(table.way(Collective::reduce, UINT64_MAX) == chunks);
+  CHECK(table.way(Collective::scatter, mega) == GpuTable::rules(2).way(Collective::scatter, mega));
+}
+
+TEST_CASE("a table's digest is that of its rows") {
+  GpuTable table = GpuTable::rules(4);
+  CHECK(table.digest() == GpuTable::rules(4).digest());
+  CHECK(table.digest() != GpuTable::rules(2).digest());
+  GpuTable same;
+  same.replace(table.rows());
+  CHECK(same.digest() == table.digest());
+  std::vector<GpuRow> rows = table.rows();
+  rows.back().way.lanes = 3;
+  table.replace(rows);
+  CHECK(table.digest() != same.digest());
+}
+
+TEST_CASE("ways that tables take side by side have marks of their own") {
+  const GpuWay plain;
+  std::vector<std::uint8_t> marks;
+  for (const GpuFamily family : {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::large})
+    for (const bool two_steps : {false, true})
+      for (const bool direct : {false, true})
+        marks.push_back(mark({.family = family, .two_steps = two_steps, .direct = direct}));
+  std::sort(marks.begin(), marks.end());
+  CHECK(std::unique(marks.begin(), marks.end()) == marks.end());
+  CHECK(mark(plain) == mark(GpuWay{}));
+}
+
+}  // namespace paceline
