@@ -78,7 +78,7 @@ def candidates(collective: str, ranks: int, nbytes: int) -> list[Way]:
             continue
         if fits(_WIDE):
             ways += _short("wide", steps, piece, ranks)
-        if fits(_STREAMING):
+        if fits(_STREAMING) or (fits(_WIDE) and not any(way.steps == steps for way in ways)):
             ways += _short("streaming", steps, piece, ranks)
         if fits(_LARGE):
             chunks = (0, 8 * _KILO, 16 * _KILO, 32 * _KILO)
