@@ -107,4 +107,12 @@ __device__ void move_on(const Task& task, const WarpNumbers& numbers, int warp, 
 }
 static_assert(max_blocks == 32);
 
+// The last that a block does, by its first thread: a call on another stream waits for it (gpu_engine.cc). What the
+// block's other threads have written is to come before.
+template <class Task>
+__device__ void sign_off(const Task& task) {
+  if (!task.counted || threadIdx.x != 0) return;
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(&words(task.windows[task.rank]).blocks_done) : "memory");
+}
+
 }  // namespace paceline::cuda

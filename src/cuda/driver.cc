@@ -17,6 +17,7 @@ constexpr int attribute_has_ipc = 10;
 constexpr int attribute_range_start = 11;
 constexpr int attribute_range_size = 12;
 constexpr unsigned enable_peer_access = 1;
+constexpr unsigned wait_until_reached = 0;  // counting in a circle
 constexpr unsigned memory_of_device = 2;
 
 struct Driver {
@@ -26,11 +27,13 @@ struct Driver {
   Result (*device_name)(char* name, int length, int device) = nullptr;
   Result (*context_state)(int device, unsigned* flags, int* active) = nullptr;
 
+  Result (*wait_value)(void* stream, unsigned long long word, std::uint32_t value, unsigned flags) = nullptr;
   Result (*ipc_get)(IpcHandle* handle, unsigned long long pointer) = nullptr;
   Result (*ipc_open)(void** memory, IpcHandle handle, unsigned flags) = nullptr;
   Result (*ipc_close)(unsigned long long pointer) = nullptr;
 
   explicit Driver(void* library) {
+    find(library, "cuStreamWaitValue32_v2", wait_value);
     find(library, "cuIpcGetMemHandle", ipc_get);
     find(library, "cuIpcOpenMemHandle_v2", ipc_open);
     find(library, "cuIpcCloseMemHandle", ipc_close);
@@ -112,6 +115,12 @@ std::string name_of(int device) {
       known->device_name(name.data(), static_cast<int>(name.size()) - 1, number) != 0)
     return "";
   return name.data();
+}
+
+bool wait_for_word(void* stream, std::uint64_t word, std::uint32_t value) {
+  const Driver* const known = driver();
+  return known != nullptr && known->wait_value != nullptr &&
+         known->wait_value(stream, word, value, wait_until_reached) == 0;
 }
 
 bool in_use() {

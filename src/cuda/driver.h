@@ -38,4 +38,7 @@ bool ipc_handle(std::uint64_t base, IpcHandle& into);
 void* ipc_open(const IpcHandle& handle);
 void ipc_close(void* memory);
 
+// What comes on the stream, a cudaStream_t, waits until the word of GPU memory has reached `value`; false: it does not.
+bool wait_for_word(void* stream, std::uint64_t word, std::uint32_t value);
+
 }  // namespace paceline::cuda

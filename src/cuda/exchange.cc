@@ -62,11 +62,11 @@ std::uint32_t only(int rank) { return std::uint32_t{1} << rank; }
 
 std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
-int strips_at_once(Family family) {
-  return family == Family::brief ? brief_strips : family == Family::wide ? wide_strips : streaming_strips;
+Stride stride_of(Family family) {
+  return family == Family::brief ? brief_stride : family == Family::wide ? wide_stride : streaming_stride;
 }
 // Lanes of a block at most, if each takes `width` warps.
-int most_lanes(Family family, int width) { return strip_warps(strips_at_once(family), width == 1) / width; }
+int most_lanes(Family family, int width) { return strip_warps(stride_of(family), width == 1) / width; }
 
 std::uint32_t strips_of(std::uint64_t bytes) {
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (bytes + strip_bytes - 1) / strip_bytes));
@@ -76,7 +76,7 @@ std::uint32_t strips_of(std::uint64_t bytes) {
 Family family_with_room(const GpuWay& way, std::uint32_t strips, int width) {
   for (const Family family : {Family::brief, Family::wide})
     if (way.family <= family &&
-        strips <= static_cast<unsigned>(most_blocks(way) * most_lanes(family, width) * strips_at_once(family)))
+        strips <= static_cast<unsigned>(most_blocks(way) * most_lanes(family, width) * stride_of(family).strips))
       return family;
   return Family::streaming;
 }
@@ -97,9 +97,9 @@ Launch by_strips(const GpuWay& way, std::uint32_t strips, int width) {
   const Family family = family_with_room(way, strips, width);
   const auto blocks = static_cast<std::uint32_t>(most_blocks(way));
   if (family == Family::streaming)
-    return by_strips(family, (strips + streaming_strips - 1) / streaming_strips, width, most_blocks(way), way.lanes);
+    return by_strips(family, (strips + 1) / static_cast<unsigned>(streaming_stride.strips), width, most_blocks(way), way.lanes);
   // A lane has no more strips than it moves at once.
-  const std::uint32_t room = blocks * static_cast<unsigned>(strips_at_once(family));
+  const std::uint32_t room = blocks * static_cast<unsigned>(stride_of(family).strips);
   const std::uint32_t needed = (strips + room - 1) / room;
   return by_strips(family, strips, width, most_blocks(way), way.lanes == 0 ? 0 : std::max<std::uint32_t>(way.lanes, needed));
 }
@@ -343,7 +343,7 @@ namespace {
 
 // Lanes of a message that goes by strips: the same on both sides, whatever else they send and receive.
 std::uint32_t message_lanes(std::uint64_t bytes) {
-  return std::min(strips_of(bytes), static_cast<std::uint32_t>(max_blocks * strip_warps(streaming_strips, true)));
+  return std::min(strips_of(bytes), static_cast<std::uint32_t>(max_blocks * strip_warps(streaming_stride, true)));
 }
 
 }  // namespace

@@ -254,6 +254,8 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
   __syncthreads();
   if (thread == 0) post(&mine.went_direct[blockIdx.x], together ? 1 : 0);
   move_on(task, numbers, thread / 32, direct_threads / 32);
+  if (task.counted) __syncthreads();
+  sign_off(task);
 }
 
 }  // namespace paceline::cuda

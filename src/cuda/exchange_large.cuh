@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
   const int rank = thread / lanes_in_block;
   const int lane = thread % lanes_in_block;
   wait_for_kernel_before();
-  if (went_direct(task)) return;
+  if (went_direct(task)) return sign_off(task);
   if (rank < task.ranks) {
     shared.chunks_given[rank][lane] = peek(&mine.chunks_given[rank][first_lane() + lane]);
     shared.chunks_taken[rank][lane] = peek(&mine.chunks_taken[rank][first_lane() + lane]);
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
 
   if (strips && thread >= large_threads) {
     if constexpr (strips)
-      move_messages<brief_strips>(task, static_cast<unsigned>(thread - large_threads) / 32 * gridDim.x + blockIdx.x,
+      move_messages<brief_stride.strips>(task, static_cast<unsigned>(thread - large_threads) / 32 * gridDim.x + blockIdx.x,
                        strip_threads / 32 * gridDim.x);
   } else if (thread >= giving_threads) {
     const Group group{(thread - giving_threads) / group_threads, (thread - giving_threads) % group_threads};
@@ -91,6 +91,8 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
     post(&mine.chunks_taken[rank][first_lane() + lane], shared.chunks_taken[rank][lane]);
   }
   move_on(task, numbers, thread / 32, static_cast<int>(blockDim.x) / 32);
+  if (task.counted) __syncthreads();
+  sign_off(task);
 }
 
 }  // namespace paceline::cuda

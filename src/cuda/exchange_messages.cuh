@@ -17,8 +17,8 @@ __device__ inline void copy_to_self(const MessageTask& task, std::uint32_t warp,
     store_pair(task.target + at, load_pair(task.own + at, bytes - at, task.alignment), bytes - at, task.alignment);
 }
 
-template <int unroll>
-__global__ void __launch_bounds__((strip_warps(unroll, false) + 1) * 32, 1)
+template <int strips>
+__global__ void __launch_bounds__((strip_warps({strips, false}, false) + 1) * 32, 1)
     exchange_messages(const __grid_constant__ MessageTask task) {
   const bool clerk = threadIdx.x < 32;
   fetch(task);
@@ -35,12 +35,15 @@ __global__ void __launch_bounds__((strip_warps(unroll, false) + 1) * 32, 1)
   } else {
     const std::uint32_t warp = (threadIdx.x / 32 - 1) * gridDim.x + blockIdx.x;
     const std::uint32_t warps = (blockDim.x / 32 - 1) * gridDim.x;
-    move_messages<unroll>(task, warp, warps);
+    move_messages<strips>(task, warp, warps);
     copy_to_self(task, warp, warps);
   }
   // After an alarm the communicator has ended, and its numbers are of no use.
   __syncthreads();
-  if (clerk) move_on(task, numbers, 0, 1);
+  if (!clerk) return;
+  move_on(task, numbers, 0, 1);
+  __syncwarp();
+  sign_off(task);
 }
 
 }  // namespace paceline::cuda

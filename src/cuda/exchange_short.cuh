@@ -22,25 +22,25 @@ namespace paceline::cuda {
 
 // What the warps of a block have of a round, for even and odd rounds: of each group all ranks' strips. A warp that has
 // come to the next round's barrier has read what it needs of this one.
-template <int unroll>
+template <Stride stride>
 struct Gathered {
-  static constexpr int rounds = unroll == streaming_strips ? 2 : 1;
-  static constexpr int most = strip_warps(unroll, false) / 2 * 3;  // three ranks: groups of two warps
-  Pair pairs[rounds][most][unroll][32];
+  static constexpr int rounds = stride.once ? 1 : 2;
+  static constexpr int most = strip_warps(stride, false) / 2 * 3;  // three ranks: groups of two warps
+  Pair pairs[rounds][most][stride.strips][32];
 };
 
 // A warp's part. All of its threads call everything.
-template <class Element, int unroll, bool relays, bool two>
+template <class Element, Stride stride, bool relays, bool two>
 class ExchangeWarp {
+  static constexpr int unroll = stride.strips;
+  static constexpr bool once = stride.once;
   using Link = StripLink<Task, unroll>;
   using Pairs = typename Link::Pairs;
-  // Whether no warp has more strips of a message than it moves at once.
-  static constexpr bool once = unroll != streaming_strips;
   static constexpr unsigned all = (1u << unroll) - 1;
 
  public:
   // Touches no memory: finds out where the other rank's strips lie.
-  __device__ ExchangeWarp(const Task& task, Gathered<unroll>* together)
+  __device__ ExchangeWarp(const Task& task, Gathered<stride>* together)
       : task_(task),
         together_(together),
         peers_(two ? 1 : task.ranks - 1),
@@ -250,7 +250,7 @@ class ExchangeWarp {
   }
 
   const Task& task_;
-  Gathered<unroll>* const together_;
+  Gathered<stride>* const together_;
   const int peers_;
   const int warp_;   // of those that move data
   const int group_;  // of the warps of a lane
@@ -265,9 +265,11 @@ class ExchangeWarp {
   const Part gathered_;
 };
 
-template <class Element, int unroll, bool relays, bool two>
-__global__ void __launch_bounds__((strip_warps(unroll, two) + 1) * 32, 1)
+// A kernel's template takes no Stride.
+template <class Element, int strips, bool once, bool relays, bool two>
+__global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1)
     exchange_short(const __grid_constant__ Task task) {
+  constexpr Stride stride{strips, once};
   const bool clerk = threadIdx.x < 32;
   // A long one keeps no multiprocessor waiting for it.
   const bool brief = task.strips <= overlapped_strips;
@@ -277,19 +279,19 @@ __global__ void __launch_bounds__((strip_warps(unroll, two) + 1) * 32, 1)
     numbers = WarpNumbers(task);
     wait_for_kernel_before();
     if (brief) let_next_kernel_start();
-    if (went_direct(task)) return;
+    if (went_direct(task)) return sign_off(task);
     numbers.read(task);
     if (blockIdx.x == 0) {
       announce(task, numbers);
       compare_calls(task, numbers);
     }
   } else {
-    Gathered<unroll>* together = nullptr;
+    Gathered<stride>* together = nullptr;
     if constexpr (!two) {
-      __shared__ Gathered<unroll> shared;
+      __shared__ Gathered<stride> shared;
       together = &shared;
     }
-    ExchangeWarp<Element, unroll, relays, two> warp(task, together);
+    ExchangeWarp<Element, stride, relays, two> warp(task, together);
     wait_for_kernel_before();
     if (brief) let_next_kernel_start();
     if (went_direct(task)) return;
@@ -298,7 +300,10 @@ __global__ void __launch_bounds__((strip_warps(unroll, two) + 1) * 32, 1)
   // After an alarm the communicator has ended, and its numbers are of no use.
   __syncthreads();
   if (!brief) let_next_kernel_start();
-  if (clerk) move_on(task, numbers, 0, 1);
+  if (!clerk) return;
+  move_on(task, numbers, 0, 1);
+  __syncwarp();
+  sign_off(task);
 }
 
 }  // namespace paceline::cuda

@@ -141,7 +141,7 @@ class CudaEngine final : public GpuEngine {
   void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
   void open_boards(const std::vector<Card>& cards);
   Result<bool> run_direct(const Request& request, const GpuWay& way, cudaStream_t stream);
-  Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) const;
+  Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
   Status follow(cudaStream_t stream);
   void say_farewell();
 
@@ -157,8 +157,9 @@ class CudaEngine final : public GpuEngine {
   std::unique_ptr<Registration> registration_;  // none: no rank's buffers are known to the others
   Alarm* alarm_ = nullptr;                      // pinned
   cudaStream_t own_stream_ = nullptr;           // for what is no call
-  cudaEvent_t order_ = nullptr;
-  cudaStream_t last_stream_ = nullptr;
+  unsigned long long last_stream_ = 0;          // of calls that no graph holds
+  std::uint32_t blocks_ = 0;                    // that were launched for them, ever
+  bool counts_ = false;                         // the call that is being made is one of them
   bool used_ = false;
   bool overlaps_ = false;               // kernels may start before the one before them has ended: from sm_90 on
   std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
@@ -170,7 +171,6 @@ Status CudaEngine::allocate(Card& card) {
             cudaDeviceGetPCIBusId(card.bus.data(), static_cast<int>(card.bus.size()), device_));
   put(card.gpu, name_of(device_));
   PACE_CUDA("making a stream", cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking));
-  PACE_CUDA("making an event", cudaEventCreateWithFlags(&order_, cudaEventDisableTiming));
   int generation = 0;
   PACE_CUDA("the GPU's generation cannot be told",
             cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device_));
@@ -225,9 +225,9 @@ Status CudaEngine::load_kernels() const {
   for (int type = 0; type < data_type_count; ++type) {
     const Kernels kernels = kernels_of(static_cast<DataType>(type));
     cudaFuncAttributes attributes;
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.brief[ranks_ == 2]));
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide[ranks_ == 2]));
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.streaming[ranks_ == 2]));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.brief.of(ranks_)));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide.of(ranks_)));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.streaming.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct));
     PACE_CUDA("loading a kernel",
               cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
@@ -347,22 +347,20 @@ std::optional<Complaint> CudaEngine::complaint() const {
   return complaint;
 }
 
-// A communicator's kernels run one after the other: those on another stream wait for those on the last.
+// A communicator's kernels run one after the other: what is launched on another stream waits for the blocks that were
+// launched before. The other stream may be gone by now, so it is not asked.
 Status CudaEngine::follow(cudaStream_t stream) {
-  if (used_ && stream != last_stream_) {
-    cudaStreamCaptureStatus before = cudaStreamCaptureStatusNone;
-    cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
-    PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(stream, &now));
-    // A stream that is gone, or in a capture, has nothing to wait for that we could name.
-    if (cudaStreamIsCapturing(last_stream_, &before) != cudaSuccess) (void)cudaGetLastError();
-    if (before == cudaStreamCaptureStatusNone && now == cudaStreamCaptureStatusNone) {
-      if (cudaEventRecord(order_, last_stream_) == cudaSuccess)
-        PACE_CUDA("ordering two streams", cudaStreamWaitEvent(stream, order_, 0));
-      else
-        (void)cudaGetLastError();
-    }
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(stream, &capture));
+  unsigned long long number = 0;  // no other stream ever has the same
+  PACE_CUDA("asking for the number of a stream", cudaStreamGetId(stream, &number));
+  counts_ = capture == cudaStreamCaptureStatusNone;
+  if (counts_ && number != last_stream_ && blocks_ != 0) {
+    const auto word = reinterpret_cast<std::uint64_t>(windows_[static_cast<std::size_t>(rank_)]) +
+                      offsetof(WindowWords, blocks_done);
+    if (!wait_for_word(stream, word, blocks_)) PACE_CUDA("ordering two streams", cudaDeviceSynchronize());
   }
-  last_stream_ = stream;
+  if (counts_) last_stream_ = number;
   used_ = true;
   return {};
 }
@@ -371,9 +369,10 @@ void CudaEngine::complete(Terms& terms, std::byte* (&windows)[max_gpus]) const {
   std::copy(windows_.begin(), windows_.end(), windows);
   terms.alarm = alarm_;
   terms.timeout_ns = timeout_ns_;
+  terms.counted = counts_;
 }
 
-Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) const {
+Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) {
   const bool large = how.family == Family::large;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(how.blocks));
@@ -387,6 +386,7 @@ Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, 
   config.attrs = &overlap;
   config.numAttrs = overlaps_ ? 1 : 0;
   PACE_CUDA("launching a kernel", cudaLaunchKernelExC(&config, kernel, &argument));
+  if (counts_) blocks_ += config.gridDim.x;
   return {};
 }
 
@@ -407,9 +407,9 @@ Status CudaEngine::run(const Request& request, void* stream) {
     // What copies looks at no element.
     const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
     const Launch& how = exchanges.launches[i];
-    const void* const kernel = how.family == Family::brief       ? kernels.brief[ranks_ == 2]
-                               : how.family == Family::wide      ? kernels.wide[ranks_ == 2]
-                               : how.family == Family::streaming ? kernels.streaming[ranks_ == 2]
+    const void* const kernel = how.family == Family::brief       ? kernels.brief.of(ranks_)
+                               : how.family == Family::wide      ? kernels.wide.of(ranks_)
+                               : how.family == Family::streaming ? kernels.streaming.of(ranks_)
                                                                  : kernels.large;
     PACE_TRY(start(kernel, how, &task, on));
   }
@@ -540,7 +540,6 @@ CudaEngine::~CudaEngine() {
       WindowUsers::drop(windows_[peer]);
   }
   if (alarm_ != nullptr) (void)cudaFreeHost(alarm_);
-  if (order_ != nullptr) (void)cudaEventDestroy(order_);
   if (own_stream_ != nullptr) (void)cudaStreamDestroy(own_stream_);
   (void)cudaGetLastError();
 }

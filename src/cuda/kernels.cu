@@ -21,8 +21,8 @@ __global__ void make_blank(std::uint64_t* words, std::uint64_t count) {
 const void* blank_kernel() { return reinterpret_cast<const void*>(&make_blank); }
 
 MessageKernels message_kernels() {
-  return {reinterpret_cast<const void*>(&exchange_messages<brief_strips>),
-          reinterpret_cast<const void*>(&exchange_messages<streaming_strips>),
+  return {reinterpret_cast<const void*>(&exchange_messages<brief_stride.strips>),
+          reinterpret_cast<const void*>(&exchange_messages<streaming_stride.strips>),
           reinterpret_cast<const void*>(&exchange_large<ElementOf<DataType::uint8>::type, MessageTask>),
           reinterpret_cast<const void*>(&exchange_large<ElementOf<DataType::uint8>::type, MessageTask, true>)};
 }

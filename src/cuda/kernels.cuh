@@ -9,15 +9,19 @@
 
 namespace paceline::cuda {
 
+// Those for more than two ranks may relay.
+template <class Element, int strips, bool once, bool relays>
+ByRanks short_kernels() {
+  return {reinterpret_cast<const void*>(&exchange_short<Element, strips, once, relays, false>),
+          reinterpret_cast<const void*>(&exchange_short<Element, strips, once, false, true>)};
+}
+
 template <DataType type>
 Kernels kernels() {
   using Element = typename ElementOf<type>::type;
-  return {{reinterpret_cast<const void*>(&exchange_short<Element, brief_strips, false, false>),
-           reinterpret_cast<const void*>(&exchange_short<Element, brief_strips, false, true>)},
-          {reinterpret_cast<const void*>(&exchange_short<Element, wide_strips, true, false>),
-           reinterpret_cast<const void*>(&exchange_short<Element, wide_strips, false, true>)},
-          {reinterpret_cast<const void*>(&exchange_short<Element, streaming_strips, true, false>),
-           reinterpret_cast<const void*>(&exchange_short<Element, streaming_strips, false, true>)},
+  return {short_kernels<Element, brief_stride.strips, true, false>(),
+          short_kernels<Element, wide_stride.strips, true, true>(),
+          short_kernels<Element, streaming_stride.strips, false, true>(),
           reinterpret_cast<const void*>(&exchange_large<Element, Task>),
           reinterpret_cast<const void*>(&exchange_direct<Element>),
           reinterpret_cast<const void*>(&walk_schedule<Element>)};

@@ -5,10 +5,15 @@
 
 namespace paceline::cuda {
 
+struct ByRanks {
+  const void* any;
+  const void* two;
+  [[nodiscard]] const void* of(int ranks) const { return ranks == 2 ? two : any; }
+};
 struct Kernels {
-  const void* brief[2];  // for any number of ranks, and for two
-  const void* wide[2];
-  const void* streaming[2];
+  ByRanks brief;
+  ByRanks wide;
+  ByRanks streaming;
   const void* large;
   const void* direct;
   const void* walk;  // of a schedule (walk.cuh)

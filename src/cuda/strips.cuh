@@ -34,9 +34,14 @@ __device__ inline void post(Pair* pair, Pair v) {
 }
 __device__ inline bool looks_blank(Pair pair) { return pair.x == blank || pair.y == blank; }
 
-// Of a lane, seen from `source`: the first strip of its ring in the owner's window.
+// Of a lane, seen from `source`: the first strip of its ring in the owner's window. Strips of the same number lie side
+// by side, for all lanes are at about the same one: far apart, they would meet on few ways into the memory.
 __device__ inline std::uint64_t first_strip(const Terms& terms, int owner, int source, std::uint32_t lane) {
-  return (static_cast<std::uint64_t>(place_of(source, owner)) * strip_lanes + lane) * terms.layout.ring;
+  return static_cast<std::uint64_t>(place_of(source, owner)) * terms.layout.ring * strip_lanes + lane;
+}
+// From there, that of a number.
+__device__ inline std::uint32_t strips_on(const Terms& terms, std::uint32_t number) {
+  return (number & (terms.layout.ring - 1)) * strip_lanes;
 }
 
 // ---- What few calls need, out of line: an instruction that is not in the cache costs more than the memory ----
@@ -257,10 +262,10 @@ class StripLink {
     return window + task_.layout.strips + first_strip(task_, owner, source, lane_) * strip_bytes + thread() * 16;
   }
   [[nodiscard]] __device__ Pair* pair_in(std::byte* ring, std::uint32_t number) const {
-    return reinterpret_cast<Pair*>(ring + (number & (task_.layout.ring - 1)) * strip_bytes);
+    return reinterpret_cast<Pair*>(ring + strips_on(task_, number) * strip_bytes);
   }
   [[nodiscard]] __device__ std::uint64_t strip_number(int owner, int source, std::uint32_t number) const {
-    return first_strip(task_, owner, source, lane_) + (number & (task_.layout.ring - 1));
+    return first_strip(task_, owner, source, lane_) + strips_on(task_, number);
   }
 
   const Task& task_;

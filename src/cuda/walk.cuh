@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(walk_threads, 2) walk_schedule(const __grid_co
   for (std::uint32_t done = 0; done < steps; ++done) {
     const DeviceStep step = next;
     if (done + 1 < steps) next = task.steps[first + done + 1];  // in time
-    if (!take_step<Element>(task, shared, step, done)) return;
+    if (!take_step<Element>(task, shared, step, done)) return sign_off(task);
   }
   __syncthreads();
   if (has_lane) end_lane(task, shared.state, rank, lane);
@@ -278,6 +278,8 @@ __global__ void __launch_bounds__(walk_threads, 2) walk_schedule(const __grid_co
   if (blockIdx.x == 0 && thread < 32) compare_calls(task, numbers);
   __syncthreads();
   move_on(task, numbers, thread / 32, walk_threads / 32);
+  if (task.counted) __syncthreads();
+  sign_off(task);
 }
 static_assert(max_gpus * most_lanes <= walk_threads && max_gpus <= 32 && max_blocks <= 32);
 

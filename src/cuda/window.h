@@ -28,14 +28,18 @@ inline constexpr int lanes_in_block = 4;  // of long messages
 inline constexpr int max_lanes = max_blocks * lanes_in_block;
 inline constexpr int announcements = 8;  // kept of each source
 inline constexpr int strip_bytes = 512;  // of short messages: what a warp moves at once, 16 bytes a thread
-// How many a warp moves at once: all that it has of a message (brief and wide ones), or a round of them (streaming).
-inline constexpr int brief_strips = 1;
-inline constexpr int wide_strips = 4;
-inline constexpr int streaming_strips = 2;
+// How a warp moves them: so many at once; once, if it has no more of a message, or in rounds.
+struct Stride {
+  int strips;
+  bool once;
+};
+inline constexpr Stride brief_stride{1, true};
+inline constexpr Stride wide_stride{2, true};
+inline constexpr Stride streaming_stride{2, false};
 // Warps that move them, in a block at most: so many that they have the registers they need.
-constexpr int strip_warps(int strips, bool two_ranks) {
-  if (two_ranks) return strips == streaming_strips ? 15 : 16;
-  return strips == brief_strips ? 24 : 15;
+constexpr int strip_warps(Stride stride, bool two_ranks) {
+  if (two_ranks) return stride.once ? 16 : 15;
+  return stride.strips == 1 ? 24 : stride.once ? 18 : 15;
 }
 inline constexpr int strip_lanes = max_blocks * 16;  // with more than two ranks a lane has several warps
 inline constexpr std::size_t largest_chunk = 32 << 10;  // bytes
@@ -89,6 +93,7 @@ struct WindowWords {
   std::uint32_t chunks_taken[max_gpus][max_lanes];
   std::uint64_t dummy[max_gpus];          // what barriers pass on
   std::uint32_t went_direct[max_blocks];  // of the last kernel of exchange_direct.cuh: each block's copy
+  std::uint32_t blocks_done;              // of kernels that were launched one by one, not by a graph; ever
   StripLane lanes[strip_lanes];
   // Written by the other rank's host, when it has let go of this window.
   std::uint32_t farewells[max_gpus];

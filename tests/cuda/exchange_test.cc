@@ -161,14 +161,14 @@ class Run {
     REQUIRE(launch.threads % 32 == 0);
     // A lane has a warp for each peer; and there is one more, which moves no data.
     const int warps = launch.threads / 32 - 1;
-    const int strips = brief ? brief_strips : launch.family == Family::wide ? wide_strips : streaming_strips;
+    const Stride stride = brief ? brief_stride : launch.family == Family::wide ? wide_stride : streaming_stride;
     REQUIRE(warps >= task.ranks - 1);
     REQUIRE(warps % (task.ranks - 1) == 0);
-    REQUIRE(warps <= strip_warps(strips, task.ranks == 2));
+    REQUIRE(warps <= strip_warps(stride, task.ranks == 2));
     const int lanes = launch.blocks * warps / (task.ranks - 1);
     REQUIRE(lanes <= strip_lanes);
     // What has no loop must have a place for every strip.
-    if (strips != streaming_strips) REQUIRE(static_cast<std::uint32_t>(lanes * strips) >= task.strips);
+    if (stride.once) REQUIRE(static_cast<std::uint32_t>(lanes * stride.strips) >= task.strips);
   }
 
   // What a rank has folded, or taken from the root, goes on to another.
@@ -315,11 +315,11 @@ TEST_CASE("a table's lanes and blocks are kept as far as there are strips for th
   const Launch more = launch(64 << 10, {.lanes = 4, .blocks = 16});
   CHECK(more.family == Family::brief);
   CHECK(more.threads == (8 + 1) * 32);
-  const Launch next = launch(1 << 20, {.lanes = 4});
+  const Launch next = launch(512 << 10, {.lanes = 4});
   CHECK(next.family == Family::wide);
   CHECK(next.blocks == max_blocks);
   CHECK(next.threads == (16 + 1) * 32);
-  CHECK(launch((1 << 20) + 1, {.lanes = 4}).family == Family::streaming);
+  CHECK(launch((512 << 10) + 1, {.lanes = 4}).family == Family::streaming);
   const Launch narrow = launch(1000, {.lanes = 4, .blocks = 16});
   CHECK(narrow.blocks == 1);
   CHECK(narrow.threads == (2 + 1) * 32);

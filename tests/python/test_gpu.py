@@ -16,6 +16,7 @@ import numpy as np
 import paceline
 import pytest
 from gpu_ranks import Rank, on_gpus
+from paceline.cuda_driver import Stream
 from paceline.datatypes import DATA_TYPES
 
 torch = pytest.importorskip("torch")
@@ -183,6 +184,70 @@ def test_messages_go_round_a_ring() -> None:
                 assert bool((into == float(before + 1)).all())
 
     on_gpus(3, body)
+
+
+def test_short_and_long_messages_side_by_side() -> None:
+    lengths = [(3, 5_000_000), (70_001, 100), (1_000_000, 5_000_000), (5_000_000, 3)]  # to the right, to the left
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        after, before = (rank.rank + 1) % rank.ranks, (rank.rank - 1) % rank.ranks
+        with torch.cuda.stream(rank.stream):
+            for right, left in lengths:
+                to_right = torch.full((right,), float(rank.rank + 1), device="cuda")
+                to_left = torch.full((left,), float(-rank.rank - 1), device="cuda")
+                from_left, from_right = torch.zeros_like(to_right), torch.zeros_like(to_left)
+                to_self, from_self = torch.full((1000,), 7.0, device="cuda"), torch.zeros(1000, device="cuda")
+                with paceline.group():
+                    rank.comm.recv(from_right, after)
+                    rank.comm.send(to_right, after)
+                    rank.comm.send(to_self, rank.rank)
+                    rank.comm.recv(from_self, rank.rank)
+                    rank.comm.send(to_left, before)
+                    rank.comm.recv(from_left, before)
+                rank.finish()
+                assert bool((from_left == float(before + 1)).all())
+                assert bool((from_right == float(-after - 1)).all())
+                assert bool((from_self == 7).all())
+
+    on_gpus(3, body)
+    on_gpus(2, body)
+
+
+def test_a_message_waits_for_its_other_side_alone() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        data = torch.full((900_000,), 5.0, device="cuda")
+        into = torch.zeros(900_000, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(rank.stream):
+            if rank.rank == 0:  # what comes is sent only after what goes has been taken
+                with paceline.group():
+                    rank.comm.recv(into, 1)
+                    rank.comm.send(data, 1)
+            else:
+                rank.comm.recv(into, 0)
+                rank.comm.send(into, 0)
+        rank.finish()
+        assert bool((into == 5).all())
+
+    on_gpus(2, body)
+
+
+def test_a_stream_may_be_gone_before_the_next_call() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        x = torch.ones(100_000, device="cuda")
+        torch.cuda.synchronize()
+        for _ in range(20):
+            stream = Stream()
+            if rank.rank == 0:
+                time.sleep(0.001)  # the others' kernels are still waiting when their stream goes
+            rank.call("all_reduce", x.data_ptr(), x.data_ptr(), x.numel(), 7, 2, 0, stream.handle)
+            stream.close()
+        with torch.cuda.stream(rank.stream):
+            rank.comm.all_reduce(x, op="max")
+        rank.finish()
+        assert bool((x == 1).all())
+
+    on_gpus(2, body)
 
 
 def test_a_graph_is_replayed_among_eager_calls() -> None:

@@ -18,13 +18,13 @@ WORTH = 0.97  # a change is worth at least 3%: between equals what ran at the ne
 _KILO, _MEGA = 1 << 10, 1 << 20
 _STRIP = 512  # bytes
 _BLOCKS = 32  # of a kernel at most
-_AT_ONCE = {"brief": 1, "wide": 4, "streaming": 2}  # strips that a lane moves
+_AT_ONCE = {"brief": 1, "wide": 2, "streaming": 2}  # strips that a lane moves
 _GRAIN = 64  # bytes: sizes between two are multiples of it, so that all ways are possible
 
 # What is tried from which size on, up to which.
 _BRIEF = (0, 512 * _KILO)
-_WIDE = (8 * _KILO, 8 * _MEGA)
-_STREAMING = (256 * _KILO, 1 << 30)
+_WIDE = (8 * _KILO, 2 * _MEGA)
+_STREAMING = (128 * _KILO, 1 << 30)
 _LARGE = (256 * _KILO, 1 << 62)
 _DIRECT = (64 * _KILO, 1 << 62)
 _ALL_TO_ALL_TO = 8 * _MEGA  # one step of what can go in two
@@ -162,7 +162,7 @@ def between(times: Times) -> dict[int, list[Way]]:
             continue
         ways = {through_window(chosen[low]), through_window(chosen[high])}
         ways |= {way for size in (low, high) for way in times[size] if way.direct}
-        found[middle] = sorted(ways, key=str)
+        found[middle] = sorted(ways, key=repr)  # in the same order on all ranks
     return found
 
 
