@@ -352,16 +352,17 @@ std::optional<Complaint> CudaEngine::complaint() const {
 Status CudaEngine::follow(cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(stream, &capture));
+  used_ = true;
+  counts_ = capture == cudaStreamCaptureStatusNone;
+  if (!counts_) return {};
   unsigned long long number = 0;  // no other stream ever has the same
   PACE_CUDA("asking for the number of a stream", cudaStreamGetId(stream, &number));
-  counts_ = capture == cudaStreamCaptureStatusNone;
-  if (counts_ && number != last_stream_ && blocks_ != 0) {
+  if (number != last_stream_ && blocks_ != 0) {
     const auto word = reinterpret_cast<std::uint64_t>(windows_[static_cast<std::size_t>(rank_)]) +
                       offsetof(WindowWords, blocks_done);
     if (!wait_for_word(stream, word, blocks_)) PACE_CUDA("ordering two streams", cudaDeviceSynchronize());
   }
-  if (counts_) last_stream_ = number;
-  used_ = true;
+  last_stream_ = number;
   return {};
 }
 
