@@ -144,8 +144,7 @@ Status read_question(const json& request, Question& question, int& ranks) {
   fields.drop({"preset", "nodes", "file", "nccl_xml", "gpus", "placement", "model", "profile", "transport", "machine"});
   PACE_TRY(fields.nothing_left());
   const auto which = collective_named(collective);
-  if (!which || *which == Collective::send || *which == Collective::recv)
-    return wrong(fmt::format("there is no collective '{}'", collective));
+  if (!which || is_message(*which)) return wrong(fmt::format("there is no collective '{}'", collective));
   question.collective = *which;
   const auto type = data_type_named(dtype);
   if (!type) return wrong(fmt::format("there is no data type '{}'", dtype));
