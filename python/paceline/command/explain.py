@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, tuning
-from ..communicator import init
 from ..datatypes import DATA_TYPES, OPERATIONS
+from ..joining import init
 from ..launch import launch_self, launched_size
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
