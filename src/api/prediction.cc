@@ -8,6 +8,7 @@
 
 #include "api/handle.h"
 #include "api/topology_request.h"
+#include "base/wrong.h"
 #include "tuning/cost_model_json.h"
 #include "tuning/profile.h"
 
@@ -15,8 +16,6 @@ namespace paceline::api {
 namespace {
 
 using nlohmann::json;
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 // The fields of a request, which are checked for their types and taken out; what is left is unknown.
 class Fields {

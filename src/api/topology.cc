@@ -6,6 +6,7 @@
 
 #include "api/handle.h"
 #include "api/topology_request.h"
+#include "base/wrong.h"
 #include "topology/arborescences.h"
 #include "topology/bounds.h"
 #include "topology/chain_order.h"
@@ -17,8 +18,6 @@ namespace paceline::api {
 namespace {
 
 using nlohmann::json;
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 json rate(const Rate& rate) { return rate.denominator == 0 ? json() : json(rate.gbs()); }
 

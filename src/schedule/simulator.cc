@@ -4,12 +4,11 @@
 
 #include <algorithm>
 
+#include "base/wrong.h"
 #include "schedule/simulator_state.h"
 
 namespace paceline {
 namespace {
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 std::vector<double> capacities(const Topology& topology, const Machine& machine) {
   std::vector<double> result;
