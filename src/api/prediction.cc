@@ -250,15 +250,5 @@ using namespace paceline;
 using namespace paceline::api;
 
 extern "C" paceResult_t pacePredict(const char* request, const char** answer) {
-  return guarded([&] {
-    if (request == nullptr || answer == nullptr)
-      return finish(Status(Code::invalid_argument, "request or answer is NULL"));
-    *answer = nullptr;
-    auto found = answer_to(request);
-    if (!found.ok()) return finish(found.status());
-    static thread_local std::string kept;
-    kept = std::move(*found);
-    *answer = kept.c_str();
-    return paceSuccess;
-  });
+  return give_answer<answer_to>(request, answer);
 }

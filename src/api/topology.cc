@@ -117,15 +117,5 @@ using namespace paceline;
 using namespace paceline::api;
 
 extern "C" paceResult_t paceTopology(const char* request, const char** answer) {
-  return guarded([&] {
-    if (request == nullptr || answer == nullptr)
-      return finish(Status(Code::invalid_argument, "request or answer is NULL"));
-    *answer = nullptr;
-    auto described = describe(request);
-    if (!described.ok()) return finish(described.status());
-    static thread_local std::string kept;
-    kept = std::move(*described);
-    *answer = kept.c_str();
-    return paceSuccess;
-  });
+  return give_answer<describe>(request, answer);
 }
