@@ -25,11 +25,11 @@ _PREMULSUM_OPERATORS = 16  # kept for each communicator; the oldest makes room
 class Plan:
     """What would run for one call, as `Communicator.explain` tells it."""
 
-    algorithm: str
+    algorithm: str  # its name in the table of docs/algorithms.md
     transport: str  # "shm", "tcp", "shm+tcp" or "local"
     chunk_bytes: int  # what one step moves at most
     channels: int  # independent lanes of the schedule
-    predicted_us: float
+    predicted_us: float  # microseconds, by the cost model or the tuned table
 
 
 class Communicator(Membership):
@@ -167,7 +167,8 @@ class Communicator(Membership):
         """Gather every rank's x on root.
 
         Args:
-            x: any shape, the same number of elements and type on every rank.
+            x: any shape, the same number of elements and type on every rank. On root it may be out[root], which saves
+                a copy.
             out: on root, size times as many elements as x; None: a new array of shape (size, *x.shape). Ignored on
                 other ranks.
 
@@ -190,7 +191,8 @@ class Communicator(Membership):
         Args:
             x: on root, shape (size, ...), or with `out` any shape with size times its elements; x[r] goes to rank r.
                 Ignored on other ranks.
-            out: this rank's part. On root None means a new array of shape x.shape[1:]; other ranks must give it.
+            out: this rank's part; on root it may be x[root], which saves a copy. On root None means a new array of
+                shape x.shape[1:]; other ranks must give it.
 
         Returns:
             out.
@@ -233,12 +235,17 @@ class Communicator(Membership):
     # ---- Point to point ----
 
     def send(self, x: Any, peer: int, async_op: bool = False) -> Any:
-        """Send x to rank `peer`, which receives it with `recv`: matched in order, the same count and type."""
+        """Send x to rank `peer`, which receives it with `recv`: matched in order.
+
+        Args:
+            x: any shape, the same number of elements and type as on the peer.
+            peer: the other rank; this rank itself only in a `group()` with the `recv`.
+        """
         data, count, kind, keep = region(x, False)
         return self._call(self._library.paceSend, (data, count, kind, peer), keep, None, async_op)
 
     def recv(self, x: Any, peer: int, async_op: bool = False) -> Any:
-        """Receive into x what rank `peer` sends with `send`. Returns x."""
+        """Receive into x what rank `peer` sends with `send`; the arguments are as there. Returns x."""
         data, count, kind, keep = region(x, True)
         return self._call(self._library.paceRecv, (data, count, kind, peer), keep, x, async_op)
 
@@ -255,9 +262,15 @@ class Communicator(Membership):
 
         Args:
             color: a number >= 0; None: take part without joining one.
+            key: any number; the new ranks are in its order.
+            timeout, algorithm: as of `init`; they are not those of this communicator.
 
         Returns:
             The new communicator; None where color is None.
+
+        Raises:
+            InvalidArgument: a negative color, or no such algorithm.
+            Timeout, RemoteError: a rank did not come, or died; it is named.
         """
         self._settle()
         pointer = c_void_p()
@@ -282,13 +295,21 @@ class Communicator(Membership):
     def explain(
         self, collective: str, count: int, dtype: str = "float32", op: Operation = "sum", root: int = 0
     ) -> Plan:
-        """What a call would run.
+        """What a call on host memory would run.
 
         Args:
             collective: "all_reduce", "broadcast", ...
             count: elements, counted as in the C call: of x for most, of one part for reduce_scatter, scatter and
                 all_to_all.
             dtype: one of the names in `paceline.DATA_TYPES`.
+            op, root: of collectives that have them.
+
+        Raises:
+            InvalidArgument: there is no such collective, type, operation or root.
+
+        Example::
+
+            comm.explain("all_reduce", 1 << 20).algorithm
         """
         if dtype not in DATA_TYPES:
             raise InvalidArgument(f"there is no type {dtype!r}: take one of {', '.join(DATA_TYPES)}")
@@ -309,6 +330,9 @@ class Communicator(Membership):
         Args:
             name: of the algorithm; after it may stand "chunk=BYTES", its longest chunk, and "protocol=staged" or
                 "protocol=single_copy", the way of long messages inside a node: "ring chunk=65536".
+
+        Raises:
+            InvalidArgument: there is no such algorithm, or what stands after it is none of these.
         """
         result = self._library.paceCommSetAlgorithm(self._handle, name.encode() if name else None)
         if result:
@@ -321,6 +345,9 @@ class Communicator(Membership):
         Args:
             path: where to write Chrome trace JSON (open it in Perfetto); "{rank}" in it becomes this rank's number.
                 `paceline.merge_traces` puts the ranks' files together.
+
+        Raises:
+            ResourceError: the file cannot be written.
         """
         result = self._library.paceTraceStart(self._handle)
         if result:
@@ -369,7 +396,6 @@ class Communicator(Membership):
         if number is not None:
             return number
         if len(self._operators) == _PREMULSUM_OPERATORS:
-            self._settle()  # a queued call may still use the oldest
             oldest = next(iter(self._operators))
             self._library.paceRedOpDestroy(self._operators.pop(oldest), self._handle)
         operator = c_int()

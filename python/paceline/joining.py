@@ -14,6 +14,9 @@ def unique_id() -> bytes:
     """Make an id under which ranks meet (128 bytes, it holds a secret). This process then listens for the others.
 
     Give it to the other ranks by any private way; each passes it to `init`. The rank 0 must be in this process.
+
+    Raises:
+        ResourceError: it cannot listen.
     """
     made = _native.UniqueId()
     check(_native.library().paceGetUniqueId(byref(made)))
@@ -36,12 +39,12 @@ def init(
 
     Args:
         timeout: longest wait of any call, seconds; None: PACELINE_TIMEOUT.
-        algorithm: force this algorithm wherever it applies; None: the best is chosen.
-        chunk_bytes: what one step of a pipelined schedule moves; None: chosen.
-        rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned on one of them.
+        algorithm: as `Communicator.set_algorithm` takes it; None: PACELINE_ALGORITHM, else chosen by cost.
+        chunk_bytes: what one step of a pipelined schedule moves at most; None: PACELINE_CHUNK, else chosen by cost.
+        rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned on rank 0.
 
     Raises:
-        Timeout: a rank did not come; it is named.
+        Timeout: a rank did not come within PACELINE_JOIN_TIMEOUT; it is named.
         RemoteError, ResourceError, InvalidArgument: see the message.
 
     Example::
@@ -69,6 +72,9 @@ def init_all(devices: Sequence[int]) -> list[Communicator]:
     """Communicators of this process alone, a GPU each: the i-th is rank i, on GPU devices[i].
 
     Use them from a thread each, or from one thread with the ranks' calls in a `group()`.
+
+    Raises:
+        InvalidArgument, CudaError, Unsupported: there is no such GPU, or no support of GPUs in this build.
 
     Example::
 

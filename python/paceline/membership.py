@@ -53,7 +53,11 @@ class Membership:
     # ---- Failure, end ----
 
     def abort(self) -> None:
-        """End the communicator on every rank: calls under way raise Aborted within a second. From any thread."""
+        """End the communicator on every rank: calls under way raise Aborted within a second. From any thread.
+
+        Raises:
+            InvalidUsage: it is closed.
+        """
         result = self._library.paceCommAbort(self._handle)
         if result:
             raise self._failure(result)
