@@ -97,8 +97,8 @@ typedef struct {
 typedef struct {
   size_t size;               /* sizeof(paceConfig_t) of the caller: later versions append */
   double timeoutSeconds;     /* longest wait of any call; 0: PACELINE_TIMEOUT */
-  const char* algorithm;     /* force this algorithm wherever it applies; NULL: chosen (PACELINE_ALGORITHM) */
-  size_t chunkBytes;         /* chunk of pipelined schedules, bytes; 0: chosen (PACELINE_CHUNK) */
+  const char* algorithm;     /* as paceCommSetAlgorithm takes it; NULL: PACELINE_ALGORITHM, else chosen by cost */
+  size_t chunkBytes;         /* longest chunk of pipelined schedules, bytes; 0: PACELINE_CHUNK, else chosen by cost */
   double joinTimeoutSeconds; /* longest wait for the other ranks to come; 0: PACELINE_JOIN_TIMEOUT */
 } paceConfig_t;
 #define PACE_CONFIG_INITIALIZER \
@@ -115,42 +115,48 @@ typedef struct {
 
 /* ---- Version and errors ---- */
 
-/* The library's PACE_VERSION. */
+/* *version = the library's PACE_VERSION. */
 PACE_API paceResult_t paceGetVersion(int* version);
 /* The name of a result code; never NULL. */
 PACE_API const char* paceGetErrorString(paceResult_t result);
-/* The sentence about the last error: of `comm`, or of this thread's last call where comm is NULL. Never NULL; valid
- * until the next call on the communicator or, for NULL, of this thread. */
+/* The sentence about the last error of `comm`, or of this thread where comm is NULL or destroyed; "no error" before the
+ * first. Never NULL; valid until this thread's next call of this library. */
 PACE_API const char* paceGetLastError(paceComm_t comm);
 
 /* ---- Communicators ---- */
 
-/* Make an id on one rank; send it to the others by any private way. This process then listens for them on the
- * interface named by PACELINE_INTERFACE (default: loopback when no other can be told, see docs/launching.md). */
+/* Make an id, in the process of rank 0; send it to the others by any private way. This process then listens for them on
+ * the interface named by PACELINE_INTERFACE (default: loopback when no other can be told, see docs/launching.md).
+ * paceSystemError where it cannot listen. */
 PACE_API paceResult_t paceGetUniqueId(paceUniqueId* id);
 /* Join a communicator of nranks ranks as number rank, 0 <= rank < nranks. Collective; blocks until all have come, at
- * most the timeout, and then names those that did not. */
+ * most joinTimeoutSeconds, and then returns paceTimeout and names those that did not. config may be NULL: the defaults,
+ * which the first of the two takes. *comm is written only on success. */
 PACE_API paceResult_t paceCommInitRank(paceComm_t* comm, int nranks, paceUniqueId id, int rank);
 PACE_API paceResult_t paceCommInitRankConfig(paceComm_t* comm, int nranks, paceUniqueId id, int rank,
                                              const paceConfig_t* config);
 /* The same, with rank, size, address and secret from the environment of torchrun, mpirun, srun or `paceline run`;
  * a communicator of one rank where there is none of them. config may be NULL. */
 PACE_API paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig_t* config);
-/* Communicators of one process, a GPU each: comms[i] is rank i, on GPU devices[i] (NULL: GPU i). Use them from one
- * thread, with paceGroupStart and paceGroupEnd around the ranks' calls, or from a thread each. */
+/* Communicators of one process, a GPU each: comms[i] is rank i of `count`, on GPU devices[i] (NULL: GPU i). Use them
+ * from one thread, with paceGroupStart and paceGroupEnd around the ranks' calls, or from a thread each. On an error
+ * none is made. */
 PACE_API paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* devices);
 /* Ranks with the same color >= 0 form a new communicator, ordered by key, then by old rank. color < 0
- * (PACE_SPLIT_NOCOLOR) takes part without joining and gets NULL. Collective over `comm`. config may be NULL. */
+ * (PACE_SPLIT_NOCOLOR) takes part without joining and gets NULL. Collective over `comm`. config may
+ * be NULL: the defaults, not what `comm` was told; its joinTimeoutSeconds does not count. */
 #define PACE_SPLIT_NOCOLOR (-1)
 PACE_API paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceComm_t* newcomm,
                                     const paceConfig_t* config);
-/* Leave. Calls of other ranks that still need this one fail with paceRemoteError. The handle is invalid afterwards. */
+/* Leave, after the calls that are queued on streams. Calls of other ranks that still need this one fail with
+ * paceRemoteError. The handle is invalid afterwards, but for paceInvalidUsage: another thread is inside a call. */
 PACE_API paceResult_t paceCommDestroy(paceComm_t comm);
 /* End the communicator on every rank: calls under way return paceAborted within a second. Callable from any thread.
  * The handle stays valid until paceCommDestroy. */
 PACE_API paceResult_t paceCommAbort(paceComm_t comm);
 /* The communicator's state without waiting: paceSuccess, or the error that ended it. Callable from any thread. */
 PACE_API paceResult_t paceCommGetAsyncError(paceComm_t comm, paceResult_t* asyncError);
+/* How many ranks there are, and this rank's number among them, from 0. */
 PACE_API paceResult_t paceCommCount(paceComm_t comm, int* count);
 PACE_API paceResult_t paceCommUserRank(paceComm_t comm, int* rank);
 /* Ranks of this communicator on this node, and this rank's number among them. */
@@ -163,9 +169,10 @@ PACE_API paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct);
 /* ---- Operators ---- */
 
 /* An operator that multiplies each rank's input by *scalar (one element of `type`, host memory, read now), then
- * sums. Each rank may give another scalar. */
+ * sums. Each rank may give another scalar. For calls of this type on this communicator, until it is destroyed. */
 PACE_API paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scalar, paceDataType_t type,
                                                paceComm_t comm);
+/* Calls that were made with it keep it. */
 PACE_API paceResult_t paceRedOpDestroy(paceRedOp_t op, paceComm_t comm);
 
 /* ---- Collectives: `count` elements of `type`; in place where said ---- */
@@ -199,6 +206,8 @@ PACE_API paceResult_t paceBarrier(paceComm_t comm, void* stream);
 
 /* ---- Point to point: calls on one communicator are matched in order between two ranks ---- */
 
+/* `count` elements to rank peer, or from it: the same count and type on both sides, else paceMismatch. A message to
+ * itself needs a group with both. */
 PACE_API paceResult_t paceSend(const void* send, size_t count, paceDataType_t type, int peer, paceComm_t comm,
                                void* stream);
 PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, paceComm_t comm, void* stream);
@@ -227,19 +236,21 @@ PACE_API paceResult_t paceHostStreamDestroy(paceHostStream_t stream);
 
 /* ---- Memory that other ranks of the node can read directly ---- */
 
-/* Host memory, aligned to pages and zero, that ranks of this node reach without a copy in between. */
+/* Host memory of bytes >= 1, aligned to pages and zero, that ranks of this node reach without a copy in between;
+ * paceSystemError where there is none left. */
 PACE_API paceResult_t paceMemAlloc(void** ptr, size_t bytes);
+/* What paceMemAlloc gave, which no call may still use; NULL does nothing. */
 PACE_API paceResult_t paceMemFree(void* ptr);
 
 /* ---- Insight ---- */
 
 /* What a call would run: the plan for `collective` ("all_reduce", "broadcast", ...) of `count` elements, counted as
- * in that collective's call. */
+ * in that collective's call, on host memory. */
 PACE_API paceResult_t paceExplain(paceComm_t comm, const char* collective, size_t count, paceDataType_t type,
                                   paceRedOp_t op, int root, pacePlanInfo_t* info);
 /* Force an algorithm by name wherever it applies, from the next call on (the same on every rank); NULL: choose. After
  * the name may stand "chunk=BYTES", its longest chunk, and "protocol=staged" or "protocol=single_copy", the way of long
- * messages inside a node: "ring chunk=65536". */
+ * messages inside a node: "ring chunk=65536". paceInvalidArgument for a name that is not in the table. */
 PACE_API paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm);
 /* The algorithm table, the configuration table or the build as JSON text: which = "algorithms", "configuration",
  * "build"; "cuda": {"devices"} where calls on GPU memory can be made, else NULL. Valid for the life of the process.
@@ -263,11 +274,13 @@ PACE_API const char* paceTuningFile(void);
 /* A topology and what can be reached on it, as JSON text. `request` is a JSON object, all of its fields optional:
  *   "preset": name of a known machine or cluster, "nodes": how many of its nodes;
  *   "file": text of a cluster file;  "nccl_xml": text of NCCL's topology XML;  none of the three: this machine;
- *   "gpus": the GPUs' numbers that the collectives run on (default: all);
+ *   "gpus": the GPUs' numbers that the collectives run on, or "placement": their order, as pacePredict has it (default:
+ *   all, in their order);
  *   "nccl_xml_out": true to have the topology as NCCL's XML too.
  * The answer has "vertices", "links", "gpus", "broadcast_gbs" (from the worst root), "worst_root", "all_gather_gbs",
- * "reduce_scatter_gbs" and "all_reduce_busbw_gbs" (busbw), "rings" and "ring_gbs", "trees", "chain" and "nccl_rings"
- * (XML); only the graph where it has no GPU. It is valid until this thread's next call of paceTopology. */
+ * "reduce_scatter_gbs" and "all_reduce_busbw_gbs" (busbw), "rings", "ring_gbs" and "rings_exact" (no others would be
+ * faster), "trees", "chain" and "nccl_rings" (XML), and "nccl_xml" where it was asked for; only the graph where it has
+ * no GPU. It is valid until this thread's next call of paceTopology. */
 PACE_API paceResult_t paceTopology(const char* request, const char** answer);
 /* What a collective would take on a topology that need not be here, by each algorithm, as JSON text. `request` is a
  * JSON object: "collective", "sizes" (bytes, as in `paceline bench`), "dtype" ("float32"), "root" (0); the topology as

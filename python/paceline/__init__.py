@@ -12,7 +12,7 @@ Start it with `paceline run -n 4 -- python program.py`, torchrun, mpirun or srun
 """
 
 from .call_queue import Handle
-from .communicator import Communicator, Plan, init, init_all, unique_id
+from .communicator import Communicator, Plan
 from .datatypes import DATA_TYPES, OPERATIONS, DataType, PreMulSum, premulsum
 from .errors import (
     Aborted,
@@ -28,6 +28,7 @@ from .errors import (
     Unsupported,
 )
 from .group import group
+from .joining import init, init_all, unique_id
 from .memory import empty
 from .trace import merge_traces
 

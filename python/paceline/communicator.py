@@ -1,20 +1,19 @@
-"""The communicator: its making, its collectives, its end."""
+"""The communicator: its collectives, messages and insight."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from . import _native
-from .arrays import OnGpu, new_like, region, shape_of
-from .call_queue import CallQueue, Handle, LaunchedHandle
+from .arrays import new_like, region, shape_of
 from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
-from .errors import Error, InvalidArgument, InvalidUsage, check, failure
-from .group import group, open_group
+from .errors import InvalidArgument
+from .group import group
+from .membership import Membership
 
 T = TypeVar("T")
 Operation: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
@@ -26,92 +25,14 @@ _PREMULSUM_OPERATORS = 16  # kept for each communicator; the oldest makes room
 class Plan:
     """What would run for one call, as `Communicator.explain` tells it."""
 
-    algorithm: str
+    algorithm: str  # its name in the table of docs/algorithms.md
     transport: str  # "shm", "tcp", "shm+tcp" or "local"
     chunk_bytes: int  # what one step moves at most
     channels: int  # independent lanes of the schedule
-    predicted_us: float
+    predicted_us: float  # microseconds, by the cost model or the tuned table
 
 
-def unique_id() -> bytes:
-    """Make an id under which ranks meet (128 bytes, it holds a secret). This process then listens for the others.
-
-    Give it to the other ranks by any private way; each passes it to `init`. The rank 0 must be in this process.
-    """
-    made = _native.UniqueId()
-    check(_native.library().paceGetUniqueId(byref(made)))
-    return bytes(made)
-
-
-def init(
-    timeout: float | None = None,
-    algorithm: str | None = None,
-    chunk_bytes: int | None = None,
-    *,
-    rank: int | None = None,
-    size: int | None = None,
-    unique_id: bytes | None = None,
-) -> Communicator:
-    """Join the communicator of all ranks. Collective: returns when all have come.
-
-    Rank, size, address and secret come from the environment of torchrun, mpirun, srun or `paceline run`; without any
-    of them the communicator has one rank. Or give rank, size and unique_id, all three.
-
-    Args:
-        timeout: longest wait of any call, seconds; None: PACELINE_TIMEOUT.
-        algorithm: force this algorithm wherever it applies; None: the best is chosen.
-        chunk_bytes: what one step of a pipelined schedule moves; None: chosen.
-        rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned on one of them.
-
-    Raises:
-        Timeout: a rank did not come; it is named.
-        RemoteError, ResourceError, InvalidArgument: see the message.
-
-    Example::
-
-        with paceline.init() as comm:
-            comm.all_reduce(x)
-    """
-    library = _native.library()
-    config = _native.config(timeout, algorithm, chunk_bytes)
-    pointer = c_void_p()
-    given = [value is not None for value in (rank, size, unique_id)]
-    if not any(given):
-        check(library.paceCommInitEnvironment(pointer, config))
-    elif rank is None or size is None or unique_id is None:
-        raise InvalidArgument("rank, size and unique_id go together: give all three, or none")
-    elif len(unique_id) != _native.UNIQUE_ID_BYTES:
-        raise InvalidArgument(f"a unique id has {_native.UNIQUE_ID_BYTES} bytes, this has {len(unique_id)}")
-    else:
-        identity = _native.UniqueId.from_buffer_copy(unique_id)
-        check(library.paceCommInitRankConfig(pointer, size, identity, rank, config))
-    return Communicator(pointer.value)
-
-
-def init_all(devices: Sequence[int]) -> list[Communicator]:
-    """Communicators of this process alone, a GPU each: the i-th is rank i, on GPU devices[i].
-
-    Use them from a thread each, or from one thread with the ranks' calls in a `group()`.
-
-    Example::
-
-        comms = paceline.init_all(range(torch.cuda.device_count()))
-        with paceline.group():
-            for comm, x in zip(comms, gradients):
-                comm.all_reduce(x)
-    """
-    pointers = (c_void_p * len(devices))()
-    check(_native.library().paceCommInitAll(pointers, len(devices), (c_int * len(devices))(*devices)))
-    return [Communicator(pointer) for pointer in pointers]
-
-
-def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> int:
-    while queues:
-        queues.pop().close()
-    return int(library.paceCommDestroy(handle))
-
-
-class Communicator:
+class Communicator(Membership):
     """The ranks that take part. Make one with `paceline.init()` or `split`.
 
     Every rank calls the same collectives in the same order. Arrays are NumPy arrays, torch tensors, or anything with
@@ -135,30 +56,14 @@ class Communicator:
 
     def __init__(self, handle: int | None) -> None:
         """Takes over a paceComm_t; programs use `paceline.init()`."""
-        library = self._library = _native.library()
-        self._handle = handle
-        self._queue: CallQueue | None = None
+        super().__init__(handle)
         self._operators: dict[tuple[float, int], int] = {}
-        # Also at exit: the others must learn that this rank left in peace, and did not die.
-        self._queues: list[CallQueue] = []  # the queue once more, where the finalizer finds it
-        self._finalizer = weakref.finalize(self, _leave, library, handle, self._queues)
-        self.rank: int = self._number(library.paceCommUserRank)
-        """This rank's number, 0 <= rank < size."""
-        self.size: int = self._number(library.paceCommCount)
-        """How many ranks there are."""
-        self.node_rank: int = self._number(library.paceCommNodeRank)
-        """This rank's number among those on its node."""
-        self.node_size: int = self._number(library.paceCommNodeCount)
-        """How many ranks there are on this node."""
         # Bound once: a look-up in the library costs as much as a small call's checks.
-        self._all_reduce, self._broadcast = library.paceAllReduce, library.paceBroadcast
+        self._all_reduce, self._broadcast = self._library.paceAllReduce, self._library.paceBroadcast
 
-    def _number(self, function: Callable[..., int]) -> int:
-        value = c_int()
-        result = function(self._handle, value)
-        if result:
-            raise self._failure(result)
-        return value.value
+    def __repr__(self) -> str:
+        state = "closed" if self._handle is None else f"rank {self.rank} of {self.size}"
+        return f"<paceline.Communicator, {state}>"
 
     # ---- Collectives ----
 
@@ -262,7 +167,8 @@ class Communicator:
         """Gather every rank's x on root.
 
         Args:
-            x: any shape, the same number of elements and type on every rank.
+            x: any shape, the same number of elements and type on every rank. On root it may be out[root], which saves
+                a copy.
             out: on root, size times as many elements as x; None: a new array of shape (size, *x.shape). Ignored on
                 other ranks.
 
@@ -285,7 +191,8 @@ class Communicator:
         Args:
             x: on root, shape (size, ...), or with `out` any shape with size times its elements; x[r] goes to rank r.
                 Ignored on other ranks.
-            out: this rank's part. On root None means a new array of shape x.shape[1:]; other ranks must give it.
+            out: this rank's part; on root it may be x[root], which saves a copy. On root None means a new array of
+                shape x.shape[1:]; other ranks must give it.
 
         Returns:
             out.
@@ -328,12 +235,17 @@ class Communicator:
     # ---- Point to point ----
 
     def send(self, x: Any, peer: int, async_op: bool = False) -> Any:
-        """Send x to rank `peer`, which receives it with `recv`: matched in order, the same count and type."""
+        """Send x to rank `peer`, which receives it with `recv`: matched in order.
+
+        Args:
+            x: any shape, the same number of elements and type as on the peer.
+            peer: the other rank; this rank itself only in a `group()` with the `recv`.
+        """
         data, count, kind, keep = region(x, False)
         return self._call(self._library.paceSend, (data, count, kind, peer), keep, None, async_op)
 
     def recv(self, x: Any, peer: int, async_op: bool = False) -> Any:
-        """Receive into x what rank `peer` sends with `send`. Returns x."""
+        """Receive into x what rank `peer` sends with `send`; the arguments are as there. Returns x."""
         data, count, kind, keep = region(x, True)
         return self._call(self._library.paceRecv, (data, count, kind, peer), keep, x, async_op)
 
@@ -341,7 +253,7 @@ class Communicator:
         """The same as `paceline.group()`: calls inside begin together at its end."""
         return group()
 
-    # ---- Other communicators, failure, end ----
+    # ---- Other communicators ----
 
     def split(
         self, color: int | None, key: int = 0, *, timeout: float | None = None, algorithm: str | None = None
@@ -350,9 +262,15 @@ class Communicator:
 
         Args:
             color: a number >= 0; None: take part without joining one.
+            key: any number; the new ranks are in its order.
+            timeout, algorithm: as of `init`; they are not those of this communicator.
 
         Returns:
             The new communicator; None where color is None.
+
+        Raises:
+            InvalidArgument: a negative color, or no such algorithm.
+            Timeout, RemoteError: a rank did not come, or died; it is named.
         """
         self._settle()
         pointer = c_void_p()
@@ -363,44 +281,6 @@ class Communicator:
         if result:
             raise self._failure(result)
         return Communicator(pointer.value) if pointer.value else None
-
-    def abort(self) -> None:
-        """End the communicator on every rank: calls under way raise Aborted within a second. From any thread."""
-        result = self._library.paceCommAbort(self._handle)
-        if result:
-            raise self._failure(result)
-
-    def get_async_error(self) -> Error | None:
-        """The error that ended the communicator, or None while it works. Does not wait. From any thread."""
-        code = c_int()
-        result = self._library.paceCommGetAsyncError(self._handle, code)
-        if result:
-            raise self._failure(result)
-        return self._failure(code.value) if code.value else None
-
-    def close(self) -> None:
-        """Wait for asynchronous calls, then leave. Calls of others that still need this rank fail with RemoteError.
-
-        Done by the end of a `with` block, and at the latest when the program ends. Closing twice does nothing. While
-        another thread is inside a call it raises InvalidUsage, and the communicator stays open.
-        """
-        if self._handle is not None:
-            result = _leave(self._library, self._handle, self._queues)
-            self._queue = None
-            if result:
-                raise self._failure(result)
-            self._handle = None
-            self._finalizer.detach()
-
-    def __enter__(self) -> Communicator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        state = "closed" if self._handle is None else f"rank {self.rank} of {self.size}"
-        return f"<paceline.Communicator, {state}>"
 
     # ---- Insight ----
 
@@ -415,13 +295,21 @@ class Communicator:
     def explain(
         self, collective: str, count: int, dtype: str = "float32", op: Operation = "sum", root: int = 0
     ) -> Plan:
-        """What a call would run.
+        """What a call on host memory would run.
 
         Args:
             collective: "all_reduce", "broadcast", ...
             count: elements, counted as in the C call: of x for most, of one part for reduce_scatter, scatter and
                 all_to_all.
             dtype: one of the names in `paceline.DATA_TYPES`.
+            op, root: of collectives that have them.
+
+        Raises:
+            InvalidArgument: there is no such collective, type, operation or root.
+
+        Example::
+
+            comm.explain("all_reduce", 1 << 20).algorithm
         """
         if dtype not in DATA_TYPES:
             raise InvalidArgument(f"there is no type {dtype!r}: take one of {', '.join(DATA_TYPES)}")
@@ -442,6 +330,9 @@ class Communicator:
         Args:
             name: of the algorithm; after it may stand "chunk=BYTES", its longest chunk, and "protocol=staged" or
                 "protocol=single_copy", the way of long messages inside a node: "ring chunk=65536".
+
+        Raises:
+            InvalidArgument: there is no such algorithm, or what stands after it is none of these.
         """
         result = self._library.paceCommSetAlgorithm(self._handle, name.encode() if name else None)
         if result:
@@ -454,6 +345,9 @@ class Communicator:
         Args:
             path: where to write Chrome trace JSON (open it in Perfetto); "{rank}" in it becomes this rank's number.
                 `paceline.merge_traces` puts the ranks' files together.
+
+        Raises:
+            ResourceError: the file cannot be written.
         """
         result = self._library.paceTraceStart(self._handle)
         if result:
@@ -466,61 +360,7 @@ class Communicator:
         if result:
             raise self._failure(result)
 
-    # ---- The way of a call ----
-
-    def _call(
-        self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: Any, async_op: bool
-    ) -> Any:
-        """Make a C call; `keep` is what keeps its memory alive, `result` what the caller gets."""
-        memory = keep[0] if type(keep) is tuple else keep
-        if type(memory) is OnGpu:
-            return self._launch(function, arguments, keep, memory.stream, result, async_op)
-        if async_op:
-            return self._start(function, arguments, keep, result)
-        status = function(*arguments, self._handle, None)
-        if status:
-            raise self._failure(status)
-        if open_group.depth:
-            open_group.alive.append(keep)
-        return result
-
-    def _launch(
-        self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, stream: int, result: Any, later: bool
-    ) -> Any:
-        """Make a C call on GPU memory: it goes on on the stream, in the order of what the caller does there."""
-        status = function(*arguments, self._handle, stream)
-        if status:
-            raise self._failure(status)
-        if open_group.depth:
-            open_group.alive.append(keep)
-        return LaunchedHandle(result) if later else result
-
-    def _start(self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: T) -> Handle[T]:
-        """Give a call to the queue. Blocking calls then wait for those in it: the library keeps the order."""
-        if self._handle is None:
-            raise self._failure(5)
-        if self._queue is None:
-            self._queue = CallQueue()
-            self._queues.append(self._queue)
-        status = function(*arguments, self._handle, self._queue.stream)
-        if status:
-            raise self._failure(status)
-        handle = Handle(self, self._queue, result)
-        if open_group.depth:
-            open_group.handles.append((handle, keep))
-        else:
-            handle.begun(keep)
-        return handle
-
-    def _settle(self) -> None:
-        """Wait for the asynchronous calls before something that must not run beside them."""
-        if self._queue is not None:
-            self._queue.settle()
-
-    def _failure(self, result: int) -> Error:
-        if self._handle is None:
-            return InvalidUsage("the communicator is closed")
-        return failure(result, self._handle)
+    # ---- What the calls ask of their arguments ----
 
     def _output(self, out: Any, count: int, kind: int, keep: Any) -> tuple[int, Any]:
         """The address of `out`, which must have this count and type; and what keeps it and the input alive."""
@@ -556,7 +396,6 @@ class Communicator:
         if number is not None:
             return number
         if len(self._operators) == _PREMULSUM_OPERATORS:
-            self._settle()  # a queued call may still use the oldest
             oldest = next(iter(self._operators))
             self._library.paceRedOpDestroy(self._operators.pop(oldest), self._handle)
         operator = c_int()

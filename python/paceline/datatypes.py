@@ -92,9 +92,11 @@ DATA_TYPES: dict[str, DataType] = {
         _float8("float8e5m2", 11, 5, 2**3),
     )
 }
+"""The element types by name."""
 BY_NUMBER: tuple[DataType, ...] = tuple(sorted(DATA_TYPES.values(), key=lambda kind: kind.number))
 
 OPERATIONS: dict[str, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+"""The operations by name: their paceRedOp_t."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,9 @@ class PreMulSum:
 def premulsum(scalar: float) -> PreMulSum:
     """An operator that multiplies this rank's input by a scalar, then sums over ranks.
 
-    Each rank may give another scalar. Example, an average weighted by the samples that each rank saw::
+    The scalar is rounded to the call's element type. Each rank may give another one.
+
+    Example, an average weighted by the samples that each rank saw::
 
         comm.all_reduce(gradient, op=paceline.premulsum(samples / total_samples))
     """

@@ -39,6 +39,10 @@ def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> numpy.ndarray
     Returns:
         An array of zeros, aligned to pages. The memory is freed when the array and all its views are gone.
 
+    Raises:
+        ResourceError: there is no memory left.
+        InvalidArgument: the type needs ml_dtypes, which is not installed.
+
     Example::
 
         gradients = paceline.empty(1_000_000)

@@ -14,6 +14,8 @@ from .errors import check
 def predict(request: Mapping[str, Any]) -> dict[str, Any]:
     """Ask the library for a prediction; pacePredict in paceline.h says what a request and its answer have.
 
+    Raises InvalidArgument for a request that makes no sense, saying why.
+
     >>> asked = {"collective": "broadcast", "preset": "dgx1-v100", "sizes": [1 << 30], "algorithm": "packed_trees"}
     >>> round(predict(asked)["rows"][0]["algbw_gbs"])  # the bound is 150
     141

@@ -14,6 +14,8 @@ from .errors import check
 def topology(request: Mapping[str, Any]) -> dict[str, Any]:
     """Ask the library about a topology; paceTopology in paceline.h says what a request and its answer have.
 
+    Raises InvalidArgument for a request that makes no sense, saying why.
+
     >>> topology({"preset": "dgx1-v100", "gpus": [0, 3]})["broadcast_gbs"]
     50.0
     """

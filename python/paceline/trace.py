@@ -24,6 +24,9 @@ def merge_traces(paths: Iterable[str | Path], out: str | Path) -> None:
     Args:
         paths: the files, in the order of the ranks.
         out: the merged file, Chrome trace JSON.
+
+    Raises:
+        OSError, ValueError: a file cannot be read or written, or is no trace.
     """
     events = [json.loads(Path(path).read_text()) for path in paths]
     Path(out).write_text(json.dumps(merge_events(events)))

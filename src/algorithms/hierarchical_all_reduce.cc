@@ -18,12 +18,11 @@
 #include "algorithms/double_tree.h"
 #include "algorithms/hierarchical.h"
 #include "algorithms/order.h"
+#include "base/index.h"
 #include "schedule/cables.h"
 
 namespace paceline::hierarchical {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // One half of the message, on its channel, over its tree.
 class Half {

@@ -7,13 +7,9 @@
 // Source: levels as in Awan et al., Parallel Computing 85 (2019).
 #include "algorithms/chunks.h"
 #include "algorithms/hierarchical.h"
+#include "base/index.h"
 
 namespace paceline::hierarchical {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 void broadcast(Schedule& schedule, const Layout& layout) {
   const auto chunks = slices(schedule.problem().count, 1, schedule.parameters().chunk);

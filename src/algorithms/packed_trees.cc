@@ -8,14 +8,13 @@
 #include <map>
 #include <vector>
 
+#include "base/index.h"
+#include "base/wrong.h"
+
 namespace paceline {
 namespace {
 
 __extension__ using Wide = __int128;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 // When an edge carries its chunk: from `begin` to `end` of a period; chunk c in period c + lag.
 struct Turn {

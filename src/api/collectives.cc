@@ -88,7 +88,7 @@ Result<Checked> checked(const Arguments& call, paceComm* comm, void* stream) {
     return bad(call, fmt::format("there is no data type {}", static_cast<int>(call.type)));
   request.type = static_cast<DataType>(call.type);
   if (reduces(call.which)) PACE_TRY(check_operation(call, comm, request));
-  const bool message = call.which == Collective::send || call.which == Collective::recv;
+  const bool message = is_message(call.which);
   if (is_rooted(call.which) || message) {
     if (call.root < 0 || call.root >= ranks)
       return bad(call,

@@ -47,7 +47,7 @@ Status explain(Communicator& communicator, const char* collective, std::size_t c
                paceRedOp_t op, int root, pacePlanInfo_t* info) {
   if (collective == nullptr || info == nullptr) return Status(Code::invalid_argument, "collective or info is NULL");
   const auto which = collective_named(collective);
-  if (!which || *which == Collective::send || *which == Collective::recv)
+  if (!which || is_message(*which))
     return Status(Code::invalid_argument, fmt::format("there is no collective '{}'", collective));
   if (type < 0 || type >= paceNumTypes)
     return Status(Code::invalid_argument, fmt::format("there is no data type {}", static_cast<int>(type)));

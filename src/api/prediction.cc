@@ -8,6 +8,7 @@
 
 #include "api/handle.h"
 #include "api/topology_request.h"
+#include "base/wrong.h"
 #include "tuning/cost_model_json.h"
 #include "tuning/profile.h"
 
@@ -15,8 +16,6 @@ namespace paceline::api {
 namespace {
 
 using nlohmann::json;
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 // The fields of a request, which are checked for their types and taken out; what is left is unknown.
 class Fields {
@@ -144,8 +143,7 @@ Status read_question(const json& request, Question& question, int& ranks) {
   fields.drop({"preset", "nodes", "file", "nccl_xml", "gpus", "placement", "model", "profile", "transport", "machine"});
   PACE_TRY(fields.nothing_left());
   const auto which = collective_named(collective);
-  if (!which || *which == Collective::send || *which == Collective::recv)
-    return wrong(fmt::format("there is no collective '{}'", collective));
+  if (!which || is_message(*which)) return wrong(fmt::format("there is no collective '{}'", collective));
   question.collective = *which;
   const auto type = data_type_named(dtype);
   if (!type) return wrong(fmt::format("there is no data type '{}'", dtype));
@@ -252,15 +250,5 @@ using namespace paceline;
 using namespace paceline::api;
 
 extern "C" paceResult_t pacePredict(const char* request, const char** answer) {
-  return guarded([&] {
-    if (request == nullptr || answer == nullptr)
-      return finish(Status(Code::invalid_argument, "request or answer is NULL"));
-    *answer = nullptr;
-    auto found = answer_to(request);
-    if (!found.ok()) return finish(found.status());
-    static thread_local std::string kept;
-    kept = std::move(*found);
-    *answer = kept.c_str();
-    return paceSuccess;
-  });
+  return give_answer<answer_to>(request, answer);
 }

@@ -103,19 +103,15 @@ Status begin_on_device(paceComm* comm, Begin begin) {
   return hold.held() ? begin(*comm->communicator) : two_threads();
 }
 
-bool is_message(const Request& request) {
-  return request.which == Collective::send || request.which == Collective::recv;
-}
-
 // A group's calls on GPU memory: first the messages of each communicator and stream, together, then the collectives in
 // order. They only begin here, so no order among communicators can block.
 Status run_group_on_device(std::vector<OnDevice> calls) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (calls[i].comm == nullptr || !is_message(calls[i].request)) continue;
+    if (calls[i].comm == nullptr || !is_message(calls[i].request.which)) continue;
     paceComm* const comm = calls[i].comm;
     std::vector<Request> messages;
     for (std::size_t j = i; j < calls.size(); ++j)
-      if (calls[j].comm == comm && calls[j].stream == calls[i].stream && is_message(calls[j].request)) {
+      if (calls[j].comm == comm && calls[j].stream == calls[i].stream && is_message(calls[j].request.which)) {
         messages.push_back(calls[j].request);
         calls[j].comm = nullptr;
       }
@@ -137,8 +133,8 @@ Status submit(paceComm* comm, const Request& request, bool on_device, void* stre
       return {};
     }
     return begin_on_device(comm, [&](Communicator& communicator) {
-      return is_message(request) ? communicator.run_messages_on_device({&request, 1}, stream)
-                                 : communicator.run_on_device(request, stream);
+      return is_message(request.which) ? communicator.run_messages_on_device({&request, 1}, stream)
+                                       : communicator.run_on_device(request, stream);
     });
   }
   if (stream == nullptr && group.depth == 0) [[likely]]

@@ -6,6 +6,7 @@
 
 #include "api/handle.h"
 #include "api/topology_request.h"
+#include "base/wrong.h"
 #include "topology/arborescences.h"
 #include "topology/bounds.h"
 #include "topology/chain_order.h"
@@ -17,8 +18,6 @@ namespace paceline::api {
 namespace {
 
 using nlohmann::json;
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 json rate(const Rate& rate) { return rate.denominator == 0 ? json() : json(rate.gbs()); }
 
@@ -118,15 +117,5 @@ using namespace paceline;
 using namespace paceline::api;
 
 extern "C" paceResult_t paceTopology(const char* request, const char** answer) {
-  return guarded([&] {
-    if (request == nullptr || answer == nullptr)
-      return finish(Status(Code::invalid_argument, "request or answer is NULL"));
-    *answer = nullptr;
-    auto described = describe(request);
-    if (!described.ok()) return finish(described.status());
-    static thread_local std::string kept;
-    kept = std::move(*described);
-    *answer = kept.c_str();
-    return paceSuccess;
-  });
+  return give_answer<describe>(request, answer);
 }

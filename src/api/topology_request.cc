@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/wrong.h"
 #include "topology/cluster_file.h"
 #include "topology/detect.h"
 #include "topology/nccl_xml.h"
@@ -11,11 +12,6 @@
 #include "tuning/prediction.h"
 
 namespace paceline::api {
-namespace {
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
-
-}  // namespace
 
 Result<Topology> topology_of(const nlohmann::json& request) {
   const auto text = [&](const char* key) { return request[key].get<std::string>(); };

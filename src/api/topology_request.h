@@ -2,8 +2,11 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "api/handle.h"
 #include "topology/graph.h"
 
 namespace paceline::api {
@@ -12,5 +15,21 @@ namespace paceline::api {
 Result<Topology> topology_of(const nlohmann::json& request);
 // By "gpus"; without it, all of them in the order of "placement" ("gpu" if there is none).
 Result<std::vector<int>> gpus_of(const nlohmann::json& request, const Topology& topology);
+
+// What paceTopology and pacePredict do with a request. Each keeps a thread's last answer for it, beside the other's.
+template <Result<std::string> (*answer_to)(const char* request)>
+paceResult_t give_answer(const char* request, const char** answer) {
+  return guarded([&] {
+    if (request == nullptr || answer == nullptr)
+      return finish(Status(Code::invalid_argument, "request or answer is NULL"));
+    *answer = nullptr;
+    Result<std::string> found = answer_to(request);
+    if (!found.ok()) return finish(found.status());
+    static thread_local std::string kept;
+    kept = std::move(*found);
+    *answer = kept.c_str();
+    return paceSuccess;
+  });
+}
 
 }  // namespace paceline::api

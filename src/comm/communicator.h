@@ -2,6 +2,9 @@
 //
 // A call gets its sequence number, its plan (cached after the first call of its shape), runs on the host engine, and
 // comes back as one Status. After a failure the communicator has ended: every later call returns the reason.
+//
+// communicator.cc makes and splits it, communicator_plans.cc chooses plans, communicator_calls.cc makes the calls, and
+// communicator_device.cc those on GPU memory.
 #pragma once
 
 #include <atomic>

@@ -27,15 +27,6 @@ Result<std::string> Communicator::gpu_table() const {
 
 namespace {
 
-Problem problem_of(const Request& request, int ranks) {
-  Problem problem;
-  problem.collective = request.which;
-  problem.ranks = ranks;
-  problem.root = is_rooted(request.which) ? request.root : 0;
-  problem.count = request.count;
-  return problem;
-}
-
 // A call's copy in host memory: what it reads is copied there, what it writes is copied back.
 class OnHost {
  public:

@@ -192,11 +192,7 @@ Result<DevicePlan> device_plan(const Request& request, int rank, int ranks, cons
   start(call, rank, ranks, request);
   if (reduction) set_operation(call, request);
 
-  Problem problem;
-  problem.collective = request.which;
-  problem.ranks = ranks;
-  problem.root = is_rooted(request.which) ? request.root : 0;
-  problem.count = request.count;
+  Problem problem = problem_of(request, ranks);
   const bool in_place = is_in_place(request, rank);
   // As on the host: an all-to-all does not work in place, and scaled input is a copy.
   const bool sets_aside = call.scales || (in_place && request.which == Collective::all_to_all);

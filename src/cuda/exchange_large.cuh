@@ -36,21 +36,20 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
   if (went_direct(task)) return sign_off(task);
   if (rank < task.ranks) {
     shared.chunks_given[rank][lane] = peek(&mine.chunks_given[rank][first_lane() + lane]);
+    shared.chunks_announced[rank][lane] = shared.chunks_given[rank][lane];
     shared.chunks_taken[rank][lane] = peek(&mine.chunks_taken[rank][first_lane() + lane]);
   }
   if (thread < lanes_in_block) {
-    shared.read[thread] = 0;
+    shared.read[thread].clear();
     shared.taking_failed[thread] = false;
   }
   WarpNumbers numbers(task);
   numbers.read(task);
   if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
   if (thread == 0) {
-    shared.failed = false;
+    shared.failed.clear();
     shared.giving_failed = false;
-    shared.arrived = 0;
-    shared.announced = 0;
-    shared.given_all = false;
+    shared.arrived.clear();
   }
   if (blockIdx.x == 0 && thread / 32 == 3) announce(task, numbers);
   __syncthreads();
@@ -74,7 +73,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
         else
           give_by_bulk_copies<ShortChunks>(task, shared);
       }
-      if (thread == 32) announce_arrivals(shared);
+      if (thread == 32) announce_arrivals(task, shared);
     } else {
       give_by_threads<Element>(task, shared);
     }
@@ -87,7 +86,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
   let_next_kernel_start();
   // After an alarm the communicator has ended, and its numbers are of no use.
   if (rank < task.ranks) {
-    post(&mine.chunks_given[rank][first_lane() + lane], shared.chunks_given[rank][lane]);
+    post(&mine.chunks_given[rank][first_lane() + lane], shared.chunks_announced[rank][lane]);
     post(&mine.chunks_taken[rank][first_lane() + lane], shared.chunks_taken[rank][lane]);
   }
   move_on(task, numbers, thread / 32, static_cast<int>(blockDim.x) / 32);

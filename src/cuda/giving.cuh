@@ -6,6 +6,12 @@
 
 namespace paceline::cuda {
 
+// Whether what comes next is of another lane or round than what was given.
+template <class Task>
+__device__ bool done_with(const Cursor<Task>& next, int lane, std::uint32_t round) {
+  return next.ended() || next.lane() != lane || next.round() != round;
+}
+
 // ---- Giving, by 128 threads ----
 
 template <class Element, class Task>
@@ -16,7 +22,8 @@ __device__ void give_by_threads(const Task& task, LargeShared& shared) {
   for (Cursor<Task> at(task); !at.ended();) {
     const int peer = at.peer();
     const int lane = at.lane();
-    const std::uint32_t number = shared.chunks_given[peer][lane];
+    const std::uint32_t round = at.round();
+    const std::uint32_t number = shared.chunks_given[peer][lane] + round;
     if (thread == 0 && !wait_for_room(task, shared, peer, lane, number, peek_freed(task, peer, lane)))
       shared.giving_failed = true;
     together();
@@ -45,17 +52,16 @@ __device__ void give_by_threads(const Task& task, LargeShared& shared) {
     for (std::uint32_t i = done + thread * 8; i < bytes; i += giving_threads * 8)
       store_8(to + i, scaled<Element>(task, load_8(from + i, bytes - i, task.alignment >= 8)), 8, true);
     fence_system();  // every thread's part comes before the count of its chunk
-    const std::uint32_t round = at.round();
     at.next();
     together();
     if (thread == 0) {
       post(&words(task.windows[peer]).ready[task.rank][first_lane() + lane], number + 1);
-      shared.chunks_given[peer][lane] = number + 1;
-      if (at.ended() || at.lane() != lane || at.round() != round) shared.read[lane] = round + 1;
+      shared.chunks_announced[peer][lane] = number + 1;
+      if (task.overwrites && done_with(at, lane, round)) shared.read[lane].raise_to(round + 1);
     }
     together();
   }
-  if (thread < lanes_in_block) shared.read[thread] = UINT32_MAX;
+  if (task.overwrites && thread < lanes_in_block) shared.read[thread].raise_to(UINT32_MAX);
 }
 
 // ---- Giving, by bulk copies ----
@@ -123,7 +129,8 @@ __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
     const int stage = static_cast<int>(stores % stages);
     const int peer = storing.peer();
     const int lane = storing.lane();
-    const std::uint32_t number = shared.chunks_given[peer][lane];
+    const std::uint32_t round = storing.round();
+    const std::uint32_t number = shared.chunks_given[peer][lane] + round;
     wait_for_load(shared, stage, stores / stages & 1);
     if (!wait_for_room(task, shared, peer, lane, number, freed)) {
       // What is under way reads and writes shared memory, which must not end before.
@@ -140,49 +147,38 @@ __device__ void give_by_bulk_copies(const Task& task, LargeShared& shared) {
 #pragma unroll 1
     for (std::uint32_t i = whole; i < bytes; ++i)
       *reinterpret_cast<volatile std::uint8_t*>(to + i) = static_cast<std::uint8_t>(storing.data()[i]);
-    shared.chunks_given[peer][lane] = number + 1;
-#pragma unroll 1
-    while (stores - shared.announced >= unannounced)
-      if (shared.failed) break;
-    shared.arrivals[stores % unannounced] = {&words(task.windows[peer]).ready[task.rank][first_lane() + lane],
-                                             number + 1};
     ++stores;
-    const std::uint32_t round = storing.round();
     storing.next();
     if (!storing.ended()) freed = peek_freed(task, storing.peer(), storing.lane());  // in time for the next
-    if (storing.ended() || storing.lane() != lane || storing.round() != round) shared.read[lane] = round + 1;
+    if (task.overwrites && done_with(storing, lane, round)) shared.read[lane].raise_to(round + 1);
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(stores_open) : "memory");
-    __threadfence_block();  // what has arrived comes before the count of it
-    if (stores > stores_open) shared.arrived = stores - stores_open;
+    if (stores > stores_open) shared.arrived.raise_to(stores - stores_open);
   }
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-  __threadfence_block();
-  shared.arrived = stores;
-  __threadfence_block();
-  shared.given_all = true;
+  shared.arrived.raise_to(stores);
+  if (task.overwrites)
 #pragma unroll 1
-  for (int lane = 0; lane < lanes_in_block; ++lane) shared.read[lane] = UINT32_MAX;
+    for (int lane = 0; lane < lanes_in_block; ++lane) shared.read[lane].raise_to(UINT32_MAX);
 }
 
-// Another thread: tells the peers what has arrived, as much as there is with one fence.
-__device__ inline void announce_arrivals(LargeShared& shared) {
+// Another thread: tells the peers what has arrived, as much as there is with one fence. It goes the giving thread's way
+// over the chunks, so that a count is all that it needs of it.
+template <class Task>
+__device__ void announce_arrivals(const Task& task, LargeShared& shared) {
+  std::uint32_t announced = 0;
 #pragma unroll 1
-  for (std::uint32_t announced = 0; !shared.failed;) {
-    const bool all = shared.given_all;
-    __threadfence_block();
-    const std::uint32_t arrived = shared.arrived;
+  for (Cursor<Task> at(task); !at.ended();) {
+    const std::uint32_t arrived = shared.arrived.look();
     if (arrived == announced) {
-      if (all) return;
+      if (shared.failed.look() != 0) return;
       __nanosleep(100);  // a thread that spins takes time from those that copy: 2% of a long all-reduce
       continue;
     }
     fence_system();  // the chunks come before their counts, for whoever acquires those
 #pragma unroll 1
-    for (; announced != arrived; ++announced) {
-      const LargeShared::Arrival& arrival = shared.arrivals[announced % unannounced];
-      post(arrival.ready, arrival.count);
-    }
-    shared.announced = announced;
+    for (; announced != arrived; ++announced, at.next())
+      post(&words(task.windows[at.peer()]).ready[task.rank][first_lane() + at.lane()],
+           ++shared.chunks_announced[at.peer()][at.lane()]);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "cuda/clerk.cuh"
 #include "cuda/memory.cuh"
+#include "cuda/shared_word.cuh"
 
 namespace paceline::cuda {
 
@@ -18,26 +19,21 @@ struct LongChunks {
 struct ShortChunks {
   static constexpr int stages = 12, loads_ahead = 5, stores_open = 6;
 };
-inline constexpr int unannounced = 16;  // chunks that may have arrived without the peer knowing it yet
 
 struct LargeShared {
   alignas(128) std::byte chunks[LongChunks::stages * largest_chunk];
   alignas(8) std::uint64_t loaded[ShortChunks::stages];  // barriers
   Numbers numbers[max_gpus];
-  std::uint32_t chunks_given[max_gpus][lanes_in_block];
+  std::uint32_t chunks_given[max_gpus][lanes_in_block];      // before this kernel
+  std::uint32_t chunks_announced[max_gpus][lanes_in_block];  // as the peers know; of the thread that tells them
   std::uint32_t chunks_taken[max_gpus][lanes_in_block];
   std::uint32_t there[max_gpus][lanes_in_block];  // chunks that had come and were not taken, at the last look
-  // Chunks given by bulk copies, on their way to be announced.
-  struct Arrival {
-    std::uint32_t* ready;
-    std::uint32_t count;
-  } arrivals[unannounced];
-  volatile std::uint32_t arrived;
-  volatile std::uint32_t announced;
-  volatile bool given_all;
-  volatile std::uint32_t read[lanes_in_block];  // rounds in which all that is given was read from the rank's memory
+  // Chunks given by bulk copies that are in the peers' windows.
+  SharedWord arrived;
+  // Rounds in which all that is given was read from the rank's memory. Kept up to date where the task overwrites.
+  SharedWord read[lanes_in_block];
   // A barrier needs all of its threads: those of one side leave together, by a flag that is written before a barrier.
-  volatile bool failed;  // anyone's; looked at by those who wait
+  SharedWord failed;  // anyone's; looked at by those who wait
   bool giving_failed;
   bool taking_failed[lanes_in_block];
 };
@@ -118,8 +114,8 @@ __device__ bool wait_for_room(const Task& task, LargeShared& shared, int peer, i
                               std::uint32_t freed) {
   Patience patience(task);
   for (; !reached(freed, number + 1 - task.layout.chunk_slots); freed = peek_freed(task, peer, lane))
-    if (shared.failed || !patience.more(peer, shared.numbers[peer].given + 1)) {
-      shared.failed = true;
+    if (shared.failed.look() != 0 || !patience.more(peer, shared.numbers[peer].given + 1)) {
+      shared.failed.raise_to(1);
       return false;
     }
   return true;

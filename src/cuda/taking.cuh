@@ -70,8 +70,8 @@ class Taking {
       std::uint32_t count = peek_acquire(ready);
 #pragma unroll 1
       while (!reached(count, before + 1)) {
-        if (shared_.failed || !patience.more(message)) {
-          shared_.failed = true;
+        if (shared_.failed.look() != 0 || !patience.more(message)) {
+          shared_.failed.raise_to(1);
           shared_.taking_failed[group_.lane] = true;
           break;
         }
@@ -83,8 +83,8 @@ class Taking {
     // What is taken may lie where something is given: not before that was read.
     if (task_.overwrites && group_.thread == 32)
 #pragma unroll 1
-      while (shared_.read[group_.lane] <= round_)
-        if (shared_.failed) {
+      while (shared_.read[group_.lane].look() <= round_)
+        if (shared_.failed.look() != 0) {
           shared_.taking_failed[group_.lane] = true;
           break;
         }

@@ -8,13 +8,12 @@
 #include <memory>
 #include <utility>
 
+#include "base/wrong.h"
 #include "schedule/faults.h"
 #include "schedule/symbols.h"
 
 namespace paceline {
 namespace {
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 // A message under way.
 struct Message {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "base/types.h"
+#include "schedule/problem.h"
 
 namespace paceline {
 
@@ -18,6 +18,11 @@ struct Request {
   int root = 0;                       // of rooted collectives; the peer of send and recv
   std::array<std::byte, 8> factor{};  // of premulsum: one element
 };
+
+// Not a collective, but a send or a receive.
+inline bool is_message(Collective which) { return which == Collective::send || which == Collective::recv; }
+
+Problem problem_of(const Request& request, int ranks, bool in_place = false);
 
 // Whether the call's buffers are one, in the way that paceline.h says for the collective.
 bool is_in_place(const Request& request, int rank);

@@ -5,10 +5,10 @@
 #include <map>
 #include <tuple>
 
+#include "base/index.h"
+
 namespace paceline {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::uint64_t pair_key(int from, int to) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 32 | static_cast<std::uint32_t>(to);

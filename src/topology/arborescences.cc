@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/index.h"
+
 namespace paceline {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Trees of one root that are equal so far.
 struct Bundle {

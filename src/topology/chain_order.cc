@@ -4,12 +4,11 @@
 #include <numeric>
 #include <set>
 
+#include "base/index.h"
 #include "topology/route.h"
 
 namespace paceline {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Backtracking over orders with a limit on every link's load.
 class Search {

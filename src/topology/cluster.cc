@@ -2,12 +2,12 @@
 
 #include <fmt/core.h>
 
+#include "base/wrong.h"
+
 namespace paceline {
 namespace {
 
 constexpr int most_nodes = 1 << 16;
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 Status check(const Topology& node, int nodes, const Network& network) {
   if (nodes < 1 || nodes > most_nodes)

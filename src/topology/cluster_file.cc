@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/wrong.h"
 #include "topology/cluster.h"
 #include "topology/link_rates.h"
 #include "topology/presets.h"
@@ -17,8 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr double most = 1e9;
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 // An object of the file, whose fields are asked for one by one; what nobody asked for is an error in the end.
 class Fields {

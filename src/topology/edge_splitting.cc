@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/index.h"
+
 namespace paceline {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 EdgeSplitting::EdgeSplitting(CapacityGraph graph, std::vector<Flow> demand, std::vector<bool> kept)
     : graph_(std::move(graph)),

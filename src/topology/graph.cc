@@ -8,13 +8,13 @@
 #include <map>
 #include <set>
 
+#include "base/wrong.h"
+
 namespace paceline {
 namespace {
 
 constexpr double least_bandwidth = 1e-6;
 constexpr double most_bandwidth = 1e6;
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 std::string describe(const Topology& topology, const Link& link) {
   return fmt::format("the link from {} to {}", topology.vertex(link.from).name, topology.vertex(link.to).name);

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "base/index.h"
+
 namespace paceline {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 int FlowNetwork::add_vertex() {
   leaving_.emplace_back();

@@ -8,6 +8,7 @@
 #include <set>
 #include <system_error>
 
+#include "base/wrong.h"
 #include "topology/link_rates.h"
 #include "topology/nccl_xml.h"
 
@@ -15,8 +16,6 @@ namespace paceline {
 namespace {
 
 constexpr int deepest = 32;
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 // "the pci element 0000:16:00.0", for messages.
 std::string describe(const pugi::xml_node& element) {

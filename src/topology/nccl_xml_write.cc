@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/index.h"
 #include "topology/link_rates.h"
 #include "topology/nccl_xml.h"
 
@@ -15,8 +16,6 @@ namespace paceline {
 namespace {
 
 constexpr int deepest = 32;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::string text_of(const pugi::xml_document& document) {
   std::ostringstream text;

@@ -5,12 +5,11 @@
 #include <numeric>
 #include <set>
 
+#include "base/index.h"
 #include "topology/route.h"
 
 namespace paceline {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // A ring that might be used: what it asks of the links.
 struct Candidate {

@@ -14,6 +14,20 @@ namespace {
 
 const Algorithm& hierarchical() { return *algorithm_named("hierarchical"); }
 
+// us, of elements of 4 bytes, where messages to several ranks are multicast.
+double simulated_time(const Topology& topology, const Problem& problem, std::string_view algorithm,
+                      const Parameters& parameters) {
+  Schedule schedule(problem, parameters);
+  algorithm_named(algorithm)->write(schedule);
+  WayFinder finder(topology);
+  Machine machine;
+  machine.ports = Ports::connections;
+  machine.multicast = true;
+  const auto result = simulate(finder, std::vector{traffic_of(schedule, 4)}, machine);
+  REQUIRE(result.ok());
+  return result->time;
+}
+
 }  // namespace
 
 TEST_CASE("hierarchical schedules are proved for 1 to 64 ranks and every size of node") {
@@ -114,18 +128,10 @@ TEST_CASE("the cost formula has the bytes of the schedule") {
 TEST_CASE("on a cluster the levels work side by side, and flat trees are slower") {
   const auto cluster = preset("hgx-h200", 4);
   const Topology topology = with_one_nvswitch(*cluster);
-  const auto time = [&](std::string_view algorithm, Parameters parameters) {
-    Schedule schedule(
-        {.collective = Collective::all_reduce, .ranks = 32, .count = std::size_t{1} << 26, .in_place = true},
-        parameters);
-    algorithm_named(algorithm)->write(schedule);
-    WayFinder finder(topology);
-    Machine machine;
-    machine.ports = Ports::connections;
-    machine.multicast = true;
-    const auto result = simulate(finder, std::vector{traffic_of(schedule, 4)}, machine);
-    REQUIRE(result.ok());
-    return result->time;
+  const Problem problem{
+      .collective = Collective::all_reduce, .ranks = 32, .count = std::size_t{1} << 26, .in_place = true};
+  const auto time = [&](std::string_view algorithm, const Parameters& parameters) {
+    return simulated_time(topology, problem, algorithm, parameters);
   };
   const double levels = time("hierarchical", {.chunk = 1 << 14, .node_ranks = 8});
   // A node that is inner in one tree and a leaf in the other takes four halves of M/8 for each rail, through a NIC of
@@ -142,16 +148,9 @@ TEST_CASE("on a cluster blocks go at the rate of all cables, which rings of rank
   const std::size_t count = std::size_t{1} << 21;
   for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
     INFO(std::string(name(collective)));
-    const auto time = [&](std::string_view algorithm, Parameters parameters) {
-      Schedule schedule({.collective = collective, .ranks = 32, .count = count, .in_place = true}, parameters);
-      algorithm_named(algorithm)->write(schedule);
-      WayFinder finder(topology);
-      Machine machine;
-      machine.ports = Ports::connections;
-      machine.multicast = true;
-      const auto result = simulate(finder, std::vector{traffic_of(schedule, 4)}, machine);
-      REQUIRE(result.ok());
-      return result->time;
+    const Problem problem{.collective = collective, .ranks = 32, .count = count, .in_place = true};
+    const auto time = [&](std::string_view algorithm, const Parameters& parameters) {
+      return simulated_time(topology, problem, algorithm, parameters);
     };
     const double levels = time("hierarchical", {.chunk = 1 << 16, .node_ranks = 8});
     // Three blocks through each rank's own NIC, and four from seven others over NVLink, side by side.

@@ -84,9 +84,7 @@ double played(Schedule& schedule, const Topology& topology) {
 
 TEST_CASE("packed trees are proved on every subset of a DGX-1V") {
   for (int set = 1; set < 256; ++set) {
-    std::vector<int> gpus;
-    for (int i = 0; i < 8; ++i)
-      if ((set >> i & 1) != 0) gpus.push_back(i);
+    const std::vector<int> gpus = subset(set);
     INFO("set ", set);
     const Topology topology = part("dgx1-v100", gpus);
     const int root = set % static_cast<int>(gpus.size());
@@ -120,9 +118,7 @@ TEST_CASE("long chunks stay within the parameter and begin at whole vectors") {
 
 TEST_CASE("packed trees take the bound's time and 2% more on every subset of a DGX-1V") {
   for (int set = 1; set < 256; ++set) {
-    std::vector<int> gpus;
-    for (int i = 0; i < 8; ++i)
-      if ((set >> i & 1) != 0) gpus.push_back(i);
+    const std::vector<int> gpus = subset(set);
     if (gpus.size() == 1) continue;
     const Topology topology = part("dgx1-v100", gpus);
     if (!topology.of_kind(VertexKind::cpu).empty()) continue;  // GPUs that share links

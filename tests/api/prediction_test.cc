@@ -93,3 +93,14 @@ TEST_CASE("requests that make no sense say why") {
   CHECK(error_of(R"({"collective": "broadcast", "sizes": [8], "ranks": 2, "model": {"bandwidth": 0}})")
             .starts_with("the cost model's bandwidth is 0"));
 }
+
+TEST_CASE("an answer stays until the next call of the same function") {
+  const char* topology = nullptr;
+  const char* prediction = nullptr;
+  REQUIRE(paceTopology(R"({"preset": "dgx1-v100"})", &topology) == paceSuccess);
+  const std::string before = topology;
+  REQUIRE(pacePredict(R"({"collective": "broadcast", "preset": "dgx1-v100", "sizes": [1000]})", &prediction) ==
+          paceSuccess);
+  CHECK(topology != prediction);
+  CHECK(topology == before);
+}

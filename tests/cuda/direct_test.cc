@@ -1,5 +1,5 @@
-// Direct collectives are run here by a stand-in for the kernel: each rank moves its stretches between all ranks'
-// buffers.
+// Direct collectives are run here, of bytes, by a stand-in for the kernel: each rank moves its stretches between all
+// ranks' buffers.
 #include "cuda/direct.h"
 
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "schedule/problem.h"
+#include "cuda/case.h"
 
 namespace paceline::cuda {
 namespace {
@@ -17,22 +17,6 @@ constexpr int ranks_most = 8;
 
 std::byte value(int rank, std::size_t index) {
   return static_cast<std::byte>((rank + 1) * 5 + index * 3 + index / 977);
-}
-
-struct Case {
-  Collective which;
-  int ranks;
-  int root;
-  std::size_t count;  // bytes
-};
-
-Problem problem_of(const Case& c) {
-  Problem problem;
-  problem.collective = c.which;
-  problem.ranks = c.ranks;
-  problem.root = c.root;
-  problem.count = c.count;
-  return problem;
 }
 
 struct Buffers {
@@ -87,24 +71,12 @@ bool run(const Case& c, Buffers& buffers) {
   return possible;
 }
 
-std::byte expected(const Case& c, int rank, std::size_t i) {
-  const std::size_t block = static_cast<std::size_t>(rank) * c.count;
-  const auto sum = [&](std::size_t index) {
+std::byte expected_at(const Case& c, int rank, std::size_t index) {
+  return expected(c, rank, index, value, [&](std::size_t i) {
     unsigned all = 0;
-    for (int from = 0; from < c.ranks; ++from) all += static_cast<unsigned>(value(from, index));
+    for (int from = 0; from < c.ranks; ++from) all += static_cast<unsigned>(value(from, i));
     return static_cast<std::byte>(all);
-  };
-  const auto source = static_cast<int>(i / c.count);
-  switch (c.which) {
-    case Collective::all_reduce:
-    case Collective::reduce: return sum(i);
-    case Collective::reduce_scatter: return sum(block + i);
-    case Collective::broadcast: return value(c.root, i);
-    case Collective::scatter: return value(c.root, block + i);
-    case Collective::all_gather:
-    case Collective::gather: return value(source, i % c.count);
-    default: return value(source, block + i % c.count);
-  }
+  });
 }
 
 }  // namespace
@@ -117,7 +89,7 @@ TEST_CASE("a direct collective's stretches are its result") {
       for (const int root : {0, ranks - 1}) {
         if (root != 0 && !is_rooted(which)) continue;
         for (const std::size_t count : {16, 48, (1 << 20) + 48}) {
-          const Case c{which, ranks, root, count};
+          const Case c{which, ranks, root, count, false};
           CAPTURE(name(which));
           CAPTURE(ranks);
           CAPTURE(root);
@@ -127,7 +99,7 @@ TEST_CASE("a direct collective's stretches are its result") {
           for (int rank = 0; rank < ranks; ++rank) {
             const auto& output = buffers.outputs[static_cast<std::size_t>(rank)];
             std::size_t wrong = 0;
-            for (std::size_t i = 0; i < output.size(); ++i) wrong += output[i] != expected(c, rank, i) ? 1 : 0;
+            for (std::size_t i = 0; i < output.size(); ++i) wrong += output[i] != expected_at(c, rank, i) ? 1 : 0;
             REQUIRE(wrong == 0);
           }
         }

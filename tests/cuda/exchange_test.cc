@@ -1,4 +1,5 @@
-// Exchanges are run here by a stand-in for the kernels: each rank's pieces are copied to the peer that takes them.
+// Exchanges are run here, of bytes, by a stand-in for the kernels: each rank's pieces are copied to the peer that takes
+// them.
 #include "cuda/exchange.h"
 
 #include <doctest/doctest.h>
@@ -7,40 +8,27 @@
 #include <optional>
 #include <vector>
 
-#include "schedule/problem.h"
+#include "cuda/case.h"
 
 namespace paceline::cuda {
 namespace {
 
 using Bytes = std::vector<std::byte>;
 
-struct Case {
-  Collective which;
-  int ranks;
-  int root;
-  std::size_t count;  // bytes
-  bool in_place;
-  std::optional<GpuWay> way = std::nullopt;  // else as the rules say
-};
-
 std::byte value(int rank, std::size_t index) {
   return static_cast<std::byte>((rank + 1) * 7 + index * 3 + index / 251);
-}
-
-Problem problem_of(const Case& c) {
-  Problem problem;
-  problem.collective = c.which;
-  problem.ranks = c.ranks;
-  problem.root = c.root;
-  problem.count = c.count;
-  return problem;
 }
 
 // All ranks' memory and requests for one collective of bytes.
 class Run {
  public:
-  explicit Run(const Case& c)
-      : c_(c), inputs_(static_cast<std::size_t>(c.ranks)), outputs_(inputs_.size()), folded_(inputs_.size()) {
+  // By the way given, else as the rules say.
+  explicit Run(const Case& c, const std::optional<GpuWay>& way = std::nullopt)
+      : c_(c),
+        way_(way ? *way : GpuTable::rules(c.ranks).way(c.which, c.count)),
+        inputs_(static_cast<std::size_t>(c.ranks)),
+        outputs_(inputs_.size()),
+        folded_(inputs_.size()) {
     for (int rank = 0; rank < c.ranks; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       Bytes input(input_elements(problem_of(c), rank));
@@ -72,9 +60,8 @@ class Run {
 
   void run() {
     std::vector<Exchanges> plans(requests_.size());
-    const GpuWay way = c_.way ? *c_.way : GpuTable::rules(c_.ranks).way(c_.which, c_.count);
     for (int rank = 0; rank < c_.ranks; ++rank)
-      plan_collective(requests_[static_cast<std::size_t>(rank)], rank, c_.ranks, way, nullptr,
+      plan_collective(requests_[static_cast<std::size_t>(rank)], rank, c_.ranks, way_, nullptr,
                       plans[static_cast<std::size_t>(rank)]);
     for (int step = 0; step < plans[0].count; ++step) {
       for (const Exchanges& plan : plans) REQUIRE(plan.count == plans[0].count);
@@ -87,7 +74,7 @@ class Run {
       const std::size_t length = output_elements(problem_of(c_), rank);
       const std::byte* const found = requests_[static_cast<std::size_t>(rank)].recv;
       std::size_t wrong = 0;
-      for (std::size_t i = 0; i < length; ++i) wrong += found[i] != expected(rank, i) ? 1 : 0;
+      for (std::size_t i = 0; i < length; ++i) wrong += found[i] != expected_at(rank, i) ? 1 : 0;
       INFO(name(c_.which), " of ", c_.count, " bytes, rank ", rank, " of ", c_.ranks, ", root ", c_.root,
            c_.in_place ? ", in place" : "");
       REQUIRE(wrong == 0);
@@ -184,30 +171,17 @@ class Run {
     std::copy(there.data, there.data + there.bytes, here.data);
   }
 
-  [[nodiscard]] std::byte input(int rank, std::size_t index) const {
-    return original_[static_cast<std::size_t>(rank)][index];
-  }
-  [[nodiscard]] std::byte sum(std::size_t index) const {
-    unsigned all = 0;
-    for (int rank = 0; rank < c_.ranks; ++rank) all += static_cast<unsigned>(input(rank, index));
-    return static_cast<std::byte>(all);
-  }
-  [[nodiscard]] std::byte expected(int rank, std::size_t i) const {
-    const std::size_t part = static_cast<std::size_t>(rank) * c_.count;
-    const auto source = static_cast<int>(i / c_.count);
-    switch (c_.which) {
-      case Collective::all_reduce:
-      case Collective::reduce: return sum(i);
-      case Collective::reduce_scatter: return sum(part + i);
-      case Collective::broadcast: return input(c_.root, i);
-      case Collective::scatter: return input(c_.root, part + i);
-      case Collective::all_gather:
-      case Collective::gather: return input(source, i % c_.count);
-      default: return input(source, part + i % c_.count);
-    }
+  [[nodiscard]] std::byte expected_at(int rank, std::size_t index) const {
+    const auto input = [this](int from, std::size_t i) { return original_[static_cast<std::size_t>(from)][i]; };
+    return expected(c_, rank, index, input, [&](std::size_t i) {
+      unsigned all = 0;
+      for (int from = 0; from < c_.ranks; ++from) all += static_cast<unsigned>(input(from, i));
+      return static_cast<std::byte>(all);
+    });
   }
 
   Case c_;
+  GpuWay way_;
   std::vector<Bytes> inputs_;
   std::vector<Bytes> outputs_;
   std::vector<Bytes> original_;
@@ -258,7 +232,7 @@ TEST_CASE("whatever a table says, the result is right") {
           CAPTURE(static_cast<int>(way.family));
           CAPTURE(way.two_steps);
           CAPTURE(static_cast<int>(way.lanes));
-          Run run({which, ranks, is_rooted(which) ? ranks - 1 : 0, static_cast<std::size_t>(count), in_place, way});
+          Run run({which, ranks, is_rooted(which) ? ranks - 1 : 0, static_cast<std::size_t>(count), in_place}, way);
           run.run();
           run.check();
         }

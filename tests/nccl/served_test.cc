@@ -34,6 +34,14 @@ void on_ranks(int ranks, Function function) {
 
 using Floats = std::vector<float>;
 
+ncclConfig_t nonblocking() {
+  ncclConfig_t config{};
+  config.size = sizeof config;
+  config.magic = NCCL_API_MAGIC;
+  config.blocking = 0;
+  return config;
+}
+
 }  // namespace
 
 TEST_CASE("Paceline serves every collective without NCCL") {
@@ -283,10 +291,7 @@ TEST_CASE("a nonblocking communicator of Paceline's is made behind the program's
   const Door door(has_engine, nullptr, nullptr);
   ncclUniqueId id{};
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  ncclConfig_t config{};
-  config.size = sizeof config;
-  config.magic = NCCL_API_MAGIC;
-  config.blocking = 0;
+  ncclConfig_t config = nonblocking();
   ncclComm_t comms[2] = {};
   CHECK(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config) == ncclInProgress);
   ncclResult_t state = ncclSuccess;
@@ -317,10 +322,7 @@ TEST_CASE("a communicator that nobody joins can be aborted at once") {
   const Door door(has_engine, nullptr, nullptr);
   ncclUniqueId id{};
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  ncclConfig_t config{};
-  config.size = sizeof config;
-  config.magic = NCCL_API_MAGIC;
-  config.blocking = 0;
+  ncclConfig_t config = nonblocking();
   ncclComm_t comm = nullptr;
   CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInProgress);
   CHECK(ncclCommAbort(comm) == ncclSuccess);

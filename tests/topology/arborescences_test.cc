@@ -4,29 +4,12 @@
 
 #include <ctime>
 #include <map>
-#include <numeric>
 #include <random>
 
-#include "topology/presets.h"
+#include "topology/part.h"
 
 namespace paceline {
 namespace {
-
-Topology part(const Topology& whole, std::vector<int> gpus = {}) {
-  if (gpus.empty()) {
-    gpus.resize(whole.gpus().size());
-    std::iota(gpus.begin(), gpus.end(), 0);
-  }
-  auto selected = select(whole, gpus);
-  REQUIRE_MESSAGE(selected.ok(), selected.status().message());
-  return *selected;
-}
-
-Topology get(std::string_view name) {
-  auto whole = preset(name);
-  REQUIRE(whole.ok());
-  return *whole;
-}
 
 // Every tree spans the GPUs, the trees of each root weigh root_weight, and their ways lead over links that can carry
 // all of them together.
@@ -91,15 +74,13 @@ void check_all(const Topology& topology, bool every_root) {
 }  // namespace
 
 TEST_CASE("trees reach the bound on every subset of a DGX-1V, each within a second") {
-  const Topology whole = get("dgx1-v100");
+  const Topology machine = whole("dgx1-v100");
   for (int set = 1; set < 256; ++set) {
-    std::vector<int> gpus;
-    for (int i = 0; i < 8; ++i)
-      if ((set >> i & 1) != 0) gpus.push_back(i);
+    const std::vector<int> gpus = subset(set);
     if (gpus.size() == 1) continue;
     INFO("set ", set);
     const std::clock_t start = std::clock();  // of this process alone
-    const Topology topology = part(whole, gpus);
+    const Topology topology = part(machine, gpus);
     check_all(topology, gpus.size() < 4 || set == 255);
     CHECK(std::clock() - start < CLOCKS_PER_SEC);
   }
@@ -109,7 +90,7 @@ TEST_CASE("trees reach the bound through switches, NICs and networks") {
   for (const char* name : {"dgx-a100", "hgx-h200", "hgx-h200-x4", "pcie-4gpu-1socket", "pcie-8gpu-2socket",
                            "cs-storm-k80", "k80-node", "rx2"}) {
     INFO(name);
-    check_all(part(get(name)), false);
+    check_all(part(whole(name)), false);
   }
 }
 
@@ -134,7 +115,7 @@ TEST_CASE("trees reach the bound on random graphs with switches") {
 }
 
 TEST_CASE("one GPU needs no trees, an unknown root is an error") {
-  const Topology topology = part(get("dgx1-v100"), {3});
+  const Topology topology = part(whole("dgx1-v100"), {3});
   CHECK(all_gather_trees(topology)->trees.empty());
   CHECK(broadcast_trees(topology, 0)->trees.empty());
   CHECK(broadcast_trees(topology, 1).status().message() == "there is no GPU 1: this topology has GPUs 0 to 0");

@@ -84,9 +84,7 @@ TEST_CASE("nothing moves on one GPU") {
 
 TEST_CASE("all-gather's bound is the smallest of all cuts, on every subset of a DGX-1V") {
   for (int set = 1; set < 256; ++set) {
-    std::vector<int> gpus;
-    for (int i = 0; i < 8; ++i)
-      if ((set >> i & 1) != 0) gpus.push_back(i);
+    const std::vector<int> gpus = subset(set);
     if (gpus.size() == 1) continue;
     const Topology topology = part("dgx1-v100", gpus);
     const int n = static_cast<int>(topology.vertices().size());

@@ -5,23 +5,37 @@
 
 #include <numeric>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "topology/presets.h"
 
 namespace paceline {
 
+inline Topology whole(std::string_view name) {
+  auto found = preset(name);
+  REQUIRE(found.ok());
+  return *found;
+}
+
 // All of them if none are named.
-inline Topology part(std::string_view name, std::vector<int> gpus = {}) {
-  const auto whole = preset(name);
-  REQUIRE(whole.ok());
+inline Topology part(const Topology& topology, std::vector<int> gpus = {}) {
   if (gpus.empty()) {
-    gpus.resize(whole->gpus().size());
+    gpus.resize(topology.gpus().size());
     std::iota(gpus.begin(), gpus.end(), 0);
   }
-  auto selected = select(*whole, gpus);
+  auto selected = select(topology, gpus);
   REQUIRE_MESSAGE(selected.ok(), selected.status().message());
   return *selected;
+}
+inline Topology part(std::string_view name, std::vector<int> gpus = {}) { return part(whole(name), std::move(gpus)); }
+
+// The GPUs whose bits are set: 1 to 255 are the subsets of a node's eight.
+inline std::vector<int> subset(int set) {
+  std::vector<int> gpus;
+  for (int i = 0; i < 8; ++i)
+    if ((set >> i & 1) != 0) gpus.push_back(i);
+  return gpus;
 }
 
 }  // namespace paceline

@@ -63,9 +63,7 @@ TEST_CASE("through switches one ring has everything") {
 
 TEST_CASE("the rings of every subset of a DGX-1V share no bandwidth and stay below the bound") {
   for (int set = 1; set < 256; ++set) {
-    std::vector<int> gpus;
-    for (int i = 0; i < 8; ++i)
-      if ((set >> i & 1) != 0) gpus.push_back(i);
+    const std::vector<int> gpus = subset(set);
     INFO("set ", set);
     const Topology topology = part("dgx1-v100", gpus);
     const RingPacking packing = pack_rings(topology);

@@ -41,9 +41,7 @@ constexpr std::size_t gigabyte = 1'000'000'000;
 TEST_CASE("packed trees reach 98% of the bound for 1 GB on every subset of a DGX-1V") {
   const auto machine = preset("dgx1-v100");
   for (int set = 1; set < 256; ++set) {
-    std::vector<int> gpus;
-    for (int i = 0; i < 8; ++i)
-      if ((set >> i & 1) != 0) gpus.push_back(i);
+    const std::vector<int> gpus = subset(set);
     if (gpus.size() == 1) continue;
     INFO("set ", set);
     const Bounds bounds = throughput_bounds(part("dgx1-v100", gpus));

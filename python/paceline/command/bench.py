@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, _native
-from ..communicator import Communicator, init
+from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..datatypes import DATA_TYPES, OPERATIONS
 from ..errors import InvalidArgument, Unsupported
+from ..joining import init
 from ..launch import launch_self, launched_size
 from ..trace import merge_events
 from . import bench_table, plot

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, tuning
-from ..communicator import init
 from ..datatypes import DATA_TYPES, OPERATIONS
+from ..joining import init
 from ..launch import launch_self, launched_size
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
-from .sizes import positive, size_text, sizes
+from .question import add_question
+from .sizes import positive, size_text
 
 _LINE = "{:>12} {:>13}  {:<18} {:<9} {:>8} {:>8} {:>13} {:>12}  {}"
 _RUNNERS_UP = 3
@@ -30,19 +31,9 @@ def add_parser(commands: Any) -> None:
         epilog="example: paceline explain all_reduce -n 4 --size 8,64K,16M",
     )
     add = parser.add_argument
-    add("collective", metavar="COLLECTIVE", choices=COLLECTIVES, help=", ".join(COLLECTIVES))
     add("-n", "--ranks", type=positive, default=4, help="how many ranks (default: 4)")
-    add("--size", "--sizes", dest="sizes", type=sizes, default=sizes("8:64M:x8"), metavar="LIST",
-        help="bytes, as 8,64K,1M or 8:64M:x8 (default: 8:64M:x8)")  # fmt: skip
-    add(
-        "--dtype",
-        choices=DATA_TYPES,
-        default="float32",
-        metavar="T",
-        help="the type of the elements (default: float32)",
-    )
+    add_question(parser, "8:64M:x8")
     add("--op", choices=OPERATIONS, default="sum", metavar="O", help="the operation (default: sum)")
-    add("--root", type=int, default=0, metavar="R", help="the root (default: 0)")
     add("--json", metavar="F", help="write the rows to this file")
     parser.set_defaults(job=job, parser=parser)
 

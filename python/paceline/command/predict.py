@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..datatypes import DATA_TYPES
 from ..prediction import predict
 from . import predict_plot
-from .collectives import COLLECTIVES
+from .question import add_question
 from .sizes import positive, size, size_text, sizes
-from .topo import numbers
 from .topology_source import add_source, source_request
 
 _LINE = "{:>12} {:>13}  {:<20} {:>8} {:>13} {:>9} {:>9}  {}"
@@ -49,8 +47,7 @@ def add_parser(commands: Any) -> None:
         epilog="example: paceline predict all_reduce --preset dgx-a100 --nodes 4 --sizes 1M,64M,1G",
     )
     add = parser.add_argument
-    add("collective", metavar="COLLECTIVE", choices=COLLECTIVES, help=", ".join(COLLECTIVES))
-    source = add_source(parser, required=True)
+    source = add_source(parser, required=True, gpus="the ranks' GPUs in the order of ranks, as 0,1,4-7")
     source.add_argument("--profile", metavar="F", help="a profile that `paceline tune` has written")
     add(
         "--nodes",
@@ -59,20 +56,16 @@ def add_parser(commands: Any) -> None:
         help="how many nodes of the preset, or several as 8:512:x8 (default: its own)",
     )
     add("-n", "--ranks", type=positive, metavar="N", help="how many ranks (default: one a GPU; 4 with --profile)")
-    add("--gpus", type=numbers, metavar="LIST", help="the ranks' GPUs in the order of ranks, as 0,1,4-7")
     add("--placement", choices=("gpu", "socket", "node"), default=None,
         help="ranks go to the GPUs in their order, or in turn to the sockets or nodes (default: gpu)")  # fmt: skip
     add("--transport", metavar="T", help="of the profile: shm, tcp, ... (default: its first)")
-    add("--size", "--sizes", dest="sizes", type=sizes, default=sizes("1M:256M:x4"), metavar="LIST",
-        help="bytes, as 8,64K,1M or 8:64M:x8 (default: 1M:256M:x4)")  # fmt: skip
+    add_question(parser, "1M:256M:x4")
     add(
         "--algorithm",
         default="all",
         metavar="NAME",
         help="one algorithm, or several as ring,double_tree (default: all)",
     )
-    add("--dtype", choices=DATA_TYPES, default="float32", metavar="T", help="type of the elements (default: float32)")
-    add("--root", type=int, default=0, metavar="R", help="the root (default: 0)")
     add("--chunk", type=size, default=0, metavar="SIZE", help="the longest chunk (default: the algorithm's own)")
     add(
         "--sources", type=counts, metavar="M", help="so many ranks broadcast at once, each a message; or several counts"
@@ -94,8 +87,6 @@ def add_parser(commands: Any) -> None:
 
 
 def job(chosen: argparse.Namespace) -> int:
-    if chosen.nodes and not chosen.preset:
-        chosen.parser.error("--nodes goes with --preset")
     if chosen.gpus and chosen.placement:
         chosen.parser.error("either --gpus or --placement")
     drawn = chosen.plot or chosen.link_plot
@@ -133,6 +124,7 @@ def job(chosen: argparse.Namespace) -> int:
 
 def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, Any]:
     """The options as pacePredict wants them, but for the algorithm."""
+    source = source_request(chosen, nodes)
     asked: dict[str, Any] = {key: getattr(chosen, key) for key in ("collective", "sizes", "dtype", "root", "servers")}
     asked["sources"] = sources
     asked["chunk_bytes"] = chosen.chunk
@@ -142,10 +134,9 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     if chosen.profile:
         asked.update(ranks=chosen.ranks or 4, profile=Path(chosen.profile).read_text(errors="replace"))
         return {**asked, "transport": chosen.transport} if chosen.transport else asked
-    asked.update(source_request(chosen, nodes))
-    for key in ("gpus", "placement"):
-        if getattr(chosen, key) is not None:
-            asked[key] = getattr(chosen, key)
+    asked.update(source)
+    if chosen.placement is not None:
+        asked["placement"] = chosen.placement
     machine: dict[str, Any] = {"multicast": chosen.multicast}
     for key, value in (("start_us", chosen.start), ("delay_us", chosen.delay), ("ports", chosen.ports)):
         if value is not None:

@@ -18,19 +18,6 @@ _PLURALS = {"pcie switch": "PCIe switches", "nvswitch": "NVSwitches", "network s
 _SHORT = {"gpu": "GPU", "cpu": "CPU", "nic": "NIC", "pcie switch": "PCIe switch", "nvswitch": "NVSwitch"}
 
 
-def numbers(text: str) -> list[int]:
-    """A list of GPUs: 0,1,4-7."""
-    found: list[int] = []
-    for item in text.split(","):
-        first, dash, last = item.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
-            raise argparse.ArgumentTypeError(f"{text!r} is no list of GPUs: write 0,1,2 or 0-3,6")
-        if dash and int(last) - int(first) > 1 << 20:
-            raise argparse.ArgumentTypeError(f"{text!r} names too many GPUs")
-        found.extend(range(int(first), int(last or first) + 1))
-    return found
-
-
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "topo",
@@ -41,9 +28,8 @@ def add_parser(commands: Any) -> None:
         epilog="example: paceline topo --preset dgx1-v100 --gpus 0,1,4,5",
     )
     add = parser.add_argument
-    add_source(parser, required=False)
+    add_source(parser, required=False, gpus="the collectives' GPUs, as 0,1,4-7 (default: all)")
     add("--nodes", type=positive, metavar="K", help="how many nodes of the preset")
-    add("--gpus", type=numbers, metavar="LIST", help="the collectives' GPUs, as 0,1,4-7 (default: all)")
     add("--json", metavar="F", help="write everything to this file")
     add("--plot", metavar="F", help="draw the graph to this file (SVG)")
     add("--nccl-xml-out", metavar="F", help="write the topology as NCCL's topology XML")
@@ -52,8 +38,6 @@ def add_parser(commands: Any) -> None:
 
 
 def job(chosen: argparse.Namespace) -> int:
-    if chosen.nodes and not chosen.preset:
-        chosen.parser.error("--nodes goes with --preset")
     found = topology(request(chosen))
     print(report(chosen.preset or chosen.file or chosen.nccl_xml or "this machine", found), end="")
     for path, key in ((chosen.nccl_xml_out, "nccl_xml"), (chosen.nccl_rings_out, "nccl_rings")):
@@ -69,10 +53,7 @@ def job(chosen: argparse.Namespace) -> int:
 
 def request(chosen: argparse.Namespace) -> dict[str, Any]:
     """The options as paceTopology wants them."""
-    asked = {"nccl_xml_out": bool(chosen.nccl_xml_out), **source_request(chosen, chosen.nodes or 0)}
-    if chosen.gpus is not None:
-        asked["gpus"] = chosen.gpus
-    return asked
+    return {"nccl_xml_out": bool(chosen.nccl_xml_out), **source_request(chosen, chosen.nodes or 0)}
 
 
 def report(name: str, found: dict[str, Any]) -> str:

@@ -7,8 +7,25 @@ from pathlib import Path
 from typing import Any
 
 
-def add_source(parser: argparse.ArgumentParser, required: bool) -> Any:
-    """Add --preset, --file and --nccl-xml, of which one may be given. Returns their group, for further sources."""
+def numbers(text: str) -> list[int]:
+    """A list of GPUs: 0,1,4-7."""
+    found: list[int] = []
+    for item in text.split(","):
+        first, dash, last = item.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of GPUs: write 0,1,2 or 0-3,6")
+        if dash and int(last) - int(first) > 1 << 20:
+            raise argparse.ArgumentTypeError(f"{text!r} names too many GPUs")
+        found.extend(range(int(first), int(last or first) + 1))
+    return found
+
+
+def add_source(parser: argparse.ArgumentParser, required: bool, gpus: str) -> Any:
+    """Add --preset, --file and --nccl-xml, of which one may be given, and --gpus, with its help.
+
+    Returns the group of the sources, for further ones.
+    """
+    parser.add_argument("--gpus", type=numbers, metavar="LIST", help=gpus)
     source = parser.add_mutually_exclusive_group(required=required)
     source.add_argument("--preset", metavar="P", help="a known machine or cluster, as dgx1-v100")
     source.add_argument("--file", metavar="F", help="a cluster file (docs/topology.md)")
@@ -17,8 +34,10 @@ def add_source(parser: argparse.ArgumentParser, required: bool) -> Any:
 
 
 def source_request(chosen: argparse.Namespace, nodes: int) -> dict[str, Any]:
-    """The fields of a request that name the topology. nodes: of the preset; 0: its own."""
-    asked: dict[str, Any] = {}
+    """The fields of a request that name the topology and its GPUs. nodes: of the preset; 0: its own."""
+    if nodes and not chosen.preset:
+        chosen.parser.error("--nodes goes with --preset")
+    asked: dict[str, Any] = {} if chosen.gpus is None else {"gpus": chosen.gpus}
     if chosen.preset:
         asked.update(preset=chosen.preset, nodes=nodes)
     for option, key in ((chosen.file, "file"), (chosen.nccl_xml, "nccl_xml")):

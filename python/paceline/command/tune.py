@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import tuning
-from ..communicator import Communicator, init
+from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..datatypes import DATA_TYPES
 from ..errors import Error
+from ..joining import init
 from ..launch import launch, launched_size
 from . import gpu_tune
 from .bench import algorithm_table

@@ -1,0 +1,88 @@
+"""Joining a communicator: from the launcher's environment, by a unique id, or all ranks in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import byref, c_int, c_void_p
+
+from . import _native
+from .communicator import Communicator
+from .errors import InvalidArgument, check
+
+
+def unique_id() -> bytes:
+    """Make an id under which ranks meet (128 bytes, it holds a secret). This process then listens for the others.
+
+    Give it to the other ranks by any private way; each passes it to `init`. The rank 0 must be in this process.
+
+    Raises:
+        ResourceError: it cannot listen.
+    """
+    made = _native.UniqueId()
+    check(_native.library().paceGetUniqueId(byref(made)))
+    return bytes(made)
+
+
+def init(
+    timeout: float | None = None,
+    algorithm: str | None = None,
+    chunk_bytes: int | None = None,
+    *,
+    rank: int | None = None,
+    size: int | None = None,
+    unique_id: bytes | None = None,
+) -> Communicator:
+    """Join the communicator of all ranks. Collective: returns when all have come.
+
+    Rank, size, address and secret come from the environment of torchrun, mpirun, srun or `paceline run`; without any
+    of them the communicator has one rank. Or give rank, size and unique_id, all three.
+
+    Args:
+        timeout: longest wait of any call, seconds; None: PACELINE_TIMEOUT.
+        algorithm: as `Communicator.set_algorithm` takes it; None: PACELINE_ALGORITHM, else chosen by cost.
+        chunk_bytes: what one step of a pipelined schedule moves at most; None: PACELINE_CHUNK, else chosen by cost.
+        rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned on rank 0.
+
+    Raises:
+        Timeout: a rank did not come within PACELINE_JOIN_TIMEOUT; it is named.
+        RemoteError, ResourceError, InvalidArgument: see the message.
+
+    Example::
+
+        with paceline.init() as comm:
+            comm.all_reduce(x)
+    """
+    library = _native.library()
+    config = _native.config(timeout, algorithm, chunk_bytes)
+    pointer = c_void_p()
+    given = [value is not None for value in (rank, size, unique_id)]
+    if not any(given):
+        check(library.paceCommInitEnvironment(pointer, config))
+    elif rank is None or size is None or unique_id is None:
+        raise InvalidArgument("rank, size and unique_id go together: give all three, or none")
+    elif len(unique_id) != _native.UNIQUE_ID_BYTES:
+        raise InvalidArgument(f"a unique id has {_native.UNIQUE_ID_BYTES} bytes, this has {len(unique_id)}")
+    else:
+        identity = _native.UniqueId.from_buffer_copy(unique_id)
+        check(library.paceCommInitRankConfig(pointer, size, identity, rank, config))
+    return Communicator(pointer.value)
+
+
+def init_all(devices: Sequence[int]) -> list[Communicator]:
+    """Communicators of this process alone, a GPU each: the i-th is rank i, on GPU devices[i].
+
+    Use them from a thread each, or from one thread with the ranks' calls in a `group()`.
+
+    Raises:
+        InvalidArgument, CudaError, Unsupported: there is no such GPU, or no support of GPUs in this build.
+
+    Example::
+
+        comms = paceline.init_all(range(torch.cuda.device_count()))
+        with paceline.group():
+            for comm, x in zip(comms, gradients):
+                comm.all_reduce(x)
+    """
+    pointers = (c_void_p * len(devices))()
+    check(_native.library().paceCommInitAll(pointers, len(devices), (c_int * len(devices))(*devices)))
+    return [Communicator(pointer) for pointer in pointers]

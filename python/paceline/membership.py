@@ -1,0 +1,147 @@
+"""What a rank holds of a communicator: a paceComm_t, the way of a call through it, and its end."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from ctypes import c_int
+from typing import Any, TypeVar
+
+from . import _native
+from .arrays import OnGpu
+from .call_queue import CallQueue, Handle, LaunchedHandle
+from .errors import Error, InvalidUsage, failure
+from .group import open_group
+
+T = TypeVar("T")
+M = TypeVar("M", bound="Membership")
+
+
+def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> int:
+    while queues:
+        queues.pop().close()
+    return int(library.paceCommDestroy(handle))
+
+
+class Membership:
+    """A rank's part in a communicator, from the joining to the end. `Communicator` adds the calls."""
+
+    def __init__(self, handle: int | None) -> None:
+        """Takes over a paceComm_t; programs use `paceline.init()`."""
+        library = self._library = _native.library()
+        self._handle = handle
+        self._queue: CallQueue | None = None
+        # Also at exit: the others must learn that this rank left in peace, and did not die.
+        self._queues: list[CallQueue] = []  # the queue once more, where the finalizer finds it
+        self._finalizer = weakref.finalize(self, _leave, library, handle, self._queues)
+        self.rank: int = self._number(library.paceCommUserRank)
+        """This rank's number, 0 <= rank < size."""
+        self.size: int = self._number(library.paceCommCount)
+        """How many ranks there are."""
+        self.node_rank: int = self._number(library.paceCommNodeRank)
+        """This rank's number among those on its node."""
+        self.node_size: int = self._number(library.paceCommNodeCount)
+        """How many ranks there are on this node."""
+
+    def _number(self, function: Callable[..., int]) -> int:
+        value = c_int()
+        result = function(self._handle, value)
+        if result:
+            raise self._failure(result)
+        return value.value
+
+    # ---- Failure, end ----
+
+    def abort(self) -> None:
+        """End the communicator on every rank: calls under way raise Aborted within a second. From any thread.
+
+        Raises:
+            InvalidUsage: it is closed.
+        """
+        result = self._library.paceCommAbort(self._handle)
+        if result:
+            raise self._failure(result)
+
+    def get_async_error(self) -> Error | None:
+        """The error that ended the communicator, or None while it works. Does not wait. From any thread."""
+        code = c_int()
+        result = self._library.paceCommGetAsyncError(self._handle, code)
+        if result:
+            raise self._failure(result)
+        return self._failure(code.value) if code.value else None
+
+    def close(self) -> None:
+        """Wait for asynchronous calls, then leave. Calls of others that still need this rank fail with RemoteError.
+
+        Done by the end of a `with` block, and at the latest when the program ends. Closing twice does nothing. While
+        another thread is inside a call it raises InvalidUsage, and the communicator stays open.
+        """
+        if self._handle is not None:
+            result = _leave(self._library, self._handle, self._queues)
+            self._queue = None
+            if result:
+                raise self._failure(result)
+            self._handle = None
+            self._finalizer.detach()
+
+    def __enter__(self: M) -> M:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- The way of a call ----
+
+    def _call(
+        self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: Any, async_op: bool
+    ) -> Any:
+        """Make a C call; `keep` is what keeps its memory alive, `result` what the caller gets."""
+        memory = keep[0] if type(keep) is tuple else keep
+        if type(memory) is OnGpu:
+            return self._launch(function, arguments, keep, memory.stream, result, async_op)
+        if async_op:
+            return self._start(function, arguments, keep, result)
+        status = function(*arguments, self._handle, None)
+        if status:
+            raise self._failure(status)
+        if open_group.depth:
+            open_group.alive.append(keep)
+        return result
+
+    def _launch(
+        self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, stream: int, result: Any, later: bool
+    ) -> Any:
+        """Make a C call on GPU memory: it goes on on the stream, in the order of what the caller does there."""
+        status = function(*arguments, self._handle, stream)
+        if status:
+            raise self._failure(status)
+        if open_group.depth:
+            open_group.alive.append(keep)
+        return LaunchedHandle(result) if later else result
+
+    def _start(self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: T) -> Handle[T]:
+        """Give a call to the queue. Blocking calls then wait for those in it: the library keeps the order."""
+        if self._handle is None:
+            raise self._failure(5)
+        if self._queue is None:
+            self._queue = CallQueue()
+            self._queues.append(self._queue)
+        status = function(*arguments, self._handle, self._queue.stream)
+        if status:
+            raise self._failure(status)
+        handle = Handle(self, self._queue, result)
+        if open_group.depth:
+            open_group.handles.append((handle, keep))
+        else:
+            handle.begun(keep)
+        return handle
+
+    def _settle(self) -> None:
+        """Wait for the asynchronous calls before something that must not run beside them."""
+        if self._queue is not None:
+            self._queue.settle()
+
+    def _failure(self, result: int) -> Error:
+        if self._handle is None:
+            return InvalidUsage("the communicator is closed")
+        return failure(result, self._handle)

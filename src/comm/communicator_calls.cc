@@ -1,0 +1,181 @@
+// The way of a call through the communicator: its input made ready, its plan run, alone or in a group.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/configuration.h"
+#include "base/reduction.h"
+#include "comm/communicator.h"
+#include "engine/wait.h"
+
+namespace paceline {
+namespace {
+
+// Averages of the narrow floats are scaled before they are added, since their sums overflow soon.
+bool averages_first(DataType type) {
+  return type == DataType::float16 || type == DataType::float8e4m3 || type == DataType::float8e5m2;
+}
+
+bool scales_input(const Request& request) {
+  return request.op == Operation::premulsum || (request.op == Operation::avg && averages_first(request.type));
+}
+
+}  // namespace
+
+// ---- Calls ----
+
+Result<Communicator::Prepared> Communicator::prepare(const Request& request) {
+  Prepared ready;
+  const std::byte* input = request.send;
+  bool in_place = is_in_place(request, rank());
+  const bool moves = request.which == Collective::all_to_all && in_place;
+  if (moves || (reduces(request.which) && scales_input(request))) {
+    const std::size_t elements = input_elements(problem_of(request, size(), false), rank());
+    auto operands = operands_.reserve(elements * size_of(request.type));
+    if (!operands.ok()) return operands.status();
+    if (moves) {
+      std::memcpy(*operands, input, elements * size_of(request.type));
+    } else if (request.op == Operation::premulsum) {
+      multiply(request.type, *operands, input, request.factor.data(), elements);
+    } else {
+      std::array<std::byte, 8> factor{};
+      store_element(request.type, 1.0 / size(), factor.data());
+      multiply(request.type, *operands, input, factor.data(), elements);
+    }
+    input = *operands;
+    in_place = false;
+  }
+  auto plan = plan_for(request, in_place);
+  if (!plan.ok()) return plan.status();
+  ready.plan = *plan;
+  const std::size_t scratch = (ready.plan->scratch_bytes + 63) / 64 * 64;
+  std::byte* memory = nullptr;
+  if (const std::size_t places = ready.plan->place_bytes * ready.plan->lanes.size(); scratch + places > 0) {
+    auto reserved = scratch_.reserve(scratch + places);
+    if (!reserved.ok()) return reserved.status();
+    memory = *reserved;
+  }
+  ready.memory = {input, request.recv, memory, ready.plan->place_bytes == 0 ? nullptr : memory + scratch};
+  return ready;
+}
+
+Status Communicator::begin(const Request& request) {
+  auto ready = prepare(request);
+  if (!ready.ok()) return ready.status();
+  const Call call = make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_);
+  // Relaxed: read by the monitor, for diagnoses only.
+  membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
+  if (connections_.single_copy) connections_.shared_memory->use_single_copy(ready->plan->single_copy);
+  execution_->clear();
+  execution_->add(*ready->plan, call, ready->memory);
+  return {};
+}
+
+void Communicator::finish(const Request& request) const {
+  if (request.op == Operation::avg && reduces(request.which) && !averages_first(request.type))
+    divide(request.type, request.recv, size(), output_elements(problem_of(request, size(), false), rank()));
+}
+
+// A rank's messages to itself, in order. Before any other message has its number: an error here leaves the ranks in
+// step.
+Status Communicator::deliver_to_self(std::span<const Request* const> messages) const {
+  std::vector<const Request*> sends;
+  std::vector<const Request*> receives;
+  for (const Request* message : messages)
+    if (message->root == rank()) (message->which == Collective::send ? sends : receives).push_back(message);
+  const auto same = [](const Request* a, const Request* b) { return a->count == b->count && a->type == b->type; };
+  if (!std::ranges::equal(sends, receives, same))
+    return Status(Code::mismatch,
+                  fmt::format("rank {} sends and receives different messages to itself in one group", rank()));
+  for (std::size_t i = 0; i < sends.size(); ++i)
+    if (const std::size_t bytes = sends[i]->count * size_of(sends[i]->type); bytes != 0)
+      std::memmove(receives[i]->recv, sends[i]->send, bytes);
+  return {};
+}
+
+// Sends and receives of a group: those of one direction between two ranks one after another, all others side by side.
+Status Communicator::begin_messages(std::span<const Request* const> messages) {
+  if (connections_.single_copy) connections_.shared_memory->use_single_copy(configuration().single_copy == "on");
+  execution_->clear();
+  PACE_TRY(deliver_to_self(messages));
+  ++groups_;
+  for (const Request* message : messages) {
+    if (message->root == rank()) continue;
+    auto plan = plan_for(*message, false);
+    if (!plan.ok()) return plan.status();
+    auto& side = message->which == Collective::send ? messages_to_ : messages_from_;
+    Messages& earlier = side[static_cast<std::size_t>(message->root)];
+    const Call call = make_call(message->which, message->type, Operation::sum, 0, message->count, ++earlier.count);
+    const int lane = execution_->add(**plan, call, {message->send, message->recv, nullptr, nullptr},
+                                     earlier.group == groups_ ? earlier.lane : -1);
+    if ((*plan)->lanes[0].empty()) continue;
+    earlier.group = groups_;
+    earlier.lane = lane;
+  }
+  return {};
+}
+
+Status Communicator::end(Status status) {
+  membership_->activity.inside.store(false, std::memory_order_relaxed);
+  plans_.trim();
+  return status;
+}
+
+Status Communicator::run(const Request& request) {
+  if (membership_->failed()) return membership_->failure();
+  const Request* const one = &request;
+  const bool message = is_message(request.which);
+  PACE_TRY(message ? begin_messages({&one, 1}) : begin(request));
+  membership_->activity.inside.store(true, std::memory_order_relaxed);
+  Execution* execution = execution_.get();
+  Status status = paceline::run(std::span(&execution, 1));
+  if (status.ok() && !message) finish(request);
+  return end(std::move(status));
+}
+
+Status Communicator::run_group(std::span<Communicator* const> communicators, std::span<const Request> calls) {
+  // What each communicator has to do: first its messages, all together, then its collectives, one a turn.
+  struct Part {
+    std::vector<const Request*> messages;
+    std::vector<const Request*> collectives;
+  };
+  std::map<Communicator*, Part> parts;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    Part& part = parts[communicators[i]];
+    (is_message(calls[i].which) ? part.messages : part.collectives).push_back(&calls[i]);
+  }
+  for (auto& [communicator, part] : parts)
+    if (communicator->membership_->failed()) return communicator->membership_->failure();
+
+  Status status;
+  for (std::size_t turn = 0; status.ok(); ++turn) {
+    std::vector<Execution*> executions;
+    std::vector<std::pair<Communicator*, const Request*>> begun;
+    for (auto& [communicator, part] : parts) {
+      const Request* request = nullptr;
+      if (turn == 0) {
+        if (part.messages.empty()) continue;
+        status = communicator->begin_messages(part.messages);
+      } else {
+        if (turn > part.collectives.size()) continue;
+        request = part.collectives[turn - 1];
+        status = communicator->begin(*request);
+      }
+      if (!status.ok()) break;
+      communicator->membership_->activity.inside.store(true, std::memory_order_relaxed);
+      executions.push_back(communicator->execution_.get());
+      begun.emplace_back(communicator, request);
+    }
+    if (status.ok() && executions.empty() && turn > 0) break;
+    if (status.ok()) status = paceline::run(executions);
+    for (auto& [communicator, request] : begun) {
+      if (status.ok() && request != nullptr) communicator->finish(*request);
+      (void)communicator->end(status);
+    }
+  }
+  return status;
+}
+
+}  // namespace paceline

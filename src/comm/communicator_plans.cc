@@ -1,0 +1,172 @@
+// How the communicator chooses the plan of a call, and what it tells about that.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "algorithms/chunks.h"
+#include "base/configuration.h"
+#include "base/log.h"
+#include "base/streaming.h"
+#include "comm/communicator.h"
+#include "engine/plan.h"
+
+namespace paceline {
+namespace {
+
+Shape shape_of(const Request& request, bool in_place) {
+  return {request.count, request.root, request.which, request.type, request.op, in_place};
+}
+
+// Where one rank's staging would serve all others, each of them reads for itself; and two ranks that exchange long
+// blocks, with nothing else to do, save a copy. Elsewhere staging is faster: both sides copy at the same time, and no
+// pages are pinned (measured on 2 to 16 CPUs; docs/cpu.md).
+bool worth_single_copy(const Request& request, int ranks, Protocol protocol) {
+  if (protocol != Protocol::automatic) return protocol == Protocol::single_copy;
+  if (configuration().single_copy == "on") return true;
+  const std::size_t block = request.count * size_of(request.type);
+  switch (request.which) {
+    case Collective::scatter: return ranks > 2 && block >= 32 << 10;
+    case Collective::all_to_all: return ranks == 2 && block >= 256 << 10;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+// ---- Plans ----
+
+CostModel Communicator::cost_model(DataType type) const {
+  CostModel model;
+  model.element = size_of(type);
+  model.largest_chunk = connections_.largest_message;
+  model.sharing = connections_.sharing;
+  if (connections_.sharing > 1) model.switching = 2.0 * connections_.sharing;
+  if (connections_.several_nodes) {
+    constexpr double stream = 2000;
+    constexpr double cable = 3000;
+    model.start = 20;
+    if (connections_.nodes.ranks > 1) {
+      model.node_ranks = connections_.nodes.ranks;
+      model.order = connections_.nodes.order;
+      model.cable = cable;
+      model.stream = stream;
+    } else {
+      model.bandwidth = stream;
+      model.multicast_share = 1;
+    }
+  }
+  return tuned_ ? tuned_->model(model) : model;
+}
+
+// Chunks of at most what one message may carry, one after another.
+Plan Communicator::make_message_plan(const Request& request) const {
+  Plan plan;
+  plan.element_bytes = size_of(request.type);
+  plan.peers = {request.root};
+  plan.algorithm = "message";
+  const std::size_t total = request.count * plan.element_bytes;
+  plan.chunk_bytes = std::min(pipeline_chunk(request.count, 1, cost_model(request.type)) * plan.element_bytes, total);
+  plan.lanes.resize(1);
+  for (std::size_t begin = 0; begin < total; begin += plan.chunk_bytes) {
+    PlanStep step;
+    step.action = request.which == Collective::send ? Action::send : Action::recv;
+    step.transport = connections_.routes.transport[static_cast<std::size_t>(request.root)];
+    step.peer_count = 1;
+    step.stays = true;
+    step.streams = total >= streaming_from();
+    step.source = begin;
+    step.target = begin;
+    step.bytes = std::min(plan.chunk_bytes, total - begin);
+    plan.lanes[0].push_back(step);
+  }
+  return plan;
+}
+
+Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
+  if (is_message(request.which)) return make_message_plan(request);
+  const Problem problem = problem_of(request, size(), in_place);
+  const CostModel model = cost_model(request.type);
+  auto choice = choose(problem, model, forced_.algorithm, forced_chunk(), tuned_.get());
+  if (!choice.ok()) return choice.status();
+  const Protocol protocol =
+      forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol : choice->protocol;
+  Schedule schedule(problem, choice->parameters, rank());
+  choice->algorithm->write(schedule);
+  Plan plan = bind(schedule, connections_.routes, request.type, request.op);
+  plan.single_copy = connections_.single_copy && worth_single_copy(request, size(), protocol);
+  plan.algorithm = choice->algorithm->name;
+  plan.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count)) * model.element;
+  plan.predicted_us = choice->predicted_us;
+  log(LogLevel::info, rank(), "{} of {} {}: {}, chunks of {} bytes, {:.1f} us predicted", title(request.which),
+      request.count, name(request.type), plan.algorithm, plan.chunk_bytes, plan.predicted_us);
+  return plan;
+}
+
+Result<const Plan*> Communicator::plan_for(const Request& request, bool in_place) {
+  const Shape shape = shape_of(request, in_place);
+  if (const Plan* plan = plans_.find(shape)) return plan;
+  auto plan = make_plan(request, in_place);
+  if (!plan.ok()) return plan.status();
+  return &plans_.keep(shape, std::move(*plan));
+}
+
+Status Communicator::set_algorithm(const std::string& name) {
+  auto read = read_variant(name);
+  PACE_TRY(read.status());
+  if (!read->algorithm.empty() && algorithm_named(read->algorithm) == nullptr) {
+    std::string known;
+    for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);
+    return Status(Code::invalid_argument,
+                  fmt::format("there is no algorithm '{}'; there are:{}", read->algorithm, known));
+  }
+  forced_ = std::move(*read);
+  plans_.clear();
+  return {};
+}
+
+Result<PlanInfo> Communicator::explain(const Request& request) {
+  auto plan = plan_for(request, false);
+  if (!plan.ok()) return plan.status();
+  PlanInfo info;
+  info.algorithm = (*plan)->algorithm;
+  info.chunk_bytes = (*plan)->chunk_bytes;
+  info.channels = static_cast<int>((*plan)->lanes.size());
+  info.predicted_us = (*plan)->predicted_us;
+  info.transport = transport();
+  return info;
+}
+
+std::string_view Communicator::transport() const {
+  const bool shm = connections_.shared_memory != nullptr;
+  const bool tcp = connections_.tcp != nullptr;
+  return shm && tcp ? "shm+tcp" : shm ? "shm" : tcp ? "tcp" : "local";
+}
+
+std::string_view Communicator::tuned_transport() const {
+  const auto& everyone = session_->members();
+  const auto node = [&](int rank) { return everyone[static_cast<std::size_t>(rank)].node; };
+  const bool one_machine =
+      std::ranges::all_of(session_ranks_, [&](int rank) { return node(rank) == node(session_ranks_.front()); });
+  return connections_.tcp != nullptr && one_machine ? "loopback" : transport();
+}
+
+Status Communicator::set_tuning(std::string_view profile) {
+  std::shared_ptr<const Profile> read;
+  if (!profile.empty()) {
+    auto parsed = read_profile(profile);
+    if (!parsed.ok()) return parsed.status();
+    read = std::make_shared<const Profile>(std::move(*parsed));
+  }
+  use_profile(std::move(read));
+  return {};
+}
+
+void Communicator::use_profile(std::shared_ptr<const Profile> profile) {
+  profile_ = std::move(profile);
+  tuned_ = profile_ ? Tuned::of(*profile_, tuned_transport(), size(), connections_.nodes.ranks) : nullptr;
+  plans_.clear();
+  if (cuda::GpuEngine* const engine = device_calls_ ? device_calls_->engine() : nullptr)
+    engine->use_tables(profile_ ? profile_->gpus : std::span<const GpuSetting>());
+}
+
+}  // namespace paceline
