@@ -133,6 +133,11 @@ Status Communicator::failure() const {
 
 void Communicator::leave() { membership_->leave(); }
 
+Result<std::uint64_t> Communicator::direct_calls() {
+  if (!gpus_direct()) return std::uint64_t{0};
+  return device_calls_->engine()->direct_calls();
+}
+
 void Communicator::abort() {
   Status::Detail detail;
   detail.code = Code::aborted;

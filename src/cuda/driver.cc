@@ -20,6 +20,7 @@ constexpr unsigned enable_peer_access = 1;
 constexpr unsigned memory_of_device = 2;
 
 struct Driver {
+  void* library;
   Result (*pointer_attributes)(unsigned count, int* attributes, void** data, unsigned long long pointer) = nullptr;
   Result (*device_count)(int* count) = nullptr;
   Result (*device_get)(int* device, int ordinal) = nullptr;
@@ -30,7 +31,7 @@ struct Driver {
   Result (*ipc_open)(void** memory, IpcHandle handle, unsigned flags) = nullptr;
   Result (*ipc_close)(unsigned long long pointer) = nullptr;
 
-  explicit Driver(void* library) {
+  explicit Driver(void* its_library) : library(its_library) {
     find(library, "cuIpcGetMemHandle", ipc_get);
     find(library, "cuIpcOpenMemHandle_v2", ipc_open);
     find(library, "cuIpcCloseMemHandle", ipc_close);
@@ -60,6 +61,11 @@ const Driver* driver() {
 }  // namespace
 
 bool driver_loaded() { return driver() != nullptr; }
+
+void* driver_function(const char* name) {
+  const Driver* const known = driver();
+  return known == nullptr ? nullptr : ::dlsym(known->library, name);
+}
 
 int device_of(const void* pointer) {
   const Driver* const known = driver();

@@ -59,6 +59,10 @@ class GpuEngine {
 
   // Every kernel of this rank ends soon, those launched later too. From any thread.
   virtual void abort() = 0;
+  // Waits for this rank's kernels.
+  virtual void finish() = 0;
+  // Kernels that worked in the users' buffers themselves, ever. Waits for those launched so far.
+  virtual Result<std::uint64_t> direct_calls() = 0;
   // Once a kernel has given up.
   [[nodiscard]] virtual std::optional<Complaint> complaint() const = 0;
 };

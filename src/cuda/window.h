@@ -89,6 +89,7 @@ struct WindowWords {
   std::uint32_t chunks_taken[max_gpus][max_lanes];
   std::uint64_t dummy[max_gpus];          // what barriers pass on
   std::uint32_t went_direct[max_blocks];  // of the last kernel of exchange_direct.cuh: each block's copy
+  unsigned long long direct_calls;        // kernels of exchange_direct.cuh that did the work, ever
   StripLane lanes[strip_lanes];
   // Written by the other rank's host, when it has let go of this window.
   std::uint32_t farewells[max_gpus];
