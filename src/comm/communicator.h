@@ -67,6 +67,7 @@ class Communicator {
 
   // nullptr for a negative color.
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
+  // When this rank's calls on GPU memory have ended.
   void leave();
   void abort();
 

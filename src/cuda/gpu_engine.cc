@@ -130,6 +130,7 @@ class CudaEngine final : public GpuEngine {
                       void* stream) override;
   Status run_messages(std::span<const Request> messages, void* stream) override;
   void abort() override;
+  void left(int rank) override;
   void finish() override;
   Result<std::uint64_t> direct_calls() override;
   [[nodiscard]] std::optional<Complaint> complaint() const override;
@@ -335,6 +336,10 @@ void CudaEngine::abort() {
   if (alarm_ != nullptr) std::atomic_ref(alarm_->abort).store(1, std::memory_order_relaxed);
 }
 
+void CudaEngine::left(int rank) {
+  if (alarm_ != nullptr) std::atomic_ref(alarm_->left).fetch_or(1U << rank, std::memory_order_relaxed);
+}
+
 void CudaEngine::finish() {
   const OnDevice here(device_);
   const OutsideOfCapture outside;
@@ -357,6 +362,7 @@ std::optional<Complaint> CudaEngine::complaint() const {
   if (alarm_ == nullptr || std::atomic_ref(alarm_->raised).load(std::memory_order_acquire) == 0) return std::nullopt;
   Complaint complaint;
   complaint.mismatch = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::mismatch);
+  complaint.left = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::left);
   complaint.rank = static_cast<int>(alarm_->rank);
   complaint.mine = call_of(alarm_->number, alarm_->what, alarm_->count);
   complaint.other = call_of(alarm_->number, alarm_->other_what, alarm_->other_count);
