@@ -165,6 +165,9 @@ PACE_API paceResult_t paceCommNodeRank(paceComm_t comm, int* rank);
 /* Whether calls on GPU memory are made by kernels between the ranks' GPUs (1), or go through host memory (0): because
  * of several nodes, GPUs that do not reach each other, or a program that has used none of them yet. */
 PACE_API paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct);
+/* How many calls on GPU memory have read and written the ranks' buffers where they lie, without a window between, since
+ * the communicator was made; a graph's replays are counted too. Waits for the calls that were begun. */
+PACE_API paceResult_t paceCommGpuDirectCalls(paceComm_t comm, uint64_t* calls);
 
 /* ---- Operators ---- */
 

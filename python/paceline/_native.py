@@ -79,6 +79,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "paceCommNodeCount": [_comm, POINTER(c_int)],
     "paceCommNodeRank": [_comm, POINTER(c_int)],
     "paceCommGpuDirect": [_comm, POINTER(c_int)],
+    "paceCommGpuDirectCalls": [_comm, POINTER(c_uint64)],
     "paceRedOpCreatePreMulSum": [POINTER(c_int), c_char_p, _type, _comm],
     "paceRedOpDestroy": [_op, _comm],
     "paceAllReduce": [_buffer, _buffer, _count, _type, _op, _comm, _stream],

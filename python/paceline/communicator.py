@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from ctypes import byref, c_int, c_void_p
+from ctypes import byref, c_int, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
@@ -291,6 +291,17 @@ class Communicator(Membership):
         memory so far of a program that had not used a GPU when the communicator was made.
         """
         return self._number(self._library.paceCommGpuDirect) == 1
+
+    def gpu_direct_calls(self) -> int:
+        """How many calls on GPU memory have worked in the ranks' buffers where they lie, without a window between.
+
+        Since the communicator was made; a graph's replays are counted too. Waits for the calls that were begun.
+        """
+        calls = c_uint64()
+        result = self._library.paceCommGpuDirectCalls(self._handle, calls)
+        if result:
+            raise self._failure(result)
+        return calls.value
 
     def explain(
         self, collective: str, count: int, dtype: str = "float32", op: Operation = "sum", root: int = 0

@@ -239,6 +239,20 @@ paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct) {
   return answer(comm, direct, [](const Communicator& c) { return c.gpus_direct() ? 1 : 0; });
 }
 
+paceResult_t paceCommGpuDirectCalls(paceComm_t comm, uint64_t* calls) {
+  return guarded([&] {
+    if (Status status = check(comm); !status.ok()) return finish(status);
+    if (Status status = check_out(calls, "calls"); !status.ok()) return finish(status, comm);
+    after_queued(*comm);
+    const Hold hold(*comm->communicator);
+    if (!hold.held()) return finish(two_threads(), comm);
+    const auto count = comm->communicator->direct_calls();
+    if (!count.ok()) return finish(count.status(), comm);
+    *calls = *count;
+    return paceSuccess;
+  });
+}
+
 paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scalar, paceDataType_t type, paceComm_t comm) {
   return guarded([&] {
     if (Status status = check(comm); !status.ok()) return finish(status);

@@ -90,6 +90,7 @@ class CommunicatorMembership final : public Membership {
   Status timed_out(int waiting_for, const Call& call, double seconds) override;
   [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override;
   void when_failed(std::function<void()> call) override;
+  void when_left(std::function<void(int rank)> call) override;
   void leave() override;
 
  private:
@@ -113,6 +114,7 @@ class CommunicatorMembership final : public Membership {
   Status failure_;
   bool i_left_ = false;
   std::function<void()> when_failed_;
+  std::function<void(int rank)> when_left_;
 };
 
 // The session.
@@ -235,7 +237,10 @@ void StarSession::handle(const Death& death) {
 }
 
 void StarSession::handle(const Left& left) {
-  if (forgotten_.count(left.communicator) == 0) left_[left.communicator][left.rank] = left.sequence;
+  if (forgotten_.count(left.communicator) > 0) return;
+  left_[left.communicator][left.rank] = left.sequence;
+  const auto place = memberships_.find(left.communicator);
+  if (place != memberships_.end() && place->second->when_left_) place->second->when_left_(static_cast<int>(left.rank));
 }
 
 void StarSession::handle(const Farewell& farewell) {
@@ -365,6 +370,14 @@ void CommunicatorMembership::when_failed(std::function<void()> call) {
   const StarSession::Lock lock(session_->mutex_);
   when_failed_ = std::move(call);
   if (when_failed_ && failed()) when_failed_();
+}
+
+void CommunicatorMembership::when_left(std::function<void(int rank)> call) {
+  const StarSession::Lock lock(session_->mutex_);
+  when_left_ = std::move(call);
+  const auto left = session_->left_.find(id_);
+  if (!when_left_ || left == session_->left_.end()) return;
+  for (const auto& [rank, sequence] : left->second) when_left_(static_cast<int>(rank));
 }
 
 void CommunicatorMembership::leave() {

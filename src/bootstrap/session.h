@@ -90,6 +90,8 @@ class Membership {
   // To be called once when the communicator ends, by whichever thread learns of it: it must not block, nor use the
   // membership. At once if it has ended already. Empty: nobody.
   virtual void when_failed(std::function<void()> call) = 0;
+  // To be called for each rank that has left, under the same rules: at once for those that have left already.
+  virtual void when_left(std::function<void(int rank)> call) = 0;
   // Part in peace: others learn that this rank completed everything up to activity.sequence. Never blocks long.
   virtual void leave() = 0;
 

@@ -86,7 +86,15 @@ Status Communicator::failure() const {
   return device_calls_ == nullptr ? Status() : device_calls_->failure();
 }
 
-void Communicator::leave() { membership_->leave(); }
+void Communicator::leave() {
+  if (device_calls_ != nullptr) device_calls_->finish();
+  membership_->leave();
+}
+
+Result<std::uint64_t> Communicator::direct_calls() {
+  if (!gpus_direct()) return std::uint64_t{0};
+  return device_calls_->engine()->direct_calls();
+}
 
 void Communicator::abort() {
   Status::Detail detail;

@@ -54,6 +54,8 @@ class Communicator {
   [[nodiscard]] int node_size() const { return connections_.node_size; }
   // Whether the ranks' GPUs reach each other, as far as is known now.
   [[nodiscard]] bool gpus_direct() const { return device_calls_ != nullptr && device_calls_->engine() != nullptr; }
+  // Calls on GPU memory in which the ranks worked in each other's buffers, ever.
+  Result<std::uint64_t> direct_calls();
 
   // One call, from its beginning to its end.
   Status run(const Request& request);
@@ -68,6 +70,7 @@ class Communicator {
 
   // nullptr for a negative color.
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
+  // When this rank's calls on GPU memory have ended.
   void leave();
   void abort();
 

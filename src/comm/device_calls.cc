@@ -12,7 +12,10 @@ namespace paceline {
 DeviceCalls::DeviceCalls(const std::vector<Member>& members, int rank, double timeout, Membership& membership)
     : members_(members), rank_(rank), timeout_(timeout), membership_(membership) {}
 
-DeviceCalls::~DeviceCalls() { membership_.when_failed({}); }
+DeviceCalls::~DeviceCalls() {
+  membership_.when_failed({});
+  membership_.when_left({});
+}
 
 Status DeviceCalls::connect(std::span<const GpuSetting> measured, const cuda::Gather& gather) {
   connected_ = true;
@@ -27,9 +30,20 @@ Status DeviceCalls::connect(std::span<const GpuSetting> measured, const cuda::Ga
     log(LogLevel::warn, rank_, "GPU buffers go through host memory, which is slow: {}", made.status().message());
     return {};
   }
-  engine_ = std::move(*made);
-  membership_.when_failed([engine = engine_.get()] { engine->abort(); });
+  use(std::move(*made));
   return {};
+}
+
+void DeviceCalls::use(std::unique_ptr<cuda::GpuEngine> engine) {
+  engine_ = std::move(engine);
+  membership_.when_failed([engine = engine_.get()] { engine->abort(); });
+  membership_.when_left([engine = engine_.get()](int rank) { engine->left(rank); });
+}
+
+void DeviceCalls::finish() {
+  if (engine_ == nullptr) return;
+  engine_->finish();
+  (void)failure();
 }
 
 Status DeviceCalls::failure() const {
@@ -53,14 +67,18 @@ Status DeviceCalls::failure() const {
   }
   const Member& other = members_[static_cast<std::size_t>(complaint->rank)];
   Status::Detail detail;
-  detail.code = Code::timeout;
+  detail.code = complaint->left ? Code::remote : Code::timeout;
   detail.rank = complaint->rank;
   detail.host = other.host;
   detail.peer = rank_;
   detail.collective = title(collective_of(complaint->mine));
-  detail.message =
-      fmt::format("rank {} ({}, pid {}) did not come to {} on its GPU: rank {} waited {:g} s for it (PACELINE_TIMEOUT)",
-                  complaint->rank, other.host, other.pid, describe(complaint->mine), rank_, timeout_);
+  if (complaint->left)
+    detail.message = fmt::format("rank {} ({}, pid {}) left before {} on its GPU: it destroyed its communicator",
+                                 complaint->rank, other.host, other.pid, describe(complaint->mine));
+  else
+    detail.message = fmt::format(
+        "rank {} ({}, pid {}) did not come to {} on its GPU: rank {} waited {:g} s for it (PACELINE_TIMEOUT)",
+        complaint->rank, other.host, other.pid, describe(complaint->mine), rank_, timeout_);
   return membership_.report(Status(std::move(detail)));
 }
 

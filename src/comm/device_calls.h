@@ -19,9 +19,13 @@ class DeviceCalls {
   // tables.
   Status connect(std::span<const GpuSetting> measured, const cuda::Gather& gather);
   [[nodiscard]] bool connected() const { return connected_; }
+  // The engine for the calls from now on.
+  void use(std::unique_ptr<cuda::GpuEngine> engine);
   // nullptr: through host memory.
   [[nodiscard]] cuda::GpuEngine* engine() const { return engine_.get(); }
 
+  // Waits for the kernels. What one gave up for is told to all ranks.
+  void finish();
   // The reason that a kernel gave for giving up, told to all ranks; ok if none has.
   Status failure() const;
 

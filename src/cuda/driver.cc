@@ -21,6 +21,7 @@ constexpr unsigned wait_until_reached = 0;  // counting in a circle
 constexpr unsigned memory_of_device = 2;
 
 struct Driver {
+  void* library;
   Result (*pointer_attributes)(unsigned count, int* attributes, void** data, unsigned long long pointer) = nullptr;
   Result (*device_count)(int* count) = nullptr;
   Result (*device_get)(int* device, int ordinal) = nullptr;
@@ -32,7 +33,7 @@ struct Driver {
   Result (*ipc_open)(void** memory, IpcHandle handle, unsigned flags) = nullptr;
   Result (*ipc_close)(unsigned long long pointer) = nullptr;
 
-  explicit Driver(void* library) {
+  explicit Driver(void* its_library) : library(its_library) {
     find(library, "cuStreamWaitValue32_v2", wait_value);
     find(library, "cuIpcGetMemHandle", ipc_get);
     find(library, "cuIpcOpenMemHandle_v2", ipc_open);
@@ -63,6 +64,11 @@ const Driver* driver() {
 }  // namespace
 
 bool driver_loaded() { return driver() != nullptr; }
+
+void* driver_function(const char* name) {
+  const Driver* const known = driver();
+  return known == nullptr ? nullptr : ::dlsym(known->library, name);
+}
 
 int device_of(const void* pointer) {
   const Driver* const known = driver();

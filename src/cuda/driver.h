@@ -13,6 +13,13 @@ namespace paceline::cuda {
 // Whether the driver's library is in this process. Costs a microsecond until it is, then nothing.
 bool driver_loaded();
 
+// A function of the driver by its name in the library; nullptr: the driver is not loaded, or has none.
+void* driver_function(const char* name);
+template <class Function>
+void find_driver_function(const char* name, Function*& into) {
+  into = reinterpret_cast<Function*>(driver_function(name));
+}
+
 // The GPU whose memory this is; -1: host memory (pinned memory too), or none that CUDA knows.
 int device_of(const void* pointer);
 

@@ -252,7 +252,10 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
   }
   if (blockIdx.x == 0 && thread / 32 == 1) compare_calls(task, numbers);
   __syncthreads();
-  if (thread == 0) post(&mine.went_direct[blockIdx.x], together ? 1 : 0);
+  if (thread == 0) {
+    post(&mine.went_direct[blockIdx.x], together ? 1 : 0);
+    if (together && blockIdx.x == 0) atomicAdd(&mine.direct_calls, 1ull);  // nobody waits for the sum
+  }
   move_on(task, numbers, thread / 32, direct_threads / 32);
   if (task.counted) __syncthreads();
   sign_off(task);

@@ -130,6 +130,9 @@ class CudaEngine final : public GpuEngine {
                       void* stream) override;
   Status run_messages(std::span<const Request> messages, void* stream) override;
   void abort() override;
+  void left(int rank) override;
+  void finish() override;
+  Result<std::uint64_t> direct_calls() override;
   [[nodiscard]] std::optional<Complaint> complaint() const override;
 
  private:
@@ -213,8 +216,8 @@ void CudaEngine::open_boards(const std::vector<Card>& cards) {
   if (registration_ == nullptr) return;
   for (int peer = 0; peer < ranks_; ++peer) {
     const Card& card = cards[static_cast<std::size_t>(peer)];
-    if (card.process == process_token()) continue;
-    const Status status = registration_->open(peer, card.board.data());
+    if (peer == rank_) continue;
+    const Status status = registration_->open(peer, card.board.data(), card.process == process_token());
     // The others go on asking; this rank never answers, so the calls go through the windows.
     if (!status.ok()) log(LogLevel::warn, rank_, "GPU buffers are copied: {}", status.message());
   }
@@ -325,7 +328,7 @@ Status CudaEngine::connect(std::span<const GpuSetting> measured, const Gather& g
   cards = show(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
   agree_on_table(*cards);
-  if (registration_ != nullptr) registration_->unlink();
+  if (registration_ != nullptr) registration_->settle();
   return {};
 }
 
@@ -333,11 +336,33 @@ void CudaEngine::abort() {
   if (alarm_ != nullptr) std::atomic_ref(alarm_->abort).store(1, std::memory_order_relaxed);
 }
 
+void CudaEngine::left(int rank) {
+  if (alarm_ != nullptr) std::atomic_ref(alarm_->left).fetch_or(1U << rank, std::memory_order_relaxed);
+}
+
+void CudaEngine::finish() {
+  const OnDevice here(device_);
+  const OutsideOfCapture outside;
+  if (used_) (void)cudaDeviceSynchronize();
+}
+
+Result<std::uint64_t> CudaEngine::direct_calls() {
+  finish();
+  const OnDevice here(device_);
+  const OutsideOfCapture outside;
+  std::uint64_t count = 0;
+  const std::byte* const word = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, direct_calls);
+  PACE_CUDA("reading a count", cudaMemcpyAsync(&count, word, sizeof count, cudaMemcpyDefault, own_stream_));
+  PACE_CUDA("reading a count", cudaStreamSynchronize(own_stream_));
+  return count;
+}
+
 std::optional<Complaint> CudaEngine::complaint() const {
   // Acquire: the kernel wrote the fields before.
   if (alarm_ == nullptr || std::atomic_ref(alarm_->raised).load(std::memory_order_acquire) == 0) return std::nullopt;
   Complaint complaint;
   complaint.mismatch = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::mismatch);
+  complaint.left = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::left);
   complaint.rank = static_cast<int>(alarm_->rank);
   complaint.mine = call_of(alarm_->number, alarm_->what, alarm_->count);
   complaint.other = call_of(alarm_->number, alarm_->other_what, alarm_->other_count);
@@ -528,10 +553,11 @@ void CudaEngine::say_farewell() {
 }
 
 CudaEngine::~CudaEngine() {
+  finish();
   const OnDevice here(device_);
   const OutsideOfCapture outside;
-  if (used_) (void)cudaDeviceSynchronize();
   plans_.reset();
+  registration_.reset();
   say_farewell();
   for (std::size_t peer = 0; peer < windows_.size(); ++peer) {
     if (windows_[peer] == nullptr) continue;

@@ -25,7 +25,8 @@ using Gather = std::function<Result<std::vector<std::vector<std::byte>>>(std::sp
 
 // What a kernel of this rank that gave up says: whom it waited for (or who called something else), in which call.
 struct Complaint {
-  bool mismatch = false;  // else its time was up
+  bool mismatch = false;  // else it waited in vain
+  bool left = false;      // for a rank that had left, else its time was up
   int rank = -1;
   Call mine;   // `sequence` counts the messages between the two ranks
   Call other;  // of a mismatch
@@ -59,6 +60,12 @@ class GpuEngine {
 
   // Every kernel of this rank ends soon, those launched later too. From any thread.
   virtual void abort() = 0;
+  // A rank's kernels have all ended, and no more will come: what waits for more of them ends soon. From any thread.
+  virtual void left(int rank) = 0;
+  // Waits for this rank's kernels.
+  virtual void finish() = 0;
+  // Kernels that worked in the users' buffers themselves, ever. Waits for those launched so far.
+  virtual Result<std::uint64_t> direct_calls() = 0;
   // Once a kernel has given up.
   [[nodiscard]] virtual std::optional<Complaint> complaint() const = 0;
 };

@@ -1,6 +1,6 @@
 // How kernels wait: every spin looks up now and then, and ends when the communicator was aborted, when the other side
-// turns out to have called something else, or when its time is up. Who gives up raises the alarm first; the others of
-// the kernel, and later kernels, end at their next look.
+// has left or turns out to have called something else, or when its time is up. Who gives up raises the alarm first; the
+// others of the kernel, and later kernels, end at their next look.
 #pragma once
 
 #include "cuda/task.h"
@@ -12,6 +12,11 @@ namespace paceline::cuda {
 __device__ inline std::uint32_t peek(const std::uint32_t* word) {
   std::uint32_t value;
   asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+__device__ inline std::uint64_t peek(const std::uint64_t* word) {
+  std::uint64_t value;
+  asm volatile("ld.volatile.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
   return value;
 }
 __device__ inline void post(std::uint32_t* word, std::uint32_t value) {
@@ -139,13 +144,24 @@ class Patience {
 
  private:
   __device__ __noinline__ bool look_up(const Expected& message) {
-    if (peek(&terms_.alarm->abort) != 0) return false;
+    const std::uint64_t told = peek(reinterpret_cast<const std::uint64_t*>(&terms_.alarm->abort));
+    if (static_cast<std::uint32_t>(told) != 0) return false;
     if (message.announced != nullptr) {
       const Announcement found = peek(message.announced);
       if (found.number == message.number && (found.what != terms_.call_what || found.count != message.count)) {
         raise_alarm(terms_, AlarmCause::mismatch, message.source, message.number, message.count, found);
         return false;
       }
+    }
+    // All that the other did before it left was here when we were told: what is missing after more looks does not come.
+    if ((told >> (32 + message.source) & 1) != 0) {
+      if (is_gone_) {
+        raise_alarm(terms_, AlarmCause::left, message.source, message.number, message.count, Announcement{});
+        return false;
+      }
+      is_gone_ = true;
+      fence_system();  // these looks come after the word
+      return true;
     }
     if (since_ == 0) since_ = nanoseconds();
     if (nanoseconds() - since_ < terms_.timeout_ns) return true;
@@ -155,6 +171,7 @@ class Patience {
 
   const Terms& terms_;
   unsigned looks_ = 0;
+  bool is_gone_ = false;  // whom it waits for
   std::uint64_t since_ = 0;
 };
 

@@ -1,9 +1,13 @@
 #include "cuda/registration.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 
+#include "base/log.h"
 #include "cuda/driver.h"
 
 namespace paceline::cuda {
@@ -24,11 +28,16 @@ struct Entry {
   Answer answers[max_gpus];  // by the other ranks
 };
 
+// Of the socket that the others send their pieces through.
+std::string door_name(const std::string& board_name) { return board_name + ".door"; }
+
 }  // namespace
 
 // Zeros are an empty board.
 struct Registration::Board {
   std::atomic<std::uint32_t> changes;
+  SharedPieces::Bell bell;   // rung by the others
+  std::uint64_t door_token;  // 0: there is no door
   Entry all[entries];
 };
 
@@ -37,6 +46,17 @@ Result<std::unique_ptr<Registration>> Registration::create(int rank, int ranks) 
   auto segment = Segment::create(sizeof(Board));
   if (!segment.ok()) return segment.status();
   made->mine_ = std::move(*segment);
+  Board& board = *made->board_of(rank);
+  made->pieces_ = std::make_unique<SharedPieces>(rank, ranks, board.bell);
+  std::uint64_t token = 0;
+  if (getrandom(&token, sizeof token, 0) != sizeof token || token == 0) return Status::system("getrandom", errno);
+  auto door = HandleDoor::open(door_name(made->board_name()), token);
+  if (door.ok()) {
+    made->door_ = std::move(*door);
+    board.door_token = token;
+  } else {
+    log(LogLevel::info, rank, "buffers in mapped GPU memory are copied: {}", door.status().message());
+  }
   return made;
 }
 
@@ -46,13 +66,30 @@ Registration::~Registration() {
 }
 
 const std::string& Registration::board_name() const { return mine_->name(); }
-void Registration::unlink() { mine_->unlink(); }
 
-Status Registration::open(int peer, const std::string& board_name) {
+Status Registration::open(int peer, const std::string& board_name, bool here) {
+  here_[static_cast<std::size_t>(peer)] = here;
   auto segment = Segment::open(board_name, sizeof(Board));
   if (!segment.ok()) return segment.status();
   boards_[static_cast<std::size_t>(peer)] = std::move(*segment);
+  Board& board = *board_of(peer);
+  // Of two ranks the later one goes to the other.
+  if (peer > rank_ || board.door_token == 0) return {};
+  auto socket = HandleDoor::enter(door_name(board_name), board.door_token, rank_);
+  if (socket.ok())
+    pieces_->connect(peer, std::move(*socket), board.bell);
+  else
+    log(LogLevel::info, rank_, "buffers in mapped GPU memory are copied: {}", socket.status().message());
   return {};
+}
+
+void Registration::settle() {
+  mine_->unlink();
+  if (door_ == nullptr) return;
+  for (HandleDoor::Guest guest = door_->admit(); guest.rank >= 0; guest = door_->admit())
+    if (guest.rank > rank_ && guest.rank < ranks_ && board_of(guest.rank) != nullptr)
+      pieces_->connect(guest.rank, std::move(guest.socket), board_of(guest.rank)->bell);
+  door_.reset();
 }
 
 Registration::Board* Registration::board_of(int rank) const {
@@ -61,8 +98,9 @@ Registration::Board* Registration::board_of(int rank) const {
 }
 
 void Registration::look() {
+  pieces_->look();
   for (int owner = 0; owner < ranks_; ++owner) {
-    Board* const board = owner == rank_ ? nullptr : board_of(owner);
+    Board* const board = elsewhere(owner) ? board_of(owner) : nullptr;
     if (board == nullptr) continue;
     // Acquire: the entries come before the change that tells of them.
     const std::uint32_t changes = board->changes.load(std::memory_order_acquire);
@@ -129,17 +167,15 @@ int Registration::entry_of(std::uint64_t base, std::uint64_t id) {
 bool Registration::sights(const std::byte* buffer, std::uint64_t bytes, Sights& into) {
   const auto address = reinterpret_cast<std::uint64_t>(buffer);
   into.fill(address);
-  if (std::all_of(boards_.begin(), boards_.end(), [](const auto& board) { return board == nullptr; })) {
-    return allocation_of(address).shareable;
-  }
   const Allocation allocation = allocation_of(address);
-  if (!allocation.shareable || address + bytes > allocation.base + allocation.bytes) return false;
-  const int place = entry_of(allocation.base, allocation.id);
-  if (place < 0) return false;
-  Entry& entry = board_of(rank_)->all[place];
+  if (!allocation.shareable) return pieces_->sights(address, bytes, into);
+  if (address + bytes > allocation.base + allocation.bytes) return false;
+  int place = -1;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (rank == rank_ || board_of(rank) == nullptr) continue;
-    Answer& answer = entry.answers[rank];
+    if (!elsewhere(rank)) continue;
+    if (place < 0) place = entry_of(allocation.base, allocation.id);
+    if (place < 0) return false;
+    Answer& answer = board_of(rank_)->all[place].answers[rank];
     // Acquire: the address comes before the number.
     if (answer.id.load(std::memory_order_acquire) != allocation.id) return false;
     const std::uint64_t seen = answer.address.load(std::memory_order_relaxed);

@@ -9,8 +9,8 @@
 // address is another one. What was freed is taken off the board when the next one is put there; the others then let go
 // of it.
 //
-// Ranks of one process see each other's memory as it is. Memory that has no IPC handle (virtual memory management)
-// stays unknown.
+// Ranks of one process see each other's memory as it is. Memory that is mapped piece by piece has no IPC handle: its
+// pieces go another way (shared_pieces.h), between ranks of one process too, since each has it for its own GPU only.
 #pragma once
 
 #include <array>
@@ -21,13 +21,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cuda/handle_socket.h"
+#include "cuda/shared_pieces.h"
 #include "cuda/window.h"
 #include "transport/segment.h"
 
 namespace paceline::cuda {
-
-// Where each rank sees a buffer; 0: it does not.
-using Sights = std::array<std::uint64_t, max_gpus>;
 
 class Registration {
  public:
@@ -36,10 +35,10 @@ class Registration {
   ~Registration();
 
   [[nodiscard]] const std::string& board_name() const;
-  // The board of a rank in another process; none for one in this process, which sees everything.
-  Status open(int peer, const std::string& board_name);
-  // All have opened it.
-  void unlink();
+  // Another rank's board. here: the rank is in this process, and sees what this one sees.
+  Status open(int peer, const std::string& board_name, bool here);
+  // All have opened it: the name goes.
+  void settle();
 
   // To be called before each long call, on every rank: maps what the others have put on their boards since.
   void look();
@@ -56,6 +55,7 @@ class Registration {
     void* address = nullptr;
   };
   Registration(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
+  [[nodiscard]] bool elsewhere(int rank) const { return rank != rank_ && !here_[static_cast<std::size_t>(rank)]; }
   Board* board_of(int rank) const;
   int entry_of(std::uint64_t base, std::uint64_t id);
   void map(int owner, int entry, Mapped& mapped);
@@ -64,8 +64,11 @@ class Registration {
   const int ranks_;
   std::shared_ptr<Segment> mine_;
   std::array<std::shared_ptr<Segment>, max_gpus> boards_;
+  std::array<bool, max_gpus> here_{};           // in this process
   std::array<std::uint32_t, max_gpus> seen_{};  // changes of each board
   std::vector<Mapped> mapped_;
+  std::unique_ptr<HandleDoor> door_;      // until all have opened the board; none: pieces stay unknown
+  std::unique_ptr<SharedPieces> pieces_;  // rings the boards' bells
 };
 
 }  // namespace paceline::cuda

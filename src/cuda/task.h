@@ -11,18 +11,20 @@
 namespace paceline::cuda {
 
 // Pinned host memory through which a communicator's kernels and its host speak when something is wrong.
-struct Alarm {
-  std::uint32_t abort;   // by the host, or by the first kernel that gives up: all kernels end
-  std::uint32_t raised;  // by the first kernel that gives up: the fields below say why
-  std::uint32_t cause;   // AlarmCause
-  std::uint32_t rank;    // whom it waited for, or who called something else
-  std::uint32_t number;  // of the message between the two ranks
-  std::uint32_t what;    // Call::what and count, of this rank's call and of the other's
+struct alignas(8) Alarm {  // the first two are read at once
+  std::uint32_t abort;     // by the host, or by the first kernel that gives up: all kernels end
+  std::uint32_t left;      // by the host; bit r: all kernels of rank r have ended, and no more come
+  std::uint32_t raised;    // by the first kernel that gives up: the fields below say why
+  std::uint32_t cause;     // AlarmCause
+  std::uint32_t rank;      // whom it waited for, or who called something else
+  std::uint32_t number;    // of the message between the two ranks
+  std::uint32_t what;      // Call::what and count, of this rank's call and of the other's
   std::uint64_t count;
   std::uint64_t other_count;
   std::uint32_t other_what;
 };
-enum class AlarmCause : std::uint32_t { timeout = 1, mismatch = 2 };
+static_assert(max_gpus <= 32);
+enum class AlarmCause : std::uint32_t { timeout = 1, mismatch = 2, left = 3 };
 
 // A stretch of this rank's memory for one peer. Long ones travel in chunks: chunk k in lane k % lanes.
 struct Piece {

@@ -94,6 +94,7 @@ struct WindowWords {
   std::uint64_t dummy[max_gpus];          // what barriers pass on
   std::uint32_t went_direct[max_blocks];  // of the last kernel of exchange_direct.cuh: each block's copy
   std::uint32_t blocks_done;              // of kernels that were launched one by one, not by a graph; ever
+  unsigned long long direct_calls;        // kernels of exchange_direct.cuh that did the work, ever
   StripLane lanes[strip_lanes];
   // Written by the other rank's host, when it has let go of this window.
   std::uint32_t farewells[max_gpus];

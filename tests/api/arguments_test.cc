@@ -127,6 +127,11 @@ TEST_CASE("ranks that use no GPU have none that reach each other") {
   int direct = 7;
   CHECK(paceCommGpuDirect(communicator[0], &direct) == paceSuccess);
   CHECK(direct == 0);
+  std::uint64_t calls = 7;
+  CHECK(paceCommGpuDirectCalls(communicator[0], &calls) == paceSuccess);
+  CHECK(calls == 0);
+  CHECK(paceCommGpuDirectCalls(communicator[0], nullptr) == paceInvalidArgument);
+  CHECK(paceCommGpuDirectCalls(nullptr, &calls) == paceInvalidArgument);
 }
 
 TEST_CASE("questions check their result pointers") {

@@ -268,6 +268,25 @@ TEST_CASE("who leaves in peace, and then ends, does no harm; the others learn ho
   }
 }
 
+TEST_CASE("who asked for it is told of each rank that leaves, also of those that had left before") {
+  const auto sessions = join_all(3);
+  auto memberships = enter_all(sessions);
+  const auto has_left = [&](int rank) {
+    const auto deadline = in(5s);
+    while (!memberships[0]->has_left(rank, nullptr) && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+    return memberships[0]->has_left(rank, nullptr);
+  };
+  memberships[1]->leave();
+  REQUIRE(has_left(1));
+  std::vector<int> told;
+  memberships[0]->when_left([&](int rank) { told.push_back(rank); });
+  CHECK(told == std::vector<int>{1});
+  memberships[2]->leave();
+  REQUIRE(has_left(2));
+  memberships[0]->when_left({});  // nothing is told any more: `told` is this thread's again
+  CHECK(told == std::vector<int>{1, 2});
+}
+
 TEST_CASE("a rank that left is named when another waits for it") {
   const auto sessions = join_all(2);
   const auto memberships = enter_all(sessions);

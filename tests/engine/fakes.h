@@ -140,11 +140,13 @@ class FakeMembership final : public Membership {
     double seconds;
   };
   std::vector<TimedOut> timeouts;
+  std::function<void(int rank)> tell_of_leavers;
 
   // ---- The interface ----
 
   [[nodiscard]] Status failure() const override { return reason_; }
   void when_failed(std::function<void()>) override {}
+  void when_left(std::function<void(int rank)> call) override { tell_of_leavers = std::move(call); }
   Status report(Status reason) override {
     reports.push_back(reason);
     return Status(reason.code(), "reported: " + reason.message());

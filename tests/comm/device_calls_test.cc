@@ -1,0 +1,102 @@
+// What is told of GPUs that gave up, with an engine that does nothing but say so.
+#include "comm/device_calls.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "engine/fakes.h"
+
+namespace paceline {
+namespace {
+
+class FakeEngine final : public cuda::GpuEngine {
+ public:
+  // ---- For the test ----
+  std::optional<cuda::Complaint> says;
+  std::vector<int> leavers;
+  int finished = 0;
+
+  // ---- The interface ----
+  Status run(const Request&, void*) override { return {}; }
+  Status run_schedule(const Request&, const Algorithm&, std::size_t, void*) override { return {}; }
+  Status run_messages(std::span<const Request>, void*) override { return {}; }
+  void use_tables(std::span<const GpuSetting>) override {}
+  [[nodiscard]] const GpuMachine& machine() const override { return machine_; }
+  [[nodiscard]] const cuda::GpuChoice& choice() const override { return choice_; }
+  void abort() override {}
+  void left(int rank) override { leavers.push_back(rank); }
+  void finish() override { ++finished; }
+  Result<std::uint64_t> direct_calls() override { return std::uint64_t{0}; }
+  [[nodiscard]] std::optional<cuda::Complaint> complaint() const override { return says; }
+
+ private:
+  GpuMachine machine_;
+  cuda::GpuChoice choice_;
+};
+
+struct Calls {
+  FakeMembership membership;
+  std::unique_ptr<DeviceCalls> calls;
+  FakeEngine* engine;
+
+  Calls() {
+    const std::vector<Member> members = {{"node-a", "a", "", 100}, {"node-a", "a", "", 101}, {"node-a", "a", "", 102}};
+    calls = std::make_unique<DeviceCalls>(members, 0, 20, membership);
+    auto made = std::make_unique<FakeEngine>();
+    engine = made.get();
+    calls->use(std::move(made));
+  }
+};
+
+cuda::Complaint about(int rank) {
+  cuda::Complaint complaint;
+  complaint.rank = rank;
+  complaint.mine = make_call(Collective::all_reduce, DataType::float32, Operation::sum, 0, 10, 3);
+  return complaint;
+}
+
+TEST_CASE("the engine learns who has left, until there is no engine") {
+  Calls here;
+  here.membership.tell_of_leavers(2);
+  CHECK(here.engine->leavers == std::vector<int>{2});
+  here.calls.reset();
+  CHECK_FALSE(static_cast<bool>(here.membership.tell_of_leavers));
+}
+
+TEST_CASE("a kernel that waited for a rank that had left names it, and all ranks are told") {
+  Calls here;
+  here.engine->says = about(2);
+  here.engine->says->left = true;
+  CHECK_FALSE(here.calls->failure().ok());
+  REQUIRE(here.membership.reports.size() == 1);
+  const Status& told = here.membership.reports[0];
+  CHECK(told.code() == Code::remote);
+  CHECK(told.detail().rank == 2);
+  CHECK(told.detail().host == "node-a");
+  CHECK(told.message().find("rank 2 (node-a, pid 102) left before all-reduce") == 0);
+  CHECK(told.message().find("on its GPU: it destroyed its communicator") != std::string::npos);
+}
+
+TEST_CASE("a kernel whose time was up says so") {
+  Calls here;
+  here.engine->says = about(1);
+  CHECK_FALSE(here.calls->failure().ok());
+  REQUIRE(here.membership.reports.size() == 1);
+  CHECK(here.membership.reports[0].code() == Code::timeout);
+  CHECK(here.membership.reports[0].message().find("rank 1 (node-a, pid 101) did not come to all-reduce") == 0);
+}
+
+TEST_CASE("the end waits for the kernels, and tells what one gave up for") {
+  Calls here;
+  here.calls->finish();
+  CHECK(here.engine->finished == 1);
+  CHECK(here.membership.reports.empty());
+  here.engine->says = about(1);
+  here.calls->finish();
+  CHECK(here.engine->finished == 2);
+  CHECK(here.membership.reports.size() == 1);
+}
+
+}  // namespace
+}  // namespace paceline

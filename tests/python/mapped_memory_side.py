@@ -1,0 +1,205 @@
+"""A rank of test_gpu_mapped_memory.py: long calls in memory that is mapped piece by piece, every result checked.
+
+python mapped_memory_side.py pieces|unshared|torch|threads
+
+Says at the end how many calls went from buffer to buffer.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import paceline
+from mapped_memory import BY_DESCRIPTOR, MappedMemory
+from numpy.typing import NDArray
+from paceline import _native
+from paceline.cuda_driver import Gpu, Stream
+
+COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+COUNT = 4 << 20  # of float32 in a part: long enough to go direct, with any number of ranks
+FLOAT32, SUM = 7, 0
+UNTIL_KNOWN = 3  # calls after which a buffer is known: it is offered in the first, mapped in the second
+CALLS = 6
+
+
+class Side:
+    """A rank's communicator, stream and buffers."""
+
+    def __init__(self, handle_types: int = BY_DESCRIPTOR) -> None:
+        self.comm = paceline.init(timeout=60)
+        self.gpu = Gpu(self.comm.node_rank)
+        self.stream = Stream()
+        self.input, self.output = (
+            MappedMemory(self.gpu, self.comm.size * COUNT * 4 + 4096, handle_types) for _ in range(2)
+        )
+        self.library = _native.library()
+        self.number = 0
+
+    def parts(self, collective: str) -> tuple[int, int]:
+        """Of the input and the output, in parts of COUNT."""
+        every = self.comm.size
+        parts = {"all_reduce": (1, 1), "all_gather": (1, every), "reduce_scatter": (every, 1)}
+        return parts.get(collective, (every, every))
+
+    def value(self, rank: int, parts: int) -> NDArray[np.float32]:
+        period = (np.arange(97) * 7 + rank * 31 + self.number) % 97
+        return np.resize(period.astype(np.float32), parts * COUNT)
+
+    def expected(self, collective: str) -> NDArray[np.float32]:
+        parts, size, mine = self.parts(collective)[0], self.comm.size, self.comm.rank
+        inputs = [self.value(rank, parts) for rank in range(size)]
+        own = slice(mine * COUNT, (mine + 1) * COUNT)
+        if collective == "all_reduce":
+            return np.sum(inputs, 0, dtype=np.float32)
+        if collective == "all_gather":
+            return np.concatenate(inputs)
+        if collective == "reduce_scatter":
+            return np.sum([given[own] for given in inputs], 0, dtype=np.float32)
+        return np.concatenate([given[own] for given in inputs])
+
+    def fill(self, collective: str) -> None:
+        self.number += 1
+        given, taken = self.parts(collective)
+        self.input.write(self.value(self.comm.rank, given).tobytes())
+        self.output.write(bytes(taken * COUNT * 4))
+
+    def launch(self, collective: str) -> None:
+        name = "pace" + "".join(word.capitalize() for word in collective.split("_"))
+        operation = [SUM] if "reduce" in collective else []
+        arguments = [self.input.address, self.output.address, COUNT, FLOAT32, *operation]
+        if getattr(self.library, name)(*arguments, self.comm._handle, self.stream.handle):
+            raise RuntimeError(self.library.paceGetLastError(self.comm._handle).decode())
+
+    def check(self, collective: str) -> None:
+        self.stream.synchronize()
+        error = self.comm.get_async_error()
+        if error is not None:
+            raise error
+        taken = self.parts(collective)[1]
+        found = np.frombuffer(self.output.read(0, taken * COUNT * 4), np.float32)
+        if not np.array_equal(found, self.expected(collective)):
+            raise RuntimeError(f"call {self.number}, {collective}: a wrong result")
+
+    def direct(self, collective: str, calls: int) -> int:
+        """How many of the next calls go direct."""
+        before = self.comm.gpu_direct_calls()
+        for _ in range(calls):
+            self.fill(collective)
+            self.launch(collective)
+            self.check(collective)
+        return self.comm.gpu_direct_calls() - before
+
+
+def need(found: int, least: int, what: str) -> None:
+    if found < least:
+        raise SystemExit(f"{what}: {found} calls went direct, not {least}")
+
+
+def pieces() -> int:
+    side = Side()
+    for collective in COLLECTIVES:
+        least = CALLS - UNTIL_KNOWN + 1 if collective == COLLECTIVES[0] else 1
+        need(side.direct(collective, CALLS), least, collective)
+    for round_number in range(6):
+        # Other memory at some of the same addresses, on one rank or on all.
+        if round_number % 2 == 0 or side.comm.rank == round_number % side.comm.size:
+            side.input.renew(round_number % len(side.input.pieces))
+            side.output.renew(1)
+        need(side.direct(COLLECTIVES[round_number % 4], CALLS), CALLS - UNTIL_KNOWN, f"renewed {round_number}")
+
+    side.fill("all_reduce")
+    with side.stream.capture() as graph:
+        side.launch("all_reduce")
+    before = side.comm.gpu_direct_calls()
+    for _ in range(5):
+        side.fill("all_reduce")
+        graph.launch(side.stream)
+        side.check("all_reduce")
+    need(side.comm.gpu_direct_calls() - before, 5, "a graph")
+    need(side.direct("all_gather", 2), 2, "eager calls after a graph")
+
+    for buffer in (side.input, side.output):
+        buffer.free()
+    side.input, side.output = (MappedMemory(side.gpu, side.comm.size * COUNT * 4 + 4096) for _ in range(2))
+    need(side.direct("all_to_all", CALLS), CALLS - UNTIL_KNOWN, "new memory")
+    direct = side.comm.gpu_direct_calls()
+    side.comm.close()
+    for buffer in (side.input, side.output):
+        buffer.free()
+    return direct
+
+
+def unshared() -> int:
+    side = Side(handle_types=0)
+    for collective in COLLECTIVES:
+        side.direct(collective, 3)
+    direct = side.comm.gpu_direct_calls()
+    side.comm.close()
+    return direct
+
+
+def expandable(comm: Any, meet: Any) -> int:
+    """Tensors of torch's expandable segments, which are unmapped and mapped again from round to round."""
+    import torch
+
+    for round_number, count in enumerate([8, 30, 16, 50, 8, 20, 30]):
+        x = torch.empty(count << 20, device="cuda")
+        y = torch.empty_like(x)
+        index = torch.arange(count << 20, device="cuda") % 97
+        before = comm.gpu_direct_calls()
+        for number in range(CALLS):
+            x.copy_(index + comm.rank + number)
+            y.zero_()
+            comm.all_reduce(x, out=y)
+            torch.cuda.current_stream().synchronize()
+            error = comm.get_async_error()
+            if error is not None:
+                raise error
+            right = comm.size * (index + number) + comm.size * (comm.size - 1) // 2
+            if not torch.equal(y, right.to(torch.float32)):
+                raise RuntimeError(f"round {round_number}, call {number}: a wrong result")
+            meet()
+        need(comm.gpu_direct_calls() - before, CALLS - UNTIL_KNOWN, f"round {round_number}")
+        if not any(segment.get("is_expandable") for segment in torch.cuda.memory_snapshot()):
+            raise SystemExit("torch's segments are not expandable")
+        meet()
+        del x, y, index, right
+        if round_number % 2 == 0:
+            torch.cuda.empty_cache()
+    direct: int = comm.gpu_direct_calls()
+    return direct
+
+
+def torch_tensors() -> int:
+    import torch
+
+    comm = paceline.init(timeout=60)
+    torch.cuda.set_device(comm.node_rank)
+    torch.zeros(1, device="cuda")
+    direct = expandable(comm, lambda: None)
+    comm.close()
+    return direct
+
+
+def threads() -> int:
+    """One process with all GPUs, a thread each: every thread sees the others' memory through a mapping of its own."""
+    import torch
+    from gpu_ranks import on_gpus
+
+    counts: list[int] = []
+
+    def body(rank: Any, barrier: Any) -> None:
+        with torch.cuda.stream(rank.stream):
+            counts.append(expandable(rank.comm, lambda: barrier.wait(60)))
+
+    on_gpus(torch.cuda.device_count(), body, timeout=60)
+    if len(set(counts)) != 1:
+        raise SystemExit(f"the ranks disagree: {counts}")
+    return counts[0]
+
+
+if __name__ == "__main__":
+    modes = {"pieces": pieces, "unshared": unshared, "torch": torch_tensors, "threads": threads}
+    print("direct calls:", modes[sys.argv[1]](), flush=True)
