@@ -23,7 +23,7 @@ class FakeEngine final : public cuda::GpuEngine {
   Status run_messages(std::span<const Request>, void*) override { return {}; }
   void use_tables(std::span<const GpuSetting>) override {}
   [[nodiscard]] const GpuMachine& machine() const override { return machine_; }
-  [[nodiscard]] const cuda::GpuChoice& choice() const override { return choice_; }
+  [[nodiscard]] const GpuChoice& choice() const override { return choice_; }
   void abort() override {}
   void left(int rank) override { leavers.push_back(rank); }
   void finish() override { ++finished; }
@@ -32,7 +32,7 @@ class FakeEngine final : public cuda::GpuEngine {
 
  private:
   GpuMachine machine_;
-  cuda::GpuChoice choice_;
+  GpuChoice choice_;
 };
 
 struct Calls {
