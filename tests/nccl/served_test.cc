@@ -1,4 +1,5 @@
 // Calls that Paceline serves: its host buffers and host streams stand for a GPU's.
+#include <barrier>
 #include <array>
 #include <atomic>
 #include <thread>
@@ -356,10 +357,12 @@ TEST_CASE("in a group of aborts every communicator is told at once, NCCL's in a 
   const Door door(has_engine, "gather");
   ncclUniqueId id{};
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  std::barrier both_have_both(2);  // an abort ends the other rank's split, too
   on_every_rank(2, [&](int rank) -> std::string {
     ncclComm_t comm = nullptr, other = nullptr;
     NCCL_EXPECT(ncclCommInitRank(&comm, 2, id, rank));
     NCCL_EXPECT(ncclCommSplit(comm, 0, rank, &other, nullptr));
+    both_have_both.arrive_and_wait();
     std::thread waiting;
     if (rank == 0)
       waiting = std::thread([&] {

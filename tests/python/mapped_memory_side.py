@@ -1,6 +1,6 @@
 """A rank of test_gpu_mapped_memory.py: long calls in memory that is mapped piece by piece, every result checked.
 
-python mapped_memory_side.py pieces|unshared|torch|threads
+python mapped_memory_side.py pieces|unshared|torch
 
 Says at the end how many calls went from buffer to buffer.
 """
@@ -8,7 +8,6 @@ Says at the end how many calls went from buffer to buffer.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 import paceline
@@ -20,8 +19,8 @@ from paceline.cuda_driver import Gpu, Stream
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 COUNT = 4 << 20  # of float32 in a part: long enough to go direct, with any number of ranks
 FLOAT32, SUM = 7, 0
-UNTIL_KNOWN = 3  # calls after which a buffer is known: it is offered in the first, mapped in the second
-CALLS = 6
+UNTIL_KNOWN = 12  # calls in which a buffer gets known: it is offered in one, mapped in another, seen in a third
+CALLS = 3  # that must go direct then
 
 
 class Side:
@@ -92,6 +91,13 @@ class Side:
         return self.comm.gpu_direct_calls() - before
 
 
+    def known(self, collective: str, what: str = "") -> None:
+        """That calls go direct soon, and go on to do so."""
+        if not any(self.direct(collective, 1) for _ in range(UNTIL_KNOWN)):
+            raise SystemExit(f"{what or collective}: no call went direct")
+        need(self.direct(collective, CALLS), CALLS, what or collective)
+
+
 def need(found: int, least: int, what: str) -> None:
     if found < least:
         raise SystemExit(f"{what}: {found} calls went direct, not {least}")
@@ -100,14 +106,13 @@ def need(found: int, least: int, what: str) -> None:
 def pieces() -> int:
     side = Side()
     for collective in COLLECTIVES:
-        least = CALLS - UNTIL_KNOWN + 1 if collective == COLLECTIVES[0] else 1
-        need(side.direct(collective, CALLS), least, collective)
+        side.known(collective)
     for round_number in range(6):
         # Other memory at some of the same addresses, on one rank or on all.
         if round_number % 2 == 0 or side.comm.rank == round_number % side.comm.size:
             side.input.renew(round_number % len(side.input.pieces))
             side.output.renew(1)
-        need(side.direct(COLLECTIVES[round_number % 4], CALLS), CALLS - UNTIL_KNOWN, f"renewed {round_number}")
+        side.known(COLLECTIVES[round_number % 4], f"renewed {round_number}")
 
     side.fill("all_reduce")
     with side.stream.capture() as graph:
@@ -123,7 +128,7 @@ def pieces() -> int:
     for buffer in (side.input, side.output):
         buffer.free()
     side.input, side.output = (MappedMemory(side.gpu, side.comm.size * COUNT * 4 + 4096) for _ in range(2))
-    need(side.direct("all_to_all", CALLS), CALLS - UNTIL_KNOWN, "new memory")
+    side.known("all_to_all", "new memory")
     direct = side.comm.gpu_direct_calls()
     side.comm.close()
     for buffer in (side.input, side.output):
@@ -140,16 +145,19 @@ def unshared() -> int:
     return direct
 
 
-def expandable(comm: Any, meet: Any) -> int:
+def torch_tensors() -> int:
     """Tensors of torch's expandable segments, which are unmapped and mapped again from round to round."""
     import torch
 
+    comm = paceline.init(timeout=60)
+    torch.cuda.set_device(comm.node_rank)
     for round_number, count in enumerate([8, 30, 16, 50, 8, 20, 30]):
         x = torch.empty(count << 20, device="cuda")
         y = torch.empty_like(x)
         index = torch.arange(count << 20, device="cuda") % 97
-        before = comm.gpu_direct_calls()
-        for number in range(CALLS):
+        went: list[int] = []
+        for number in range(UNTIL_KNOWN + CALLS):
+            before = comm.gpu_direct_calls()
             x.copy_(index + comm.rank + number)
             y.zero_()
             comm.all_reduce(x, out=y)
@@ -160,46 +168,18 @@ def expandable(comm: Any, meet: Any) -> int:
             right = comm.size * (index + number) + comm.size * (comm.size - 1) // 2
             if not torch.equal(y, right.to(torch.float32)):
                 raise RuntimeError(f"round {round_number}, call {number}: a wrong result")
-            meet()
-        need(comm.gpu_direct_calls() - before, CALLS - UNTIL_KNOWN, f"round {round_number}")
+            went.append(comm.gpu_direct_calls() - before)
+        need(sum(went[-CALLS:]), CALLS, f"round {round_number}")
         if not any(segment.get("is_expandable") for segment in torch.cuda.memory_snapshot()):
             raise SystemExit("torch's segments are not expandable")
-        meet()
         del x, y, index, right
         if round_number % 2 == 0:
             torch.cuda.empty_cache()
     direct: int = comm.gpu_direct_calls()
-    return direct
-
-
-def torch_tensors() -> int:
-    import torch
-
-    comm = paceline.init(timeout=60)
-    torch.cuda.set_device(comm.node_rank)
-    torch.zeros(1, device="cuda")
-    direct = expandable(comm, lambda: None)
     comm.close()
     return direct
 
 
-def threads() -> int:
-    """One process with all GPUs, a thread each: every thread sees the others' memory through a mapping of its own."""
-    import torch
-    from gpu_ranks import on_gpus
-
-    counts: list[int] = []
-
-    def body(rank: Any, barrier: Any) -> None:
-        with torch.cuda.stream(rank.stream):
-            counts.append(expandable(rank.comm, lambda: barrier.wait(60)))
-
-    on_gpus(torch.cuda.device_count(), body, timeout=60)
-    if len(set(counts)) != 1:
-        raise SystemExit(f"the ranks disagree: {counts}")
-    return counts[0]
-
-
 if __name__ == "__main__":
-    modes = {"pieces": pieces, "unshared": unshared, "torch": torch_tensors, "threads": threads}
+    modes = {"pieces": pieces, "unshared": unshared, "torch": torch_tensors}
     print("direct calls:", modes[sys.argv[1]](), flush=True)

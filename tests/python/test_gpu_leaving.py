@@ -106,7 +106,7 @@ def test_who_stays_goes_on_in_a_communicator_without_the_leaver() -> None:
         pytest.skip("fewer than three GPUs")
 
     def body(rank: Rank, barrier: threading.Barrier) -> None:
-        rest = rank.comm.split(-1 if rank.rank == 1 else 0)
+        rest = rank.comm.split(None if rank.rank == 1 else 0)
         with torch.cuda.stream(rank.stream):
             x = torch.ones(1000, device="cuda")
             rank.comm.all_reduce(x, op="max")

@@ -89,9 +89,3 @@ def test_nothing_goes_direct_when_it_is_turned_off() -> None:
 def test_torchs_expandable_segments(ranks: int) -> None:
     pytest.importorskip("torch")
     assert min(direct_calls("torch", ranks, **EXPANDABLE)) > 20
-
-
-@needs_two
-def test_torchs_expandable_segments_in_threads() -> None:
-    pytest.importorskip("torch")
-    assert direct_calls("threads", 1, **EXPANDABLE)[0] > 20
