@@ -410,7 +410,7 @@ Result<Answer> predict(const Topology& topology, const Question& question) {
   return Predictor(topology, question).answer();
 }
 
-Result<Answer> predict(const CostModel& model, int ranks, const Question& question) {
+Result<Answer> predict(const CostModel& model, int ranks, const Question& question, const Tuned* tuned) {
   if (ranks < 1) return wrong(fmt::format("{} ranks", ranks));
   PACE_TRY(check(question, ranks));
   if (question.in_detail) return wrong("links and timelines need a topology");
@@ -418,14 +418,15 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
   CostModel of_type = model;
   of_type.element = question.element_bytes;
   for (const std::size_t bytes : question.sizes) {
-    const Problem problem = problem_of(question, ranks, bytes);
+    Problem problem = problem_of(question, ranks, bytes);
+    if (tuned != nullptr) problem.in_place = false;  // as it was measured
     for (const Algorithm& algorithm : algorithms()) {
       if (!serves(algorithm, problem) || (question.algorithm != "all" && question.algorithm != algorithm.name))
         continue;
-      const auto choice = choose(problem, of_type, algorithm.name, question.chunk_bytes);
+      const auto choice = choose(problem, of_type, algorithm.name, question.chunk_bytes, tuned);
       PACE_TRY(choice.status());
       Prediction row = row_of(question, problem, algorithm.name, choice->predicted_us);
-      row.method = "model";
+      row.method = tuned != nullptr && tuned->measured(algorithm, problem.collective) ? "measured" : "model";
       row.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(problem.count, 1)) * of_type.element;
       answer.rows.push_back(std::move(row));
     }

@@ -107,4 +107,8 @@ double Tuned::correction(const Algorithm& algorithm, const Problem& problem, std
   return std::exp(low + (log_ratio(high_, algorithm, problem, bytes, variant) - low) * share_);
 }
 
+bool Tuned::measured(const Algorithm& algorithm, Collective collective) const {
+  return curve_of(low_, algorithm, collective, {}) != nullptr || curve_of(high_, algorithm, collective, {}) != nullptr;
+}
+
 }  // namespace paceline

@@ -175,6 +175,24 @@ TEST_CASE("a model answers without a topology") {
   CHECK(predict(model, 0, question).status().message() == "0 ranks");
 }
 
+TEST_CASE("a profile's times correct its model") {
+  Setting setting;
+  setting.transport = "shm";
+  setting.ranks = 8;
+  const Problem problem{.collective = Collective::all_reduce, .ranks = 8, .count = 1 << 18};
+  const Algorithm& ring = *algorithm_named("ring");
+  const double formula = ring.cost(problem, ring.parameters(problem, setting.model), setting.model);
+  setting.curves.push_back({Collective::all_reduce, &ring, {{1 << 20, 3 * formula}}});
+  const auto tuned = Tuned::of({"", "", {setting}}, "shm", 8);
+  Question question = question_of(Collective::all_reduce, 0, {1 << 20}, "all");
+  const auto answer = predict(setting.model, 8, question, tuned.get());
+  REQUIRE(answer.ok());
+  for (const Prediction& row : answer->rows) {
+    CHECK(row.method == (row.algorithm == "ring" ? "measured" : "model"));
+    if (row.algorithm == "ring") CHECK(row.time_us == doctest::Approx(3 * formula));
+  }
+}
+
 TEST_CASE("a ring on 16,384 GPUs takes 32,766 steps of 2.5 us and what their links' latency adds") {
   const auto cluster = preset("hgx-h200", 2048);
   const Prediction ring = predicted(*cluster, question_of(Collective::all_reduce, 16384, {256 << 20}, "ring"));
