@@ -44,13 +44,14 @@ struct Crossing {
 
 // What an algorithm asks of its ranks.
 struct Work {
-  double hops = 0;    // messages of which each waits for the one before, on the longest path
-  double inside = 0;  // of the hops, those between ranks of one node
-  double turns = 0;   // how often a rank waits for others
-  Load fill;          // work on the longest path that nothing overlaps: the filling of a pipeline
-  Load busiest;       // of all ranks
-  Load mean;          // of all ranks
-  Crossing cable;     // of the busiest node
+  double hops = 0;      // messages of which each waits for the one before, on the longest path
+  double inside = 0;    // of the hops, those between ranks of one node
+  double turns = 0;     // how often a rank waits for others
+  double partners = 0;  // of messages that a rank waits for at once, those that come from further ranks than the first
+  Load fill;            // work on the longest path that nothing overlaps: the filling of a pipeline
+  Load busiest;         // of all ranks
+  Load mean;            // of all ranks
+  Crossing cable;       // of the busiest node
 };
 
 struct CostModel {
@@ -58,6 +59,7 @@ struct CostModel {
 
   double start = 0.5;               // t_s: one message from one rank to the next, without its bytes
   double step = 0.05;               // what one more step costs the rank that takes it
+  double partner = 0.25;            // one more rank to take a message from, whose mailbox another CPU has just written
   double bandwidth = 10000;         // B: bytes per us that one rank moves to another
   double reduce_bandwidth = 10000;  // bytes per us that one rank folds into its own
   double write_bandwidth = 40000;   // bytes per us of folds' results
@@ -100,7 +102,8 @@ struct CostModel {
   // The busiest rank ends last, unless CPUs that ranks share do, which have the work of all ranks, or cables.
   [[nodiscard]] double time(const Work& work) const {
     const double inside = node_ranks > 1 ? work.inside : 0;
-    return (work.hops - inside) * start + inside * node_start + work.turns * switching + time(work.fill) +
+    return (work.hops - inside) * start + inside * node_start + work.turns * switching + work.partners * partner +
+           time(work.fill) +
            std::max({time(work.busiest), sharing * time(work.mean), work.cable.node / cable, work.cable.rank / stream});
   }
 

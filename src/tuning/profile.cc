@@ -22,11 +22,12 @@ struct Constant {
   double CostModel::*field;
   double unit;  // of the field, in that of the file
   double least, most;
-  bool of_nodes = false;  // only where ranks share nodes
+  enum : std::uint8_t { always, of_nodes, optional } when = always;  // of_nodes: only where ranks share nodes
 };
 constexpr Constant constants[] = {
     {"start_us", &CostModel::start, 1, 0, 1e6},
     {"step_us", &CostModel::step, 1, 0, 1e6},
+    {"partner_us", &CostModel::partner, 1, 0, 1e6, Constant::optional},
     {"bandwidth_gbs", &CostModel::bandwidth, 1e-3, 1e-6, 1e6},
     {"reduce_gbs", &CostModel::reduce_bandwidth, 1e-3, 1e-6, 1e6},
     {"write_gbs", &CostModel::write_bandwidth, 1e-3, 1e-6, 1e6},
@@ -35,9 +36,9 @@ constexpr Constant constants[] = {
     {"multicast_share", &CostModel::multicast_share, 1, 0, 1},
     {"switching_us", &CostModel::switching, 1, 0, 1e6},
     {"sharing", &CostModel::sharing, 1, 1, 1e6},
-    {"node_start_us", &CostModel::node_start, 1, 0, 1e6, true},
-    {"cable_gbs", &CostModel::cable, 1e-3, 1e-6, 1e6, true},
-    {"stream_gbs", &CostModel::stream, 1e-3, 1e-6, 1e6, true},
+    {"node_start_us", &CostModel::node_start, 1, 0, 1e6, Constant::of_nodes},
+    {"cable_gbs", &CostModel::cable, 1e-3, 1e-6, 1e6, Constant::of_nodes},
+    {"stream_gbs", &CostModel::stream, 1e-3, 1e-6, 1e6, Constant::of_nodes},
 };
 
 constexpr double most_bytes = 1e15;
@@ -49,7 +50,11 @@ Result<CostModel> read_model(const json& object) {
     model.node_ranks = object["node_ranks"].get<int>();
   }
   for (const Constant& constant : constants) {
-    if (constant.of_nodes && model.node_ranks == 1) continue;
+    if (constant.when == Constant::of_nodes && model.node_ranks == 1) continue;
+    if (constant.when == Constant::optional && !object.contains(constant.name)) {
+      model.*constant.field = 0;
+      continue;
+    }
     if (!is_number(object, constant.name, constant.least, constant.most))
       return wrong(fmt::format("has no {} from {} to {}", constant.name, constant.least, constant.most));
     model.*constant.field = object[constant.name].get<double>() / constant.unit;
@@ -188,7 +193,7 @@ Result<Profile> read_profile(std::string_view text) {
 std::string write_setting(const Setting& setting) {
   json model;
   for (const Constant& constant : constants)
-    if (!constant.of_nodes || setting.model.node_ranks > 1)
+    if (constant.when != Constant::of_nodes || setting.model.node_ranks > 1)
       model[constant.name] = setting.model.*constant.field * constant.unit;
   if (setting.model.node_ranks > 1) model["node_ranks"] = setting.model.node_ranks;
   model["largest_chunk"] = setting.model.largest_chunk;

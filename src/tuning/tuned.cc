@@ -78,7 +78,7 @@ std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view 
 
 CostModel Tuned::model(CostModel base) const {
   for (double CostModel::*const field :
-       {&CostModel::start, &CostModel::step, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
+       {&CostModel::start, &CostModel::step, &CostModel::partner, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
         &CostModel::write_bandwidth, &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share})
     base.*field = between(low_.model.*field, high_.model.*field, share_);
   if (base.node_ranks > 1)
