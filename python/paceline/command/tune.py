@@ -3,9 +3,9 @@
 For each transport and number of ranks, all ranks together:
   1. Calibration: every algorithm of every collective at a few sizes, as planned by the untuned model. From the times
      come the model's constants: start-up, step, bandwidth, reduction, copies, and what goes on side by side.
-  2. Candidates: the same with the fitted model, at many sizes, and again half way between two sizes of which another
-     algorithm is the fastest. Of long messages' fastest algorithms, shorter and longer chunks and, inside a node, both
-     protocols.
+  2. Candidates: the same with the fitted model, at many sizes. From the second pass on also half way between two sizes
+     of which another algorithm was the fastest, or where an algorithm's times bend; and, of long messages' fastest
+     algorithms, shorter and longer chunks and, inside a node, both protocols.
 Ranks are started anew for each of several passes, since where the kernel puts them matters as much as anything. A time
 is the least of the passes' medians: a disturbance only adds.
 """
@@ -20,8 +20,8 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Sequence
-from math import sqrt
+from collections.abc import Iterator, Sequence
+from math import log, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from ..launch import launch, launched_size
 from . import gpu_tune
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
-from .measure import Effort, measure
+from .measure import Effort, measure, settle
 from .pattern import Pattern
 from .progress import Progress
 from .sizes import positive, size_text
@@ -43,15 +43,18 @@ from .sizes import size as parse_size
 from .trial import HostTrial
 
 _CALIBRATION = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20]
-_CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 21)), 4 << 20, 8 << 20, 32 << 20]
+_CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 24)), 32 << 20]
 _VARIED = 64 << 10  # from this size on chunks and protocols are tried
 _CHUNKS = (0.25, 0.5, 2, 4)  # times the algorithm's own
 _PROTOCOLS = ("staged", "single_copy")
 _SHORTEST, _GRAIN = 4096, 256  # bytes: a chunk is at least, and a multiple of
-_PASSES = 3
+_PASSES = 5
+_SETTLING = 0.2  # s, of short calls before anything is measured
+_LEAST = 3  # calls in a pass: of long messages no more fit
 _TRANSPORTS = {"shm": "shm", "loopback": "tcp"}  # as profiles call it: PACELINE_TRANSPORT
 _BUDGET = 150.0  # s, of measuring; with the starting of ranks it stays under three minutes
-_LONGEST = 40_000.0  # us; no longer calls are made, as of long messages on slow links: their times grow with the size
+_LONGEST = 30_000.0  # us; no longer calls are made, as of long messages on slow links: their times grow with the size
+_BEND = 0.12  # of ln: how far from the middle of its neighbours a time may be, as a ratio to the formula's
 _WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
 _COLLECTIVES = [name for name in COLLECTIVES if name != "barrier"]
 
@@ -108,20 +111,23 @@ def job(chosen: argparse.Namespace) -> int:
     found: dict[tuple[str, int], dict[str, Any]] = {}
     end = time.monotonic() + chosen.seconds
     taken: dict[tuple[str, int], float] = {}  # s
-    for _ in range(_PASSES):
-        for transport, ranks, seconds in jobs:
+    for number in range(_PASSES):
+        # Many ranks take longest: if the time is too short for all, fewer ranks fill what is left of it.
+        for transport, ranks, seconds in sorted(jobs, key=lambda each: -each[1]):
             before = found.get((transport, ranks))
             begin = time.monotonic()
-            if begin + taken.get((transport, ranks), 0.0) > end and before is not None:
+            # The second pass looks where the first has not; later ones make times surer, if they will be done in time.
+            if before is not None and begin + (taken[transport, ranks] if number > 1 else 0.0) > end:
                 continue
             setting = _launch(chosen, transport, ranks, seconds / _PASSES, before)
             if setting is None:
                 return 1
             found[transport, ranks] = setting
             taken[transport, ranks] = time.monotonic() - begin
-    for setting in found.values():
+    settings = [found[transport, ranks] for transport, ranks, _ in jobs]
+    for setting in settings:
         print(_report(setting))
-    tuning.merge(path, [*found.values()])
+    tuning.merge(path, settings)
     print(f"# written: {path}")
     return 0
 
@@ -249,7 +255,7 @@ class Tuning:
         varied = sum(size >= _VARIED for size in self._candidates)
         rows += passes * len(self._names) * varied * (len(_CHUNKS) + len(_PROTOCOLS))
         # Warming up and the slow calls of long messages take about as long as the timed calls.
-        self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)))
+        self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)), least=_LEAST)
         self._times: tuning.Times = {}
         self._longest = 0  # chunk, bytes
         self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size to measure
@@ -257,28 +263,31 @@ class Tuning:
     def calibrate(self) -> dict[str, Any]:
         """A setting with the fitted model, and no times yet."""
         tuning.use(self._comm, None)
+        settle(self._trials[self._names[0]], _SETTLING)
         with self._progress(self._calibration) as progress:
             self._pass(self._calibration, progress)
         fitted = tuning.setting(self._comm, self._times, fit=True)
         self._times = {}
-        return {**fitted, "measured": [], "table": []}
+        return {**fitted, "passes": 0, "measured": [], "table": []}
 
     def pass_after(self, before: dict[str, Any]) -> dict[str, Any]:
         """The setting, with the times of one more pass."""
         self._times = {(row["collective"], tuning.algorithm(row)): dict(row["points"]) for row in before["measured"]}
         self._longest = before["model"]["largest_chunk"]
         tuning.use(self._comm, tuning.profile([{**before, "measured": [], "table": []}]))
+        # Found once, so that later passes measure them as often as all others.
+        between = self._between() if before["passes"] == 1 else self._measured_between()
+        settle(self._trials[self._names[0]], _SETTLING)
         with self._progress(self._candidates) as progress:
             self._pass(self._candidates, progress)
-            if before["measured"]:
-                for name, sizes in self._crossings().items():
-                    for size in sizes:
-                        self._sizes(name, size, progress)
+            if before["passes"] > 0:
+                for (name, size), algorithms in between.items():
+                    self._measure(name, size, algorithms, progress)
                 for name, size in itertools.product(self._names, self._candidates):
                     if size >= _VARIED:
                         self._variants(name, size, progress)
         found = tuning.setting(self._comm, self._times, fit=False)
-        return {**found, "model_error": before["model_error"]}
+        return {**found, "passes": before["passes"] + 1, "model_error": before["model_error"]}
 
     def time_is_up(self) -> bool:
         """Whether rank 0's time is: all ranks say the same."""
@@ -328,7 +337,7 @@ class Tuning:
         trial, count = self._trials[name], self._count(name, size)
         nbytes = count * trial.dtype.size
         self._comm.set_algorithm(None)
-        for algorithm, row in measure(trial, count, algorithms, self._effort, False).items():
+        for algorithm, row in measure(trial, count, algorithms, self._effort, False, rounds=1).items():
             points = self._times.setdefault((name, algorithm or row.algorithm), {})
             points[nbytes] = min(points.get(nbytes, row.time_us.median), row.time_us.median)
             if row.time_us.median > _LONGEST:
@@ -338,26 +347,53 @@ class Tuning:
         trial = self._trials[name]
         return trial.collective.count(size, self._comm.size, trial.dtype.size)
 
-    def _crossings(self) -> dict[str, list[int]]:
-        """For each collective, sizes half way between two of which another algorithm is the fastest."""
-        found: dict[str, list[int]] = {}
+    def _between(self) -> dict[tuple[str, int], list[str]]:
+        """Sizes half way between two that were measured, and which algorithms to measure at them.
+
+        All algorithms where another one is the fastest at the two; an algorithm by itself where its times bend: the
+        formula explains one size otherwise than those before and after it.
+        """
+        found: dict[tuple[str, int], list[str]] = {}
         for name in self._names:
             trial = self._trials[name]
+            factor = trial.collective.total_bytes(1, self._comm.size, 1)
             curves = {
                 algorithm: self._times[name, algorithm]
                 for algorithm in self._algorithms[name]
                 if (name, algorithm) in self._times
             }
-            sizes = sorted({size for points in curves.values() for size in points})
-            # The half-way sizes of the first round count as well, but are not halved again.
-            main = [size for size in sizes if size in self._counts(name)]
+            main = sorted({size for points in curves.values() for size in points} - {0})
             best = [min(curves, key=lambda each: curves[each].get(size, float("inf"))) for size in main]
-            factor = trial.collective.total_bytes(1, self._comm.size, 1)
-            found[name] = [
-                int(sqrt(here * there)) * factor
-                for here, there, a, b in zip(main, main[1:], best, best[1:])
-                if here and curves[a].get(there, float("inf")) > _WORTH * curves[b][there]
-            ]
+            for here, there, a, b in zip(main, main[1:], best, best[1:]):
+                if curves[a].get(there, float("inf")) > _WORTH * curves[b][there]:
+                    found[name, int(sqrt(here * there)) * factor] = [*curves]
+            for algorithm, points in curves.items():
+                for here, there in self._bends(name, algorithm, points):
+                    algorithms = found.setdefault((name, int(sqrt(here * there)) * factor), [])
+                    if algorithm not in algorithms:
+                        algorithms.append(algorithm)
+        return found
+
+    def _bends(self, name: str, algorithm: str, points: dict[int, float]) -> Iterator[tuple[int, int]]:
+        """The pairs of sizes between which times are not well known from those at the two."""
+        trial = self._trials[name]
+        formula = {size: trial.plan(size // trial.dtype.size, algorithm).predicted_us for size in points}
+        self._comm.set_algorithm(None)
+        sizes = [size for size in sorted(points) if formula[size] > 0]
+        ratios = [log(points[size] / formula[size]) for size in sizes]
+        for i in range(1, len(sizes) - 1):
+            if abs(ratios[i] - (ratios[i - 1] + ratios[i + 1]) / 2) > _BEND:
+                yield sizes[i - 1], sizes[i]
+                yield sizes[i], sizes[i + 1]
+
+    def _measured_between(self) -> dict[tuple[str, int], list[str]]:
+        """What _between() said, from the times of earlier passes."""
+        found: dict[tuple[str, int], list[str]] = {}
+        for (name, algorithm), points in self._times.items():
+            factor = self._trials[name].collective.total_bytes(1, self._comm.size, 1)
+            for size in sorted(points.keys() - self._counts(name)):
+                if algorithm in self._algorithms[name]:
+                    found.setdefault((name, size * factor), []).append(algorithm)
         return found
 
     def _counts(self, name: str) -> set[int]:
