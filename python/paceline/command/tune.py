@@ -53,6 +53,7 @@ _SETTLING = 0.2  # s, of short calls before anything is measured
 _LEAST = 3  # calls in a pass: of long messages no more fit
 _TRANSPORTS = {"shm": "shm", "loopback": "tcp"}  # as profiles call it: PACELINE_TRANSPORT
 _BUDGET = 150.0  # s, of measuring; with the starting of ranks it stays under three minutes
+_GRACE = 0.1  # of it
 _LONGEST = 30_000.0  # us; no longer calls are made, as of long messages on slow links: their times grow with the size
 _BEND = 0.12  # of ln: how far from the middle of its neighbours a time may be, as a ratio to the formula's
 _WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
@@ -116,8 +117,9 @@ def job(chosen: argparse.Namespace) -> int:
         for transport, ranks, seconds in sorted(jobs, key=lambda each: -each[1]):
             before = found.get((transport, ranks))
             begin = time.monotonic()
-            # The second pass looks where the first has not; later ones make times surer, if they will be done in time.
-            if before is not None and begin + (taken[transport, ranks] if number > 1 else 0.0) > end:
+            # The second pass looks where the first has not, and may take a little longer; later ones make times surer.
+            grace = _GRACE * chosen.seconds if number == 1 else 0.0
+            if before is not None and begin + taken[transport, ranks] > end + grace:
                 continue
             setting = _launch(chosen, transport, ranks, seconds / _PASSES, before)
             if setting is None:
@@ -258,7 +260,7 @@ class Tuning:
         self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)), least=_LEAST)
         self._times: tuning.Times = {}
         self._longest = 0  # chunk, bytes
-        self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size to measure
+        self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size for this pass
 
     def calibrate(self) -> dict[str, Any]:
         """A setting with the fitted model, and no times yet."""
@@ -274,6 +276,7 @@ class Tuning:
         """The setting, with the times of one more pass."""
         self._times = {(row["collective"], tuning.algorithm(row)): dict(row["points"]) for row in before["measured"]}
         self._longest = before["model"]["largest_chunk"]
+        self._limit = {}
         tuning.use(self._comm, tuning.profile([{**before, "measured": [], "table": []}]))
         # Found once, so that later passes measure them as often as all others.
         between = self._between() if before["passes"] == 1 else self._measured_between()
