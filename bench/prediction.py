@@ -50,7 +50,7 @@ def main() -> int:
     if chosen.again:
         before = json.loads(Path(chosen.again).read_text())
         rows = _again(before["rows"], Path(chosen.profile).read_text())
-        return _show(_document(rows, before["calibrated_ranks"]), chosen.json)
+        return _show(_document(rows, before["calibrated_ranks"]), chosen)
     cpus = len(os.sched_getaffinity(0))
     over_tcp = chosen.transport == "tcp"
     ranks = chosen.ranks or ([4, 8] if over_tcp else [n for n in (2, 3, 4, 6, 8, 12, 16) if n <= cpus])
@@ -77,14 +77,27 @@ def main() -> int:
                 start(count, words, str(profile))
                 passes += json.loads(result.read_text())
     rows = _least(passes)
-    return _show(_document(rows, calibrated), chosen.json)
+    return _show(_document(rows, calibrated), chosen)
 
 
-def _show(document: dict[str, Any], file: str | None) -> int:
+def _show(document: dict[str, Any], chosen: argparse.Namespace) -> int:
     print(_report(document))
-    if file:
-        Path(file).write_text(json.dumps(document, indent=1) + "\n")
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+    if chosen.times:
+        lines = [json.dumps(line) for line in _times(document["rows"])]
+        Path(chosen.times).write_text("[\n" + ",\n".join(lines) + "\n]\n")
     return 0
+
+
+def _times(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """[collective, ranks, bytes, {algorithm: us}] of each size."""
+    found: dict[tuple[str, int, int], dict[str, float]] = {}
+    for row in rows:
+        if " " not in row["algorithm"]:
+            times = found.setdefault((row["collective"], row["ranks"], row["bytes"]), {})
+            times[row["algorithm"]] = round(row["measured_us"], 2)
+    return [[*key, times] for key, times in found.items()]
 
 
 def _arguments() -> argparse.Namespace:
@@ -100,6 +113,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--profile", metavar="F", help="the profile: taken if it exists, else made there")
     parser.add_argument("--again", metavar="F", help="what --json has written: predict its rows with --profile")
     parser.add_argument("--json", metavar="F")
+    parser.add_argument("--times", metavar="F", help="write the measured times alone, for tests of the untuned model")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     return parser.parse_args()
 

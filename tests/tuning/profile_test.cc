@@ -51,7 +51,7 @@ TEST_CASE("what is written is read") {
 
 TEST_CASE("a profile from before partners were measured has none") {
   const std::string text = write_setting(setting_of({}));
-  const std::string partner = "\"partner_us\":0.25,";
+  const std::string partner = "\"partner_us\":0.2,";
   const auto place = text.find(partner);
   REQUIRE(place != std::string::npos);
   const auto read = read_setting(std::string(text).erase(place, partner.size()));
