@@ -3,18 +3,23 @@
     python bench/prediction.py                              shared memory: 2 ranks, and more where there are CPUs
     python bench/prediction.py --ranks 4,6,8,12,16          on a machine with 16 CPUs
     python bench/prediction.py --transport tcp              4 and 8 nodes on shaped links (root, iproute2; Linux)
+    python bench/prediction.py --again F --profile P        measure nothing: predict F's rows with this profile
 
 First `paceline tune` makes a profile (--profile F: take this one), of --calibrate's numbers of ranks. Then, with that
 profile, each algorithm's time is predicted (paceExplain) and measured. What is measured is the call's slowest rank:
 the median over the calls of a pass; of several passes, each with ranks started anew, the least, since a disturbance
-only adds. The calibration's own estimator is the same.
+only adds. The calibration's own estimator is the same. How far apart the passes are says what no prediction can be
+better than: "between passes" is the median, over all rows, of the second fastest pass over the fastest.
 
 The nodes of --transport tcp are network namespaces around a bridge. Each sends and receives at 1 Gbit/s, the last one
 at 200 Mbit/s (token buckets, `tc`), so a ring is as slow as its slowest link.
 
+Beside every algorithm, what the tuned table would run is measured, and what the model would choose that was not tuned,
+each with its chunk and protocol: their times over the fastest measured say how good the two choices are.
+
 Writes {"rows":[{"collective","algorithm","transport","ranks","bytes","predicted_us","measured_us","error"}],
-"median_error","p90_error", "choices":[...]}. error = |predicted / measured - 1|; "choices" compares, for each size,
-what the tuned table would run with the fastest measured.
+"median_error","p90_error", "choices":[...]}. error = |predicted / measured - 1|; "choices" has, for each size, the
+fastest measured and the ratios of the tuned and of the untuned choice to it.
 """
 
 from __future__ import annotations
@@ -35,13 +40,17 @@ SIZES = {
     "shm": [24, 200, 1000, 5000, 20_000, 80_000, 300_000, 1_000_000, 5_000_000, 20_000_000],
     "tcp": [5000, 20_000, 80_000, 300_000, 1_200_000, 3_000_000],
 }
-PASSES = 3
+PASSES = 4
 
 
 def main() -> int:
     chosen = _arguments()
     if chosen.side:
         return _side(chosen)
+    if chosen.again:
+        before = json.loads(Path(chosen.again).read_text())
+        rows = _again(before["rows"], Path(chosen.profile).read_text())
+        return _show(_document(rows, before["calibrated_ranks"]), chosen)
     cpus = len(os.sched_getaffinity(0))
     over_tcp = chosen.transport == "tcp"
     ranks = chosen.ranks or ([4, 8] if over_tcp else [n for n in (2, 3, 4, 6, 8, 12, 16) if n <= cpus])
@@ -61,18 +70,34 @@ def main() -> int:
                 words += ["--collectives", ",".join(COLLECTIVES)]
                 subprocess.run([sys.executable, "-m", "paceline", *words], check=True)
         passes: list[dict[str, Any]] = []
-        for _ in range(PASSES):
+        for _ in range(chosen.passes):
             for count in ranks:
                 result = Path(folder) / "side.json"
                 words = [str(Path(__file__).resolve()), "--side", str(result), "--transport", chosen.transport]
                 start(count, words, str(profile))
                 passes += json.loads(result.read_text())
     rows = _least(passes)
-    document = _document(rows, calibrated)
+    return _show(_document(rows, calibrated), chosen)
+
+
+def _show(document: dict[str, Any], chosen: argparse.Namespace) -> int:
     print(_report(document))
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+    if chosen.times:
+        lines = [json.dumps(line) for line in _times(document["rows"])]
+        Path(chosen.times).write_text("[\n" + ",\n".join(lines) + "\n]\n")
     return 0
+
+
+def _times(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """[collective, ranks, bytes, {algorithm: us}] of each size."""
+    found: dict[tuple[str, int, int], dict[str, float]] = {}
+    for row in rows:
+        if " " not in row["algorithm"]:
+            times = found.setdefault((row["collective"], row["ranks"], row["bytes"]), {})
+            times[row["algorithm"]] = round(row["measured_us"], 2)
+    return [[*key, times] for key, times in found.items()]
 
 
 def _arguments() -> argparse.Namespace:
@@ -84,8 +109,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=counts, metavar="LIST")
     parser.add_argument("--calibrate", type=counts, metavar="LIST", help="numbers of ranks that tune measures")
     parser.add_argument("--seconds", type=int, default=150, help="of tune's measuring")
+    parser.add_argument("--passes", type=int, default=PASSES, help="of measuring, each with ranks started anew")
     parser.add_argument("--profile", metavar="F", help="the profile: taken if it exists, else made there")
+    parser.add_argument("--again", metavar="F", help="what --json has written: predict its rows with --profile")
     parser.add_argument("--json", metavar="F")
+    parser.add_argument("--times", metavar="F", help="write the measured times alone, for tests of the untuned model")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -121,14 +149,16 @@ def _in_namespaces(ranks: int, words: list[str], profile: str) -> None:
 def _side(chosen: argparse.Namespace) -> int:
     """One rank: predict and measure."""
     import paceline
+    from paceline import tuning
     from paceline.command.bench import algorithm_table
     from paceline.command.collectives import COLLECTIVES as TABLE
-    from paceline.command.measure import Effort, measure
+    from paceline.command.measure import Effort, measure, settle
     from paceline.command.pattern import Pattern
     from paceline.command.trial import HostTrial
     from paceline.datatypes import DATA_TYPES
 
     dtype = DATA_TYPES["float32"]
+    profile = json.loads(Path(os.environ["PACELINE_TUNING"]).read_text())
     rows: list[dict[str, Any]] = []
     with paceline.init() as comm:
         for name in COLLECTIVES:
@@ -136,30 +166,74 @@ def _side(chosen: argparse.Namespace) -> int:
             counts = [collective.count(size, comm.size, dtype.size) for size in SIZES[chosen.transport]]
             trial = HostTrial(comm, collective, Pattern(dtype, "sum", comm.size), 0, max(counts))
             names = [row["name"] for row in algorithm_table() if name in row["collectives"]]
+            settle(trial, 0.2)
+            tuning.use(comm, None)
+            untuned = {count: trial.plan(count, None) for count in counts}
+            tuning.use(comm, profile)
+            effort = Effort(seconds=0.02 if chosen.transport == "shm" else 0.1)
             for count in counts:
-                effort = Effort(seconds=0.02 if chosen.transport == "shm" else 0.1)
-                for row in measure(trial, count, names, effort, False).values():
-                    predicted = trial.plan(count, row.algorithm).predicted_us
+                tuned_run = _run_by_table(profile, chosen.transport, comm.size, name, count * dtype.size)
+                tuned_run = tuned_run or trial.plan(count, None).algorithm
+                plan = untuned[count]
+                as_planned = trial.plan(count, plan.algorithm).chunk_bytes == plan.chunk_bytes
+                untuned_run = plan.algorithm if as_planned else f"{plan.algorithm} chunk={plan.chunk_bytes}"
+                runs = list(dict.fromkeys([*names, tuned_run, untuned_run]))
+                for run, row in measure(trial, count, runs, effort, False).items():
+                    predicted = trial.plan(count, run).predicted_us
                     comm.set_algorithm(None)
-                    rows.append({"collective": name, "algorithm": row.algorithm, "transport": chosen.transport,
+                    rows.append({"collective": name, "algorithm": run, "transport": chosen.transport,
                                  "ranks": comm.size, "bytes": row.bytes, "predicted_us": predicted,
-                                 "measured_us": row.time_us.median, "chosen": row.chosen})  # fmt: skip
+                                 "measured_us": row.time_us.median, "chosen": run == tuned_run,
+                                 "untuned": run == untuned_run})  # fmt: skip
         if comm.rank == 0:
             Path(chosen.side).write_text(json.dumps(rows))
         comm.barrier()
     return 0
 
 
+def _run_by_table(profile: dict[str, Any], transport: str, ranks: int, collective: str, nbytes: int) -> str | None:
+    """What the tuned table has for a call of this size; None: nothing."""
+    from paceline import tuning
+
+    for setting in profile["settings"]:
+        if (setting["transport"], setting["ranks"]) != (transport, ranks):
+            continue
+        for row in setting["table"]:
+            if row["collective"] == collective and row["from"] <= nbytes < row.get("below", sys.maxsize):
+                return tuning.algorithm(row)
+    return None
+
+
+def _again(rows: list[dict[str, Any]], profile: str) -> list[dict[str, Any]]:
+    """Measured rows, with what this profile predicts."""
+    from paceline.prediction import predict
+
+    asked: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if " " not in row["algorithm"]:
+            asked.setdefault((row["collective"], row["transport"], row["ranks"], row["algorithm"]), []).append(row)
+    found = []
+    for (collective, transport, ranks, algorithm), same in asked.items():
+        answer = predict({"collective": collective, "profile": profile, "transport": transport, "ranks": ranks,
+                          "algorithm": algorithm, "sizes": [row["bytes"] for row in same]})  # fmt: skip
+        for row, predicted in zip(same, answer["rows"], strict=True):
+            found.append({**row, "predicted_us": predicted["time_us"]})
+    return _with_errors(found)
+
+
 def _least(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of the passes' rows of one call the fastest, with its error."""
+    """Of the passes' rows of one call the fastest, with its error and the times of all passes."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in passes:
         key = (row["collective"], row["algorithm"], row["ranks"], row["bytes"])
-        if key not in rows or row["measured_us"] < rows[key]["measured_us"]:
-            rows[key] = row
-    for row in rows.values():
-        row["error"] = abs(row["predicted_us"] / row["measured_us"] - 1)
-    return [*rows.values()]
+        before = rows.setdefault(key, {**row, "passes_us": []})
+        before["passes_us"].append(row["measured_us"])
+        before["measured_us"] = min(before["passes_us"])
+    return _with_errors([*rows.values()])
+
+
+def _with_errors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "error": abs(row["predicted_us"] / row["measured_us"] - 1)} for row in rows]
 
 
 def _quantile(values: list[float], share: float) -> float:
@@ -168,34 +242,52 @@ def _quantile(values: list[float], share: float) -> float:
 
 
 def _document(rows: list[dict[str, Any]], calibrated: list[int]) -> dict[str, Any]:
-    errors = [row["error"] for row in rows]
     choices = []
     for key in dict.fromkeys((row["collective"], row["ranks"], row["bytes"]) for row in rows):
         same = [row for row in rows if (row["collective"], row["ranks"], row["bytes"]) == key]
         best = min(same, key=lambda row: float(row["measured_us"]))
-        taken = next((row for row in same if row["chosen"]), best)
-        choices.append({"collective": key[0], "ranks": key[1], "bytes": key[2], "chosen": taken["algorithm"],
-                        "best": best["algorithm"], "ratio": taken["measured_us"] / best["measured_us"]})  # fmt: skip
+        choice = {"collective": key[0], "ranks": key[1], "bytes": key[2], "best": best["algorithm"]}
+        for which, prefix in (("chosen", ""), ("untuned", "untuned_")):
+            taken = next((row for row in same if row.get(which)), None)
+            if taken is not None:
+                choice |= {which: taken["algorithm"], f"{prefix}ratio": taken["measured_us"] / best["measured_us"]}
+        choices.append(choice)
+    # A chunk that only the untuned model would take was not calibrated.
+    errors = [row["error"] for row in rows if " " not in row["algorithm"] or row["chosen"]]
     return {
         "rows": rows,
         "median_error": _quantile(errors, 0.5),
         "p90_error": _quantile(errors, 0.9),
+        "between_passes": _between_passes(rows),
         "calibrated_ranks": calibrated,
         "choices": choices,
     }
 
 
+def _between_passes(rows: list[dict[str, Any]]) -> float:
+    """By how much the second fastest pass is slower than the fastest: the median."""
+    times = [sorted(row["passes_us"])[:2] for row in rows if len(row.get("passes_us", [])) > 1]
+    return _quantile([second / first - 1 for first, second in times], 0.5)
+
+
 def _report(document: dict[str, Any]) -> str:
-    rows = document["rows"]
-    lines = [f"{'collective':<15} {'ranks':>5} {'rows':>5} {'median':>7} {'p90':>7}   choice over best: median, worst"]
+    rows, choices = document["rows"], document["choices"]
+    lines = [
+        f"{'':<32} {'error':>15}   {'tuned choice':>15}   {'untuned choice':>15}   over the fastest",
+        f"{'collective':<15} {'ranks':>5} {'rows':>5}    {'median':>7} {'p90':>7}"
+        f"   {'median':>7} {'worst':>7}   {'median':>7} {'worst':>7}",
+    ]
     for name, ranks in dict.fromkeys((row["collective"], row["ranks"]) for row in rows):
         errors = [row["error"] for row in rows if (row["collective"], row["ranks"]) == (name, ranks)]
-        ratios = [row["ratio"] for row in document["choices"] if (row["collective"], row["ranks"]) == (name, ranks)]
-        seen = "" if ranks in document["calibrated_ranks"] else "   ranks not calibrated"
-        lines.append(
-            f"{name:<15} {ranks:>5} {len(errors):>5} {_quantile(errors, 0.5):>7.1%} {_quantile(errors, 0.9):>7.1%}"
-            f"   {_quantile(ratios, 0.5):.3f} {max(ratios):.3f}{seen}"
+        line = (
+            f"{name:<15} {ranks:>5} {len(errors):>5}    {_quantile(errors, 0.5):>7.1%} {_quantile(errors, 0.9):>7.1%}"
         )
+        for ratio in ("ratio", "untuned_ratio"):
+            ratios = [
+                row[ratio] for row in choices if (row["collective"], row["ranks"]) == (name, ranks) and ratio in row
+            ]
+            line += f"   {_quantile(ratios, 0.5):>7.3f} {max(ratios, default=0.0):>7.3f}"
+        lines.append(line + ("" if ranks in document["calibrated_ranks"] else "   ranks not calibrated"))
     worst = sorted(rows, key=lambda row: -float(row["error"]))[:10]
     lines += ["the ten worst:"]
     lines += [
@@ -203,7 +295,17 @@ def _report(document: dict[str, Any]) -> str:
         f"{row['predicted_us']:.1f} predicted, {row['measured_us']:.1f} us measured"
         for row in worst
     ]
-    lines.append(f"all: median {document['median_error']:.1%}, p90 {document['p90_error']:.1%}")
+    for which, ratio, bar in (("chosen", "ratio", 0.05), ("untuned", "untuned_ratio", 0.2)):
+        taken = sorted((choice for choice in choices if ratio in choice), key=lambda choice: -choice[ratio])
+        within = sum(choice[ratio] <= 1 + bar for choice in taken)
+        lines.append(f"{which}: {within} of {len(taken)} within {bar:.0%} of the fastest; the worst:")
+        lines += [
+            f"  {choice['collective']} {choice['ranks']} ranks {choice['bytes']} B: "
+            f"{choice[which]} takes {choice[ratio]:.2f} times as long as {choice['best']}"
+            for choice in taken[:3]
+        ]
+    lines.append(f"all: median {document['median_error']:.1%}, p90 {document['p90_error']:.1%}; "
+                 f"between passes {document['between_passes']:.1%}")  # fmt: skip
     return "\n".join(lines)
 
 

@@ -12,8 +12,14 @@ double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double others = problem.ranks - 1;
   const Load load{.steps = others + 1 + model.multicast_share * others};
   const double rounds = others > 0 ? 1 : 0;
-  return model.time(
-      Work{.hops = rounds, .inside = 0, .turns = rounds, .fill = {}, .busiest = load, .mean = load, .cable = {}});
+  return model.time(Work{.hops = rounds,
+                         .inside = 0,
+                         .turns = rounds,
+                         .partners = std::max(0.0, others - 1),
+                         .fill = {},
+                         .busiest = load,
+                         .mean = load,
+                         .cable = {}});
 }
 
 void write(Schedule& schedule) {

@@ -156,6 +156,7 @@ double all_reduce_cost(const Problem& problem, const Parameters& parameters, con
   Work work = model.work(loads);
   work.hops = hops;
   work.inside = inside;
+  work.partners = 2 * std::max(0, others - 1);
   work.cable = cables.busiest();
   work.cable.node += std::max(0, between - 1) * layout.ranks * m.chunk;
   work.cable.rank += std::max(0, between - 1) * m.chunk;

@@ -209,6 +209,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   work.hops = depth;
   work.inside = model.levels_inside(n, radix);
   work.cable = cables.busiest();
+  if (which == Collective::reduce || which == Collective::gather) work.partners = depth * (radix - 2);
   work.turns = in_blocks ? depth : depth + m.chunks * depth / capacity(n);
   // A chunk passes all levels before the last rank has it; in gather and scatter the largest subtree is passed on
   // whole.

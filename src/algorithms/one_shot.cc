@@ -18,6 +18,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   return model.time(Work{.hops = 1,
                          .inside = 0,
                          .turns = m.chunks,
+                         .partners = m.others - 1.0,
                          .fill = {},
                          .busiest = load,
                          .mean = load,

@@ -35,6 +35,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Surplus surplus(problem.ranks);
   const int radix = radix_of(parameters);
   int rounds = 0;
+  int at_once = 0;  // beyond one in each round
   Load acts;
   Cables cables(model, problem.ranks);
   for (int distance = 1; distance < surplus.actors; distance *= radix) {
@@ -48,8 +49,10 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
         if (partner / (distance * (partners + 1)) == actor / (distance * (partners + 1)))
           cables.move(surplus.rank(actor), surplus.rank(partner), m.bytes);
     ++rounds;
+    at_once += partners - 1;
   }
-  return surplus.all_reduce_time(m, model, rounds, model.levels_inside(surplus.actors, radix), acts, m.chunks, cables);
+  return surplus.all_reduce_time(m, model, rounds, model.levels_inside(surplus.actors, radix), acts, m.chunks, cables,
+                                 at_once);
 }
 
 Parameters parameters(const Problem& problem, const CostModel& model) {

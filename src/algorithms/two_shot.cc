@@ -28,6 +28,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
       Work{.hops = 2,
            .inside = 0,
            .turns = m.chunks + 1,
+           .partners = 2.0 * (m.others - 1),
            .fill = {},
            .busiest = all ? first + takes + hands_on : model.busier(first + takes, first + hands_on),
            .mean = all ? first + takes + hands_on : first + 1.0 / n * (takes + m.others * hands_on),

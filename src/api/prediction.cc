@@ -151,9 +151,18 @@ Status read_question(const json& request, Question& question, int& ranks) {
   return {};
 }
 
-// "model", or the setting of "profile" for "transport" (the first that there is) with the nearest number of ranks.
-Result<CostModel> model_of(const json& request, int ranks) {
-  if (request.contains("model")) return read_cost_model(request["model"]);
+// What is known about n ranks: "model", or what "profile" has for "transport" (the first that there is) and the number
+// of ranks nearest to n, or between the two nearest.
+struct Known {
+  CostModel model;
+  std::shared_ptr<const Tuned> tuned;
+};
+Result<Known> known_of(const json& request, int ranks) {
+  if (request.contains("model")) {
+    auto model = read_cost_model(request["model"]);
+    PACE_TRY(model.status());
+    return Known{std::move(*model), nullptr};
+  }
   if (!request["profile"].is_string()) return wrong("profile must be a text");
   const auto profile = read_profile(request["profile"].get<std::string>());
   PACE_TRY(profile.status());
@@ -165,7 +174,8 @@ Result<CostModel> model_of(const json& request, int ranks) {
     if (best == nullptr || std::abs(setting.ranks - ranks) < std::abs(best->ranks - ranks)) best = &setting;
   }
   if (best == nullptr) return wrong(fmt::format("the profile has no setting for transport {}", transport.dump()));
-  return best->model;
+  auto tuned = Tuned::of(*profile, best->transport, ranks, best->model.node_ranks);
+  return Known{tuned->model(best->model), std::move(tuned)};
 }
 
 json rows_of(const Answer& answer) {
@@ -209,9 +219,9 @@ Result<std::string> answer_to(const char* text) {
   json reply;
   Answer answer;
   if (request.contains("model") || request.contains("profile")) {
-    const auto model = model_of(request, ranks);
-    PACE_TRY(model.status());
-    auto found = predict(*model, ranks, question);
+    const auto known = known_of(request, ranks);
+    PACE_TRY(known.status());
+    auto found = predict(known->model, ranks, question, known->tuned.get());
     PACE_TRY(found.status());
     answer = std::move(*found);
   } else {

@@ -44,28 +44,32 @@ struct Crossing {
 
 // What an algorithm asks of its ranks.
 struct Work {
-  double hops = 0;    // messages of which each waits for the one before, on the longest path
-  double inside = 0;  // of the hops, those between ranks of one node
-  double turns = 0;   // how often a rank waits for others
-  Load fill;          // work on the longest path that nothing overlaps: the filling of a pipeline
-  Load busiest;       // of all ranks
-  Load mean;          // of all ranks
-  Crossing cable;     // of the busiest node
+  double hops = 0;      // messages of which each waits for the one before, on the longest path
+  double inside = 0;    // of the hops, those between ranks of one node
+  double turns = 0;     // how often a rank waits for others
+  double partners = 0;  // of messages that a rank waits for at once, those that come from further ranks than the first
+  Load fill;            // work on the longest path that nothing overlaps: the filling of a pipeline
+  Load busiest;         // of all ranks
+  Load mean;            // of all ranks
+  Crossing cable;       // of the busiest node
 };
 
+// The defaults are for shared memory: those by which the choice came nearest to the fastest on 2 to 16 CPUs of one
+// machine (tests/python/test_untuned_choice.py).
 struct CostModel {
   static constexpr double at_once = 1e15;  // a rate
 
-  double start = 0.5;               // t_s: one message from one rank to the next, without its bytes
-  double step = 0.05;               // what one more step costs the rank that takes it
-  double bandwidth = 10000;         // B: bytes per us that one rank moves to another
-  double reduce_bandwidth = 10000;  // bytes per us that one rank folds into its own
-  double write_bandwidth = 40000;   // bytes per us of folds' results
-  double copy_bandwidth = 10000;    // bytes per us of a local copy
-  double duplex = 0;                // how much of a rank's taking goes on beside its sending: 1 where links carry both
-                                    // ways at once, 0 where the rank's CPU copies both
-  double sharing = 1;               // ranks that take turns on one CPU
-  double switching = 0;             // us for a turn of the others, waited for at each dependent step when sharing > 1
+  double start = 0.5;              // t_s: one message from one rank to the next, without its bytes
+  double step = 0.03;              // what one more step costs the rank that takes it
+  double partner = 0.2;            // one more rank to take a message from, whose mailbox another CPU has just written
+  double bandwidth = 7000;         // B: bytes per us that one rank moves to another
+  double reduce_bandwidth = 6000;  // bytes per us that one rank folds into its own
+  double write_bandwidth = 40000;  // bytes per us of folds' results
+  double copy_bandwidth = 10000;   // bytes per us of a local copy
+  double duplex = 0;               // how much of a rank's taking goes on beside its sending: 1 where links carry both
+                                   // ways at once, 0 where the rank's CPU copies both
+  double sharing = 1;              // ranks that take turns on one CPU
+  double switching = 0;            // us for a turn of the others, waited for at each dependent step when sharing > 1
   double multicast_share = 0;   // what each further receiver of one message costs its sender, as a share of the first:
                                 // 0 in shared memory, 1 over TCP
   int node_ranks = 1;           // ranks of each node; 1 where nodes do not matter or are not alike
@@ -100,7 +104,8 @@ struct CostModel {
   // The busiest rank ends last, unless CPUs that ranks share do, which have the work of all ranks, or cables.
   [[nodiscard]] double time(const Work& work) const {
     const double inside = node_ranks > 1 ? work.inside : 0;
-    return (work.hops - inside) * start + inside * node_start + work.turns * switching + time(work.fill) +
+    return (work.hops - inside) * start + inside * node_start + work.turns * switching + work.partners * partner +
+           time(work.fill) +
            std::max({time(work.busiest), sharing * time(work.mean), work.cable.node / cable, work.cable.rank / stream});
   }
 

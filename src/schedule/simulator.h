@@ -3,8 +3,9 @@
 // Discrete events. Each rank takes the steps of a channel in their order. A send hands its message to a port and goes
 // on, as long as fewer than capacity(n) messages of the channel are under way; the others wait for what they receive. A
 // port carries one message after the other: `start` us during which no bytes flow, then the bytes, over all links of
-// their way at once. Links are full duplex and shared max-min fairly between the messages that are on them at the same
-// time; a link's latency delays what it carries and holds up nothing else.
+// their way at once. A connection with several ways has a port for each, which carries its parts of the messages. Links
+// are full duplex and shared max-min fairly between the messages that are on them at the same time; a link's latency
+// delays what it carries and holds up nothing else.
 //
 // With one port a rank this is the model of the published formulas (closed_forms.h), which come out exactly.
 //

@@ -1,9 +1,40 @@
 // How messages travel in the simulator: through a port, over their ways' links, to the lane that awaits them.
 #include <algorithm>
+#include <limits>
 
 #include "schedule/simulator_state.h"
 
 namespace paceline {
+
+int Simulator::port_of(int gpu, Connection& connection) {
+  const bool one = machine_.ports == Ports::one;
+  int& port = one ? port_of_gpu_[at(gpu)] : connection.port;
+  if (port < 0) {
+    port = static_cast<int>(ports_.size());
+    ports_.resize(ports_.size() + (one ? 1 : std::max<std::size_t>(1, connection.ways->size())));
+  }
+  return port;
+}
+
+// Each way carries its parts of the messages one after the other, and waits for no other way.
+void Simulator::send_in_parts(int whole) {
+  Connection& connection = connections_[at(parcels_[whole].connection)];
+  const int first = port_of(lanes_[at(connection.sender)].gpu, connection);
+  const int ways = static_cast<int>(connection.ways->size());
+  parcels_[whole].since = std::numeric_limits<double>::infinity();
+  parcels_[whole].flows = ways;
+  for (int way = 0; way < ways; ++way) {
+    const int part = parcels_.take();
+    parcels_[part].whole = whole;
+    parcels_[part].way = way;
+    parcels_[part].message = parcels_[whole].message;
+    parcels_[part].connection = parcels_[whole].connection;
+    parcels_[part].bytes = parcels_[whole].bytes * (*connection.ways)[at(way)].part;
+    parcels_[part].port = first + way;
+    parcels_.append(ports_[at(first + way)].waiting, part);
+  }
+  for (int way = 0; way < ways; ++way) serve(first + way);
+}
 
 // The port takes the next message, if it is free.
 void Simulator::serve(int number) {
@@ -12,6 +43,8 @@ void Simulator::serve(int number) {
   const int parcel = parcels_.pop(port.waiting);
   port.busy = true;
   parcels_[parcel].since = now_;
+  if (const int whole = parcels_[parcel].whole; whole >= 0)
+    parcels_[whole].since = std::min(parcels_[whole].since, now_);
   const Lane& lane = lanes_[at(messages_[parcels_[parcel].message].lane)];
   if (const double start = machine_.start * lane.slowness; start > 0)
     schedule(now_ + start, Kind::bytes_flow, parcel);
@@ -23,6 +56,10 @@ void Simulator::let_flow(int number) {
   const Parcel parcel = parcels_[number];
   const Connection& connection = connections_[at(parcel.connection)];
   if (parcel.bytes == 0 || (connection.ways->empty() && parcel.also < 0)) return sent(number);
+  if (parcel.whole >= 0) {
+    parcels_[number].flows = 1;
+    return flow(number, (*connection.ways)[at(parcel.way)].links, parcel.bytes);
+  }
   if (parcel.also < 0) {
     parcels_[number].flows = static_cast<int>(connection.ways->size());
     for (const WayPart& way : *connection.ways) flow(number, way.links, parcel.bytes * way.part);
@@ -53,17 +90,29 @@ void Simulator::flow(int parcel, std::span<const int> links, double bytes) {
   flow.links = links;
 }
 
-// All bytes have left: the port is free, and after the latency the message is there.
+// All bytes have left: the port is free.
 void Simulator::sent(int number) {
-  const int port = parcels_[number].port;
+  const Parcel parcel = parcels_[number];
+  if (parcel.whole < 0) {
+    leave(number, parcel.since);
+  } else {
+    parcels_.give(number);
+    if (--parcels_[parcel.whole].flows == 0) leave(parcel.whole, parcels_[parcel.whole].since);
+  }
+  ports_[at(parcel.port)].busy = false;
+  serve(parcel.port);
+}
+
+// After the latency the message is there.
+void Simulator::leave(int number, double since) {
   for (int here = number; here >= 0;) {
     Parcel& parcel = parcels_[here];
     const int next = parcel.also;
     const Connection& connection = connections_[at(parcel.connection)];
     if (with_timeline_) {
       const Lane& lane = lanes_[at(connection.sender)];
-      result_.timeline.push_back({"send", lane.collective, lane.rank, lane.channel, connection.peer, parcel.bytes,
-                                  parcels_[number].since, now_});
+      result_.timeline.push_back(
+          {"send", lane.collective, lane.rank, lane.channel, connection.peer, parcel.bytes, since, now_});
     }
     parcel.also = -1;
     if (connection.latency > 0)
@@ -72,8 +121,6 @@ void Simulator::sent(int number) {
       arrive(here);
     here = next;
   }
-  ports_[at(port)].busy = false;
-  serve(port);
 }
 
 void Simulator::arrive(int number) {

@@ -105,11 +105,11 @@ void Simulator::send(int number, const Lane& lane, const Program::Act& act) {
       continue;
     }
     carrier = parcel;
-    int& port = machine_.ports == Ports::one ? port_of_gpu_[at(lane.gpu)] : connections_[at(connection)].port;
-    if (port < 0) {
-      port = static_cast<int>(ports_.size());
-      ports_.emplace_back();
+    if (!machine_.multicast && machine_.ports == Ports::connections && connections_[at(connection)].ways->size() > 1) {
+      send_in_parts(parcel);
+      continue;
     }
+    const int port = port_of(lane.gpu, connections_[at(connection)]);
     parcels_[parcel].port = port;
     if (!machine_.multicast) {
       parcels_.append(ports_[at(port)].waiting, parcel);

@@ -50,13 +50,16 @@ class Simulator {
     int lane = 0;
     int receivers = 0;  // that have not taken it
   };
-  // A message on its way to one rank. Parcels of a multicast travel together: the first carries the list of others.
+  // A message on its way to one rank, or what of it takes one of several ways. Parcels of a multicast travel together:
+  // the first carries the list of others.
   struct Parcel {
     int next = -1;
     int also = -1;
+    int whole = -1;  // the parcel of which this one goes over `way`
+    int way = 0;
     int message = 0;
     int connection = 0;
-    int flows = 0;
+    int flows = 0;  // or parts, that are under way
     int port = 0;
     double bytes = 0;
     double since = 0;  // when it took the port
@@ -66,7 +69,7 @@ class Simulator {
     int receiver = 0;  // lane
     int sender = 0;    // lane
     int peer = 0;      // the receiving rank, as the sender calls it
-    int port = -1;
+    int port = -1;     // the first way's; the others' follow
     bool awaited = false;
     double latency = 0;
     const std::vector<WayPart>* ways = nullptr;
@@ -134,10 +137,13 @@ class Simulator {
   int open(int sender, int receiver, int peer);
 
   // How messages travel: simulator_messages.cc
+  int port_of(int gpu, Connection& connection);
+  void send_in_parts(int parcel);
   void serve(int port);
   void let_flow(int parcel);
   void flow(int parcel, std::span<const int> links, double bytes);
   void sent(int parcel);
+  void leave(int parcel, double since);
   void arrive(int parcel);
 
   WayFinder& finder_;

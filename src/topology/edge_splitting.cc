@@ -88,6 +88,22 @@ Flow EdgeSplitting::splittable(int u, int w, int t) const {
   return std::max(weight, Flow{0});
 }
 
+namespace {
+
+// Two ways, one after the other, without what leads from a vertex back to it: capacity that is taken and not needed.
+std::vector<int> joined(std::vector<int> vertices, const std::vector<int>& rest) {
+  for (std::size_t i = 1; i < rest.size(); ++i) {
+    const auto before = std::ranges::find(vertices, rest[i]);
+    if (before == vertices.end())
+      vertices.push_back(rest[i]);
+    else
+      vertices.erase(before + 1, vertices.end());
+  }
+  return vertices;
+}
+
+}  // namespace
+
 std::vector<Way> EdgeSplitting::take(int from, int to, Flow weight) {
   std::vector<Way> ways;
   auto& pool = sources(from, to);
@@ -107,9 +123,7 @@ std::vector<Way> EdgeSplitting::take(int from, int to, Flow weight) {
     auto second = take(via, to, now);
     for (std::size_t i = 0, j = 0; i < first.size() && j < second.size();) {
       const Flow both = std::min(first[i].weight, second[j].weight);
-      Way way{first[i].vertices, both};
-      way.vertices.insert(way.vertices.end(), second[j].vertices.begin() + 1, second[j].vertices.end());
-      ways.push_back(std::move(way));
+      ways.push_back({joined(first[i].vertices, second[j].vertices), both});
       if ((first[i].weight -= both) == 0) ++i;
       if ((second[j].weight -= both) == 0) ++j;
     }

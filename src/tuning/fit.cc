@@ -40,9 +40,13 @@ double total_error(const std::vector<Sample>& samples, const CostModel& model) {
 
 CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves, double* error) {
   const auto samples = samples_of(base, ranks, curves);
-  std::vector<double CostModel::*> rates{&CostModel::start,           &CostModel::step,
-                                         &CostModel::bandwidth,       &CostModel::reduce_bandwidth,
-                                         &CostModel::write_bandwidth, &CostModel::copy_bandwidth};
+  std::vector<double CostModel::*> rates{&CostModel::start,
+                                         &CostModel::step,
+                                         &CostModel::partner,
+                                         &CostModel::bandwidth,
+                                         &CostModel::reduce_bandwidth,
+                                         &CostModel::write_bandwidth,
+                                         &CostModel::copy_bandwidth};
   if (base.sharing > 1) rates.push_back(&CostModel::switching);
   if (base.node_ranks > 1) rates.insert(rates.end(), {&CostModel::node_start, &CostModel::cable, &CostModel::stream});
   CostModel best = base;
@@ -54,21 +58,30 @@ CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves
     best = tried;
     return true;
   };
-  for (double step = 1; step > 0.005 && !samples.empty();) {  // of ln: the first one tries factors of e
+  constexpr double CostModel::*shares[] = {&CostModel::duplex, &CostModel::multicast_share};
+  const auto set_rate = [](double& rate, double value) { rate = std::clamp(value, 1e-3, 1e6); };
+  const auto set_share = [](double& share, double value) { share = std::clamp(value, 0.0, 1.0); };
+  for (double step = 1; step > 0.002 && !samples.empty();) {  // of ln: the first one tries factors of e
+    const CostModel before = best;
     bool improved = false;
-    for (double CostModel::*const field : rates) {
-      for (const double direction : {step, -step}) {
+    for (const double direction : {step, -step}) {
+      for (double CostModel::*const field : rates) {
         CostModel tried = best;
-        tried.*field = std::clamp(tried.*field * std::exp(direction), 1e-3, 1e6);
+        set_rate(tried.*field, tried.*field * std::exp(direction));
+        improved = better(tried) || improved;
+      }
+      for (double CostModel::*const field : shares) {
+        CostModel tried = best;
+        set_share(tried.*field, tried.*field + 0.3 * direction);
         improved = better(tried) || improved;
       }
     }
-    for (double CostModel::*const field : {&CostModel::duplex, &CostModel::multicast_share}) {
-      for (const double direction : {step, -step}) {
-        CostModel tried = best;
-        tried.*field = std::clamp(tried.*field + 0.3 * direction, 0.0, 1.0);
-        improved = better(tried) || improved;
-      }
+    // What has helped may help again: all of it at once leads along valleys that no constant alone can follow.
+    for (bool goes_on = improved; goes_on;) {
+      CostModel tried = best;
+      for (double CostModel::*const field : rates) set_rate(tried.*field, best.*field * (best.*field / before.*field));
+      for (double CostModel::*const field : shares) set_share(tried.*field, 2 * best.*field - before.*field);
+      goes_on = better(tried);
     }
     if (!improved) step /= 2;
   }

@@ -64,7 +64,7 @@ Prediction row_of(const Question& question, const Problem& problem, std::string_
 
 // All ranks' steps, by the algorithm's cost formula.
 double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters, CostModel model) {
-  model.start = model.switching = 0;
+  model.start = model.partner = model.switching = 0;
   model.step = 1;
   model.bandwidth = model.reduce_bandwidth = model.copy_bandwidth = 1e300;
   return problem.ranks * algorithm.cost(problem, parameters, model);
@@ -245,12 +245,13 @@ Status Predictor::add_trees(const Problem& problem) {
   Parameters parameters{.chunk = std::max(all / 2048, longest)};
   if (question_.chunk_bytes > 0)
     parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
-  // Which timing suits the packing best is seen by trying, until one is as good as at the bound.
+  // Which timing suits the packing best is seen by trying, until one is as good as at the bound. Where trees of several
+  // pairs share PCIe links, fair sharing moves messages by more than a period: that takes much slack.
   const double rate = static_cast<double>(packing->root_weight) * packing->rate.gbs() * 1000;
   const double bound = static_cast<double>(problem.count * question_.element_bytes) / rate;
   std::vector<Traffic> best;
   double least = std::numeric_limits<double>::infinity();
-  for (const TreeTiming timing : {TreeTiming{0.1, 1}, {0.2, 1}, {0.2, 2}, {0, 1}}) {
+  for (const TreeTiming timing : {TreeTiming{0.1, 1}, {0.2, 1}, {0.2, 2}, {0, 1}, {3, 1}}) {
     Schedule schedule(problem, parameters);
     PACE_TRY(write_packed_trees(schedule, *packing, timing));
     std::vector<Traffic> traffic;
@@ -409,7 +410,7 @@ Result<Answer> predict(const Topology& topology, const Question& question) {
   return Predictor(topology, question).answer();
 }
 
-Result<Answer> predict(const CostModel& model, int ranks, const Question& question) {
+Result<Answer> predict(const CostModel& model, int ranks, const Question& question, const Tuned* tuned) {
   if (ranks < 1) return wrong(fmt::format("{} ranks", ranks));
   PACE_TRY(check(question, ranks));
   if (question.in_detail) return wrong("links and timelines need a topology");
@@ -417,14 +418,15 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
   CostModel of_type = model;
   of_type.element = question.element_bytes;
   for (const std::size_t bytes : question.sizes) {
-    const Problem problem = problem_of(question, ranks, bytes);
+    Problem problem = problem_of(question, ranks, bytes);
+    if (tuned != nullptr) problem.in_place = false;  // as it was measured
     for (const Algorithm& algorithm : algorithms()) {
       if (!serves(algorithm, problem) || (question.algorithm != "all" && question.algorithm != algorithm.name))
         continue;
-      const auto choice = choose(problem, of_type, algorithm.name, question.chunk_bytes);
+      const auto choice = choose(problem, of_type, algorithm.name, question.chunk_bytes, tuned);
       PACE_TRY(choice.status());
       Prediction row = row_of(question, problem, algorithm.name, choice->predicted_us);
-      row.method = "model";
+      row.method = tuned != nullptr && tuned->measured(algorithm, problem.collective) ? "measured" : "model";
       row.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(problem.count, 1)) * of_type.element;
       answer.rows.push_back(std::move(row));
     }

@@ -53,7 +53,7 @@ struct Prediction {
   double time_us = 0;
   double algbw_gbs = 0;
   double busbw_gbs = 0;
-  std::string method;        // "simulated", "formula", "model"
+  std::string method;        // "simulated", "formula", "model", "measured": the model, corrected by measured times
   std::string busiest_link;  // "gpu0 -> switch0": the one with most bytes for its bandwidth; empty where none is known
   double busiest_share = 0;  // what part of the time it works
 };
@@ -72,7 +72,8 @@ struct Answer {
 Result<Answer> predict(const Topology& topology, const Question& question);
 
 // On n ranks whose costs are known as a model, as calibration makes one: by the cost formulas of the table.
-Result<Answer> predict(const CostModel& model, int ranks, const Question& question);
+// `tuned`: what was measured, or nullptr; its times correct them, as they do for communicators.
+Result<Answer> predict(const CostModel& model, int ranks, const Question& question, const Tuned* tuned = nullptr);
 
 // How ranks are placed on all GPUs of a topology: "gpu": in their order; "socket": in turn on each CPU's GPUs, node by
 // node; "node": in turn on each node's. As launchers place them.

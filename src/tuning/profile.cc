@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tuning/json_fields.h"
 
@@ -22,11 +24,12 @@ struct Constant {
   double CostModel::*field;
   double unit;  // of the field, in that of the file
   double least, most;
-  bool of_nodes = false;  // only where ranks share nodes
+  enum : std::uint8_t { always, of_nodes, optional } when = always;  // of_nodes: only where ranks share nodes
 };
 constexpr Constant constants[] = {
     {"start_us", &CostModel::start, 1, 0, 1e6},
     {"step_us", &CostModel::step, 1, 0, 1e6},
+    {"partner_us", &CostModel::partner, 1, 0, 1e6, Constant::optional},
     {"bandwidth_gbs", &CostModel::bandwidth, 1e-3, 1e-6, 1e6},
     {"reduce_gbs", &CostModel::reduce_bandwidth, 1e-3, 1e-6, 1e6},
     {"write_gbs", &CostModel::write_bandwidth, 1e-3, 1e-6, 1e6},
@@ -35,9 +38,9 @@ constexpr Constant constants[] = {
     {"multicast_share", &CostModel::multicast_share, 1, 0, 1},
     {"switching_us", &CostModel::switching, 1, 0, 1e6},
     {"sharing", &CostModel::sharing, 1, 1, 1e6},
-    {"node_start_us", &CostModel::node_start, 1, 0, 1e6, true},
-    {"cable_gbs", &CostModel::cable, 1e-3, 1e-6, 1e6, true},
-    {"stream_gbs", &CostModel::stream, 1e-3, 1e-6, 1e6, true},
+    {"node_start_us", &CostModel::node_start, 1, 0, 1e6, Constant::of_nodes},
+    {"cable_gbs", &CostModel::cable, 1e-3, 1e-6, 1e6, Constant::of_nodes},
+    {"stream_gbs", &CostModel::stream, 1e-3, 1e-6, 1e6, Constant::of_nodes},
 };
 
 constexpr double most_bytes = 1e15;
@@ -49,7 +52,11 @@ Result<CostModel> read_model(const json& object) {
     model.node_ranks = object["node_ranks"].get<int>();
   }
   for (const Constant& constant : constants) {
-    if (constant.of_nodes && model.node_ranks == 1) continue;
+    if (constant.when == Constant::of_nodes && model.node_ranks == 1) continue;
+    if (constant.when == Constant::optional && !object.contains(constant.name)) {
+      model.*constant.field = 0;
+      continue;
+    }
     if (!is_number(object, constant.name, constant.least, constant.most))
       return wrong(fmt::format("has no {} from {} to {}", constant.name, constant.least, constant.most));
     model.*constant.field = object[constant.name].get<double>() / constant.unit;
@@ -188,7 +195,7 @@ Result<Profile> read_profile(std::string_view text) {
 std::string write_setting(const Setting& setting) {
   json model;
   for (const Constant& constant : constants)
-    if (!constant.of_nodes || setting.model.node_ranks > 1)
+    if (constant.when != Constant::of_nodes || setting.model.node_ranks > 1)
       model[constant.name] = setting.model.*constant.field * constant.unit;
   if (setting.model.node_ranks > 1) model["node_ranks"] = setting.model.node_ranks;
   model["largest_chunk"] = setting.model.largest_chunk;
@@ -212,29 +219,56 @@ std::string write_setting(const Setting& setting) {
       .dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
+namespace {
+
+// The time at a size, also at one a little longer or shorter than measured ones: between two points times are taken to
+// be straight, in logarithms. NaN: too far from what was measured.
+double time_at(const Curve& curve, std::size_t bytes) {
+  constexpr std::size_t far = 4;  // from one point to the next, as a factor
+  const auto above = std::ranges::lower_bound(curve.points, bytes, {}, &Point::bytes);
+  if (above != curve.points.end() && above->bytes == bytes) return above->us;
+  if (above == curve.points.begin() || above == curve.points.end()) return std::nan("");
+  const Point& below = *(above - 1);
+  if (below.bytes == 0 || above->bytes > far * below.bytes) return std::nan("");
+  const auto log_size = [](std::size_t size) { return std::log(static_cast<double>(size)); };
+  const double share = (log_size(bytes) - log_size(below.bytes)) / (log_size(above->bytes) - log_size(below.bytes));
+  return below.us * std::pow(above->us / below.us, share);
+}
+
+// The size between two from which on `later` is faster than `sooner`. Half way where that is not known.
+std::size_t crossing(const Curve& sooner, const Curve& later, std::size_t low, std::size_t high) {
+  const double before = std::log(time_at(sooner, low) / time_at(later, low));  // how much faster `later` is
+  const double after = std::log(time_at(sooner, high) / time_at(later, high));
+  double share = 0.5;
+  if (std::isfinite(before) && after > before) share = std::clamp(-before / (after - before), 0.0, 1.0);
+  const auto from = static_cast<double>(std::max<std::size_t>(low, 1));
+  return std::max(low + 1, static_cast<std::size_t>(from * std::pow(static_cast<double>(high) / from, share)));
+}
+
+}  // namespace
+
 std::vector<TableRow> fastest(const std::vector<Curve>& curves) {
   // A change must be worth something: between equals what ran at the next smaller size stays.
-  constexpr double worth = 0.95;
-  using Candidate = std::pair<double, const Curve*>;
-  std::map<Collective, std::map<std::size_t, std::vector<Candidate>>> times;
+  constexpr double worth = 0.97;
+  std::map<Collective, std::set<std::size_t>> sizes;
   for (const Curve& curve : curves)
-    for (const Point& point : curve.points) times[curve.collective][point.bytes].emplace_back(point.us, &curve);
+    for (const Point& point : curve.points) sizes[curve.collective].insert(point.bytes);
   std::vector<TableRow> table;
-  for (const auto& [collective, sizes] : times) {
+  for (const auto& [collective, measured] : sizes) {
     const Curve* last = nullptr;
     std::size_t before = 0;
-    for (const auto& [bytes, candidates] : sizes) {
-      const auto faster = [](const Candidate& a, const Candidate& b) { return a.first < b.first; };
-      const auto best = std::ranges::min_element(candidates, faster);
-      const auto same = std::ranges::find_if(candidates, [&](const Candidate& one) { return one.second == last; });
-      if (same == candidates.end() || best->first < worth * same->first) {
-        // Half way, as sizes go: by their ratio.
-        const auto from =
-            last == nullptr ? 0
-                            : static_cast<std::size_t>(std::sqrt(static_cast<double>(std::max<std::size_t>(before, 1)) *
-                                                                 static_cast<double>(bytes)));
+    for (const std::size_t bytes : measured) {
+      const Curve* best = nullptr;
+      double least = std::numeric_limits<double>::infinity();
+      for (const Curve& curve : curves) {
+        if (curve.collective != collective || !(time_at(curve, bytes) < least)) continue;
+        least = time_at(curve, bytes);
+        best = &curve;
+      }
+      if (last == nullptr || !(worth * time_at(*last, bytes) <= least)) {
+        const std::size_t from = last == nullptr ? 0 : crossing(*last, *best, before, bytes);
         if (last != nullptr) table.back().below = from;
-        last = best->second;
+        last = best;
         table.push_back({collective, from, SIZE_MAX, last->algorithm, last->variant});
       }
       before = bytes;

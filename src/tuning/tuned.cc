@@ -78,7 +78,7 @@ std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view 
 
 CostModel Tuned::model(CostModel base) const {
   for (double CostModel::*const field :
-       {&CostModel::start, &CostModel::step, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
+       {&CostModel::start, &CostModel::step, &CostModel::partner, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
         &CostModel::write_bandwidth, &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share})
     base.*field = between(low_.model.*field, high_.model.*field, share_);
   if (base.node_ranks > 1)
@@ -105,6 +105,10 @@ double Tuned::correction(const Algorithm& algorithm, const Problem& problem, std
                          const Variant& variant) const {
   const double low = log_ratio(low_, algorithm, problem, bytes, variant);
   return std::exp(low + (log_ratio(high_, algorithm, problem, bytes, variant) - low) * share_);
+}
+
+bool Tuned::measured(const Algorithm& algorithm, Collective collective) const {
+  return curve_of(low_, algorithm, collective, {}) != nullptr || curve_of(high_, algorithm, collective, {}) != nullptr;
 }
 
 }  // namespace paceline

@@ -29,6 +29,9 @@ class Tuned {
   [[nodiscard]] double correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes,
                                   const Variant& variant = {}) const;
 
+  // Whether there are times of the algorithm to correct by.
+  [[nodiscard]] bool measured(const Algorithm& algorithm, Collective collective) const;
+
  private:
   Setting low_;       // at most as many ranks, or the fewest measured
   Setting high_;      // at least as many, or the most

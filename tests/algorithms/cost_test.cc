@@ -35,7 +35,7 @@ Load load_of(Schedule& schedule, int rank) {
 
 CostModel bytes_only(double bandwidth, double reduce_bandwidth, double write_bandwidth, double copy_bandwidth) {
   CostModel model;
-  model.start = model.step = 0;
+  model.start = model.step = model.partner = 0;
   model.bandwidth = bandwidth;
   model.reduce_bandwidth = reduce_bandwidth;
   model.write_bandwidth = write_bandwidth;
@@ -78,6 +78,29 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
       }
     }
   }
+}
+
+TEST_CASE("a formula counts the ranks beyond the first that one waits for at once") {
+  CostModel model = bytes_only(1e300, 1e300, 1e300, 1e300);
+  model.partner = 1;
+  const auto partners = [&](Collective collective, std::string_view algorithm, int n, int radix = 2) {
+    const Problem problem{collective, n, 0, 16, true};
+    return algorithm_named(algorithm)->cost(problem, {.chunk = 16, .radix = radix}, model);
+  };
+  for (const int n : {2, 3, 8, 16}) {
+    INFO("ranks: ", n);
+    CHECK(partners(Collective::all_gather, "direct", n) == doctest::Approx(n - 2));
+    CHECK(partners(Collective::reduce_scatter, "direct", n) == doctest::Approx(n - 2));
+    CHECK(partners(Collective::reduce, "direct", n) == doctest::Approx(n - 2));
+    CHECK(partners(Collective::broadcast, "direct", n) == doctest::Approx(0));
+    CHECK(partners(Collective::all_reduce, "one_shot", n) == doctest::Approx(n - 2));
+    CHECK(partners(Collective::all_reduce, "two_shot", n) == doctest::Approx(2 * (n - 2)));
+    CHECK(partners(Collective::all_reduce, "ring", n) == doctest::Approx(0));
+    CHECK(partners(Collective::all_gather, "bruck", n) == doctest::Approx(0));
+    CHECK(partners(Collective::barrier, "fan", n) == doctest::Approx(n - 2));
+  }
+  CHECK(partners(Collective::all_reduce, "recursive_doubling", 16, 2) == doctest::Approx(0));
+  CHECK(partners(Collective::all_reduce, "recursive_doubling", 16, 4) == doctest::Approx(4));
 }
 
 TEST_CASE("the bytes that pass a cable in a cost formula are those of the schedule") {

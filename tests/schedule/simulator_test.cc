@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -158,6 +159,34 @@ TEST_CASE("several collectives at once, on parts of the GPUs") {
   CHECK(result->ends[1] == equals(20));
   CHECK(result->ends[2] == equals(4));  // another way
   CHECK(result->time == equals(20));
+}
+
+TEST_CASE("of messages that take two ways, each way carries its parts one after the other") {
+  Topology topology;
+  for (int i = 0; i < 4; ++i) topology.add(VertexKind::gpu, "gpu" + std::to_string(i));
+  const int one = topology.add(VertexKind::nvswitch, "one");
+  const int other = topology.add(VertexKind::nvswitch, "other");
+  for (const int gpu : {0, 1, 2}) topology.connect(gpu, one, LinkKind::nvlink, {1, 0});
+  for (const int gpu : {0, 1, 3}) topology.connect(gpu, other, LinkKind::nvlink, {1, 0});
+  const auto link = [&](int from, int to) {
+    const auto& links = topology.links();
+    const auto found =
+        std::ranges::find_if(links, [&](const Link& each) { return each.from == from && each.to == to; });
+    return static_cast<int>(found - links.begin());
+  };
+  WayFinder finder(topology);
+  finder.set(0, 1, {{{link(0, one), link(one, 1)}, 0.5}, {{link(0, other), link(other, 1)}, 0.5}});
+  Schedule two = schedule_of(2, {{0, 1, 2000}, {0, 1, 2000}});
+  Schedule disturbance = schedule_of(2, {{0, 1, 1000}});
+  std::vector<Traffic> traffic{traffic_of(two, 1), traffic_of(disturbance, 1, {2, 1}),
+                               traffic_of(disturbance, 1, {3, 1})};
+  traffic[2].begin = 2;
+  const auto result = simulate(finder, traffic, connections());
+  REQUIRE(result.ok());
+  // While the first message's half waits for GPU 2's, the second's other half passes.
+  CHECK(result->ends[0] == equals(3));
+  CHECK(result->ends[1] == equals(2));
+  CHECK(result->ends[2] == equals(3));
 }
 
 TEST_CASE("no link is above its capacity, and its bytes are those of the schedule") {

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <map>
 #include <random>
+#include <set>
 
 #include "topology/part.h"
 
@@ -31,6 +32,7 @@ void check_fits(const Topology& topology, const TreePacking& packing, const std:
       for (const Way& way : edge.ways) {
         REQUIRE(way.vertices.front() == vertex(edge.from));
         REQUIRE(way.vertices.back() == vertex(edge.to));
+        REQUIRE(std::set<int>(way.vertices.begin(), way.vertices.end()).size() == way.vertices.size());  // no loop
         for (std::size_t i = 0; i + 1 < way.vertices.size(); ++i)
           carried[{way.vertices[i], way.vertices[i + 1]}] += way.weight;
         sum += way.weight;

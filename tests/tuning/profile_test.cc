@@ -40,24 +40,50 @@ TEST_CASE("what is written is read") {
   CHECK(read.transport == "shm");
   CHECK(read.ranks == 4);
   CHECK(read.model.start == 0.75);
+  CHECK(read.model.partner == setting.model.partner);
   CHECK(read.model.largest_chunk == setting.model.largest_chunk);
   REQUIRE(read.curves.size() == 2);
   CHECK(read.curves[0].algorithm == algorithm_named("ring"));
   CHECK(read.curves[0].points[1].us == 4);
   REQUIRE(read.table.size() == 2);
-  CHECK(read.table[1].from == 90);
+  CHECK(read.table[1].from == 133);
 }
 
-TEST_CASE("the table changes half way between two sizes, and only for a gain") {
-  const auto table =
-      fastest({curve("one_shot", {{16, 1}, {256, 2}, {4096, 9}}), curve("ring", {{16, 2}, {256, 1.95}, {4096, 3}})});
+TEST_CASE("a profile from before partners were measured has none") {
+  const std::string text = write_setting(setting_of({}));
+  const std::string partner = "\"partner_us\":0.2,";
+  const auto place = text.find(partner);
+  REQUIRE(place != std::string::npos);
+  const auto read = read_setting(std::string(text).erase(place, partner.size()));
+  REQUIRE_MESSAGE(read.ok(), read.status().message());
+  CHECK(read->model.partner == 0);
+}
+
+TEST_CASE("the table changes where another gets faster, if it gains by it") {
+  const auto table = fastest({curve("one_shot", {{16, 1}, {64, 2}, {256, 8}, {1024, 9}, {4096, 9}}),
+                              curve("ring", {{16, 2}, {64, 4}, {256, 4}, {1024, 4}, {4096, 3}}),
+                              curve("two_shot", {{16, 2}, {64, 4}, {256, 4}, {1024, 3.95}, {4096, 3}})});
   REQUIRE(table.size() == 2);
   CHECK(table[0].algorithm == algorithm_named("one_shot"));
   CHECK(table[0].from == 0);
-  CHECK(table[0].below == 1024);
+  CHECK(table[0].below == 128);
+  CHECK(table[1].algorithm == algorithm_named("ring"));
+  CHECK(table[1].from == 128);
+  CHECK(table[1].below == 2 * 4096 + 1);
+}
+
+TEST_CASE("where one of two is not known, the table changes half way") {
+  const auto table = fastest({curve("one_shot", {{16, 1}, {256, 2}}), curve("ring", {{256, 3}, {4096, 3}})});
+  REQUIRE(table.size() == 2);
   CHECK(table[1].algorithm == algorithm_named("ring"));
   CHECK(table[1].from == 1024);
-  CHECK(table[1].below == 2 * 4096 + 1);
+}
+
+TEST_CASE("an algorithm that is not measured at each size keeps its place between its sizes") {
+  const auto table =
+      fastest({curve("one_shot", {{1024, 2}, {4096, 4}}), curve("ring", {{1024, 4}, {2048, 4}, {4096, 4.1}})});
+  REQUIRE(table.size() == 1);
+  CHECK(table[0].algorithm == algorithm_named("one_shot"));
 }
 
 TEST_CASE("the table says how the fastest ran, and what is written of it is read") {
@@ -74,7 +100,7 @@ TEST_CASE("the table says how the fastest ran, and what is written of it is read
   REQUIRE(read->table.size() == 3);
   CHECK(read->table[0].variant == Variant());
   CHECK(read->table[1].variant == longer.variant);
-  CHECK(read->table[1].from == 2048);
+  CHECK(read->table[1].from == 1435);  // 1024 * 4^(ln(5/4) / ln(5/2))
   CHECK(read->table[2].variant == read_in_place.variant);
   const std::string text = write_setting(setting);
   for (const auto& [good, bad] :
@@ -146,6 +172,7 @@ TEST_CASE("the fit finds the constants by which times were made") {
   CHECK(error < 0.01);
   CHECK(found.start == doctest::Approx(truth.start).epsilon(0.05));
   CHECK(found.step == doctest::Approx(truth.step).epsilon(0.1));
+  CHECK(found.partner == doctest::Approx(truth.partner).epsilon(0.1));
   CHECK(found.bandwidth == doctest::Approx(truth.bandwidth).epsilon(0.05));
   CHECK(found.reduce_bandwidth == doctest::Approx(truth.reduce_bandwidth).epsilon(0.05));
   CHECK(found.copy_bandwidth == doctest::Approx(truth.copy_bandwidth).epsilon(0.2));

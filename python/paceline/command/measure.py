@@ -51,11 +51,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Effort:
-    """How often a row's call is made; None: as often as fits into `seconds`."""
+    """How often a row's call is made; None: as often as fits into `seconds`, but at least `least` times."""
 
     iterations: int | None = None
     warmup: int | None = None
     seconds: float = 0.25
+    least: int = 5
 
 
 def measure(
@@ -65,11 +66,12 @@ def measure(
     effort: Effort,
     check: bool,
     progress: Callable[[str], None] = lambda _: None,
+    rounds: int = 3,
 ) -> dict[str | None, Row]:
     """The rows of one size, the same on every rank: one for each algorithm that applies (None: the chosen one).
 
     Algorithms are as Communicator.set_algorithm takes them.
-    Several algorithms are measured in three rounds, in turn, so that a disturbance of the machine meets all of them.
+    Several algorithms are measured in several rounds, in turn, so that a disturbance of the machine meets all of them.
     """
     comm = trial.comm
     chosen = trial.plan(count, None).algorithm
@@ -80,13 +82,18 @@ def measure(
         applies = name is None or len(algorithms) == 1 or plan.algorithm == name.split()[0]
         if applies and not (plain and any(plan.algorithm == other.algorithm for other in plans.values())):
             plans[name] = plan
-    calls = {name: _warm_up(trial, count, name, effort) for name in plans}
-    rounds = 1 if len(plans) == 1 else 3
+    if len(plans) == 1:
+        rounds = 1
+    calls: dict[str | None, int] = {}
     times: dict[str | None, array[int]] = {name: array("q") for name in plans}
-    for _ in range(rounds):
+    for number in range(rounds):
         for name in plans:
             progress(f"{trial.collective.name} {size_text(trial.bytes(count))} {plans[name].algorithm}")
+            if number == 0:
+                calls[name] = _warm_up(trial, count, name, effort)
             comm.set_algorithm(name)
+            if effort.warmup != 0:
+                trial.run(count, 1)  # the first call after set_algorithm() makes the plan: no call of a program's
             times[name].extend(trial.run(count, -(-calls[name] // rounds)))
     rows = {}
     for name, plan in plans.items():
@@ -106,7 +113,7 @@ def _warm_up(trial: Trial, count: int, algorithm: str | None, effort: Effort) ->
     """Make the first calls, and return how many calls a row gets; all ranks agree on it."""
     comm = trial.comm
     comm.set_algorithm(algorithm)
-    trial.run(count, 2 if effort.warmup is None else effort.warmup)
+    trial.run(count, 1 if effort.warmup is None else effort.warmup)
     begin = time.perf_counter()
     trial.run(count, 1)
     needed = array("d", [time.perf_counter() - begin])
@@ -116,7 +123,19 @@ def _warm_up(trial: Trial, count: int, algorithm: str | None, effort: Effort) ->
     if effort.warmup is None:
         comm.set_algorithm(algorithm)
         trial.run(count, min(50, fitting // 10))
-    return effort.iterations or min(max(fitting, 5), 1000)
+    return effort.iterations or min(max(fitting, effort.least), 1000)
+
+
+def settle(trial: Trial, seconds: float) -> None:
+    """Make short calls for so long: until the kernel has found each rank a CPU, and the CPUs are at full speed."""
+    comm = trial.comm
+    comm.set_algorithm(None)
+    end = time.perf_counter() + seconds
+    late = array("q", [0])
+    while not late[0]:
+        trial.run(1, 100)
+        late[0] = int(time.perf_counter() > end)
+        comm.all_reduce(late, op="max")
 
 
 def _row(trial: Trial, count: int, plan: Plan, times: array[int], wrong: int | None, chosen: bool) -> Row:

@@ -1,58 +1,34 @@
 """`paceline tune`: measure this machine, fit the cost model to it, and find the fastest algorithms.
 
-For each transport and number of ranks, all ranks together:
-  1. Calibration: every algorithm of every collective at a few sizes, as planned by the untuned model. From the times
-     come the model's constants: start-up, step, bandwidth, reduction, copies, and what goes on side by side.
-  2. Candidates: the same with the fitted model, at many sizes, and again half way between two sizes of which another
-     algorithm is the fastest. Of long messages' fastest algorithms, shorter and longer chunks and, inside a node, both
-     protocols.
-Ranks are started anew for each of several passes, since where the kernel puts them matters as much as anything. A time
-is the least of the passes' medians: a disturbance only adds.
+host_tune.py measures one number of ranks over one transport, gpu_tune.py GPUs. Ranks are started anew for each of
+several passes, since where the kernel puts them matters as much as anything.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import sys
 import tempfile
 import time
-from array import array
-from collections.abc import Sequence
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
 from .. import tuning
-from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
-from ..datatypes import DATA_TYPES
 from ..errors import Error
 from ..joining import init
 from ..launch import launch, launched_size
-from . import gpu_tune
-from .bench import algorithm_table
+from . import gpu_tune, host_tune
 from .collectives import COLLECTIVES
-from .measure import Effort, measure
-from .pattern import Pattern
-from .progress import Progress
-from .sizes import positive, size_text
+from .sizes import positive
 from .sizes import size as parse_size
-from .trial import HostTrial
 
-_CALIBRATION = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20]
-_CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 21)), 4 << 20, 8 << 20, 32 << 20]
-_VARIED = 64 << 10  # from this size on chunks and protocols are tried
-_CHUNKS = (0.25, 0.5, 2, 4)  # times the algorithm's own
-_PROTOCOLS = ("staged", "single_copy")
-_SHORTEST, _GRAIN = 4096, 256  # bytes: a chunk is at least, and a multiple of
-_PASSES = 3
+_PASSES = 5
 _TRANSPORTS = {"shm": "shm", "loopback": "tcp"}  # as profiles call it: PACELINE_TRANSPORT
 _BUDGET = 150.0  # s, of measuring; with the starting of ranks it stays under three minutes
-_LONGEST = 40_000.0  # us; no longer calls are made, as of long messages on slow links: their times grow with the size
-_WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
+_GRACE = 0.1  # of it
 _COLLECTIVES = [name for name in COLLECTIVES if name != "barrier"]
 
 
@@ -96,7 +72,7 @@ def _names(text: str) -> list[str]:
 def job(chosen: argparse.Namespace) -> int:
     on_gpus = chosen.device == "cuda"
     chosen.seconds = chosen.seconds or (gpu_tune.SECONDS if on_gpus else int(_BUDGET))
-    chosen.largest = chosen.largest or (gpu_tune.LARGEST if on_gpus else _CANDIDATES[-1])
+    chosen.largest = chosen.largest or (gpu_tune.LARGEST if on_gpus else host_tune.LARGEST)
     if 1 in (chosen.ranks or []):
         chosen.parser.error("a collective among 1 rank is a copy: there is nothing to tune")
     if on_gpus:
@@ -108,20 +84,24 @@ def job(chosen: argparse.Namespace) -> int:
     found: dict[tuple[str, int], dict[str, Any]] = {}
     end = time.monotonic() + chosen.seconds
     taken: dict[tuple[str, int], float] = {}  # s
-    for _ in range(_PASSES):
-        for transport, ranks, seconds in jobs:
+    for number in range(_PASSES):
+        # Many ranks take longest: if the time is too short for all, fewer ranks fill what is left of it.
+        for transport, ranks, seconds in sorted(jobs, key=lambda each: -each[1]):
             before = found.get((transport, ranks))
             begin = time.monotonic()
-            if begin + taken.get((transport, ranks), 0.0) > end and before is not None:
+            # The second pass looks where the first has not, and may take a little longer; later ones make times surer.
+            grace = _GRACE * chosen.seconds if number == 1 else 0.0
+            if before is not None and begin + taken[transport, ranks] > end + grace:
                 continue
             setting = _launch(chosen, transport, ranks, seconds / _PASSES, before)
             if setting is None:
                 return 1
             found[transport, ranks] = setting
             taken[transport, ranks] = time.monotonic() - begin
-    for setting in found.values():
+    settings = [found[transport, ranks] for transport, ranks, _ in jobs]
+    for setting in settings:
         print(_report(setting))
-    tuning.merge(path, [*found.values()])
+    tuning.merge(path, settings)
     print(f"# written: {path}")
     return 0
 
@@ -188,16 +168,19 @@ def _launch(
 def _measure(chosen: argparse.Namespace) -> int:
     """One rank's part of a setting."""
     with init() as comm:
-        one = Tuning(comm, chosen, 1 if chosen.setting else _PASSES)
+        one = host_tune.HostTuning(comm, chosen, 1 if chosen.setting else _PASSES)
         if chosen.setting:
             path = Path(chosen.setting)
             found = one.pass_after(json.loads(path.read_text()) if path.exists() else one.calibrate())
         else:
             found = one.calibrate()
+            taken = 0.0
             for number in range(_PASSES):
-                if number and one.time_is_up():
+                if number and one.time_is_up(taken if number > 1 else 0.0):
                     break
+                begin = time.monotonic()
                 found = one.pass_after(found)
+                taken = time.monotonic() - begin
         comm.barrier()  # before the file is written anew: every rank has read it
         if comm.rank == 0 and chosen.setting:
             Path(chosen.setting).write_text(json.dumps(found))
@@ -226,144 +209,6 @@ def _measure_gpus(chosen: argparse.Namespace) -> int:
             print(f"# written: {path}")
         comm.barrier()
     return 0
-
-
-class Tuning:
-    """The measuring of one communicator. All ranks do the same and end with the same setting."""
-
-    def __init__(self, comm: Communicator, chosen: argparse.Namespace, passes: int) -> None:
-        largest, self._names = chosen.largest, chosen.collectives
-        self._comm = comm
-        self._end = time.monotonic() + chosen.seconds
-        dtype = DATA_TYPES["float32"]
-        self._candidates = [size for size in _CANDIDATES if size <= largest] or [largest]
-        self._calibration = [size for size in _CALIBRATION if size <= largest] or [largest]
-        self._trials = {}
-        for name in self._names:
-            collective = COLLECTIVES[name]
-            most = collective.count(self._candidates[-1], comm.size, dtype.size)
-            self._trials[name] = HostTrial(comm, collective, Pattern(dtype, "sum", comm.size), 0, most)
-        table = algorithm_table()
-        self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in self._names}
-        rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))
-        varied = sum(size >= _VARIED for size in self._candidates)
-        rows += passes * len(self._names) * varied * (len(_CHUNKS) + len(_PROTOCOLS))
-        # Warming up and the slow calls of long messages take about as long as the timed calls.
-        self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)))
-        self._times: tuning.Times = {}
-        self._longest = 0  # chunk, bytes
-        self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size to measure
-
-    def calibrate(self) -> dict[str, Any]:
-        """A setting with the fitted model, and no times yet."""
-        tuning.use(self._comm, None)
-        with self._progress(self._calibration) as progress:
-            self._pass(self._calibration, progress)
-        fitted = tuning.setting(self._comm, self._times, fit=True)
-        self._times = {}
-        return {**fitted, "measured": [], "table": []}
-
-    def pass_after(self, before: dict[str, Any]) -> dict[str, Any]:
-        """The setting, with the times of one more pass."""
-        self._times = {(row["collective"], tuning.algorithm(row)): dict(row["points"]) for row in before["measured"]}
-        self._longest = before["model"]["largest_chunk"]
-        tuning.use(self._comm, tuning.profile([{**before, "measured": [], "table": []}]))
-        with self._progress(self._candidates) as progress:
-            self._pass(self._candidates, progress)
-            if before["measured"]:
-                for name, sizes in self._crossings().items():
-                    for size in sizes:
-                        self._sizes(name, size, progress)
-                for name, size in itertools.product(self._names, self._candidates):
-                    if size >= _VARIED:
-                        self._variants(name, size, progress)
-        found = tuning.setting(self._comm, self._times, fit=False)
-        return {**found, "model_error": before["model_error"]}
-
-    def time_is_up(self) -> bool:
-        """Whether rank 0's time is: all ranks say the same."""
-        late = array("q", [int(time.monotonic() > self._end)])
-        self._comm.broadcast(late, root=0)
-        return bool(late[0])
-
-    def _progress(self, sizes: list[int]) -> Progress:
-        return Progress(len(self._names) * len(sizes), self._comm.rank == 0)
-
-    def _pass(self, sizes: list[int], progress: Progress) -> None:
-        for name in self._names:
-            for size in sizes:
-                self._sizes(name, size, progress)
-
-    def _sizes(self, name: str, size: int, progress: Progress) -> None:
-        """One collective at one size, with each of its algorithms."""
-        algorithms = [
-            algorithm for algorithm in self._algorithms[name] if size <= self._limit.get((name, algorithm), size)
-        ]
-        self._measure(name, size, algorithms, progress)
-
-    def _variants(self, name: str, size: int, progress: Progress) -> None:
-        """One collective at one size, with its fastest algorithm run in other ways."""
-        count = self._count(name, size)
-        nbytes = count * self._trials[name].dtype.size
-        times = {
-            algorithm: self._times[name, algorithm][nbytes]
-            for algorithm in self._algorithms[name]
-            if nbytes in self._times.get((name, algorithm), {})
-        }
-        if not times:
-            return
-        fastest = min(times, key=lambda algorithm: times[algorithm])
-        plan = self._trials[name].plan(count, fastest)
-        longest = min(nbytes, self._longest)
-        chunks = {int(plan.chunk_bytes * factor) // _GRAIN * _GRAIN for factor in _CHUNKS}
-        ways = [f"chunk={chunk}" for chunk in sorted(chunks) if _SHORTEST <= chunk <= longest]
-        if plan.transport == "shm":
-            ways += [f"protocol={protocol}" for protocol in _PROTOCOLS]
-        self._measure(name, size, [f"{fastest} {way}" for way in ways], progress)
-
-    def _measure(self, name: str, size: int, algorithms: Sequence[str], progress: Progress) -> None:
-        progress.step(f"{self._comm.size} ranks: {name} {size_text(size)}")
-        if not algorithms:
-            return
-        trial, count = self._trials[name], self._count(name, size)
-        nbytes = count * trial.dtype.size
-        self._comm.set_algorithm(None)
-        for algorithm, row in measure(trial, count, algorithms, self._effort, False).items():
-            points = self._times.setdefault((name, algorithm or row.algorithm), {})
-            points[nbytes] = min(points.get(nbytes, row.time_us.median), row.time_us.median)
-            if row.time_us.median > _LONGEST:
-                self._limit[name, row.algorithm] = size
-
-    def _count(self, name: str, size: int) -> int:
-        trial = self._trials[name]
-        return trial.collective.count(size, self._comm.size, trial.dtype.size)
-
-    def _crossings(self) -> dict[str, list[int]]:
-        """For each collective, sizes half way between two of which another algorithm is the fastest."""
-        found: dict[str, list[int]] = {}
-        for name in self._names:
-            trial = self._trials[name]
-            curves = {
-                algorithm: self._times[name, algorithm]
-                for algorithm in self._algorithms[name]
-                if (name, algorithm) in self._times
-            }
-            sizes = sorted({size for points in curves.values() for size in points})
-            # The half-way sizes of the first round count as well, but are not halved again.
-            main = [size for size in sizes if size in self._counts(name)]
-            best = [min(curves, key=lambda each: curves[each].get(size, float("inf"))) for size in main]
-            factor = trial.collective.total_bytes(1, self._comm.size, 1)
-            found[name] = [
-                int(sqrt(here * there)) * factor
-                for here, there, a, b in zip(main, main[1:], best, best[1:])
-                if here and curves[a].get(there, float("inf")) > _WORTH * curves[b][there]
-            ]
-        return found
-
-    def _counts(self, name: str) -> set[int]:
-        trial = self._trials[name]
-        size = trial.dtype.size
-        return {trial.collective.count(each, self._comm.size, size) * size for each in self._candidates}
 
 
 def _report(found: dict[str, Any]) -> str:

@@ -1,0 +1,213 @@
+"""`paceline tune` on host memory: the times of one communicator's algorithms, and the model fitted to them.
+
+  1. Calibration: every algorithm of every collective at a few sizes, as planned by the untuned model. From the times
+     come the model's constants: start-up, step, bandwidth, reduction, copies, and what goes on side by side.
+  2. Candidates: the same with the fitted model, at many sizes. From the second pass on also half way between two sizes
+     of which another algorithm was the fastest, or where an algorithm's times bend; and, of long messages' fastest
+     algorithms, shorter and longer chunks and, inside a node, both protocols.
+
+A time is the least of the passes' medians: a disturbance only adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from math import log, sqrt
+from typing import Any
+
+from .. import tuning
+from ..communicator import Communicator
+from ..datatypes import DATA_TYPES
+from .bench import algorithm_table
+from .collectives import COLLECTIVES
+from .measure import Effort, measure, settle
+from .pattern import Pattern
+from .progress import Progress
+from .sizes import size_text
+from .trial import HostTrial
+
+_CALIBRATION = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20]
+_CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 24)), 32 << 20]
+_VARIED = 64 << 10  # from this size on chunks and protocols are tried
+_CHUNKS = (0.25, 0.5, 2, 4)  # times the algorithm's own
+_PROTOCOLS = ("staged", "single_copy")
+_SHORTEST, _GRAIN = 4096, 256  # bytes: a chunk is at least, and a multiple of
+_SETTLING = 0.2  # s, of short calls before anything is measured
+_LEAST = 3  # calls in a pass: of long messages no more fit
+_LONGEST = 30_000.0  # us; no longer calls are made, as of long messages on slow links: their times grow with the size
+_BEND = 0.12  # of ln: how far from the middle of its neighbours a time may be, as a ratio to the formula's
+_WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
+LARGEST = _CANDIDATES[-1]
+
+
+class HostTuning:
+    """The measuring of one communicator. All ranks do the same and end with the same setting."""
+
+    def __init__(self, comm: Communicator, chosen: argparse.Namespace, passes: int) -> None:
+        largest, self._names = chosen.largest, chosen.collectives
+        self._comm = comm
+        self._end = time.monotonic() + chosen.seconds
+        dtype = DATA_TYPES["float32"]
+        self._candidates = [size for size in _CANDIDATES if size <= largest] or [largest]
+        self._calibration = [size for size in _CALIBRATION if size <= largest] or [largest]
+        self._trials = {}
+        for name in self._names:
+            collective = COLLECTIVES[name]
+            most = collective.count(self._candidates[-1], comm.size, dtype.size)
+            self._trials[name] = HostTrial(comm, collective, Pattern(dtype, "sum", comm.size), 0, most)
+        table = algorithm_table()
+        self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in self._names}
+        rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))
+        varied = sum(size >= _VARIED for size in self._candidates)
+        rows += passes * len(self._names) * varied * (len(_CHUNKS) + len(_PROTOCOLS))
+        # Warming up and the slow calls of long messages take about as long as the timed calls.
+        self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)), least=_LEAST)
+        self._times: tuning.Times = {}
+        self._longest = 0  # chunk, bytes
+        self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size for this pass
+
+    def calibrate(self) -> dict[str, Any]:
+        """A setting with the fitted model, and no times yet."""
+        tuning.use(self._comm, None)
+        settle(self._trials[self._names[0]], _SETTLING)
+        with self._progress(self._calibration) as progress:
+            self._pass(self._calibration, progress)
+        fitted = tuning.setting(self._comm, self._times, fit=True)
+        self._times = {}
+        return {**fitted, "passes": 0, "measured": [], "table": []}
+
+    def pass_after(self, before: dict[str, Any]) -> dict[str, Any]:
+        """The setting, with the times of one more pass."""
+        self._times = {(row["collective"], tuning.algorithm(row)): dict(row["points"]) for row in before["measured"]}
+        self._longest = before["model"]["largest_chunk"]
+        self._limit = {}
+        tuning.use(self._comm, tuning.profile([{**before, "measured": [], "table": []}]))
+        # Found once, so that later passes measure them as often as all others.
+        between = self._between() if before["passes"] == 1 else self._measured_between()
+        settle(self._trials[self._names[0]], _SETTLING)
+        with self._progress(self._candidates) as progress:
+            self._pass(self._candidates, progress)
+            if before["passes"] > 0:
+                for (name, size), algorithms in between.items():
+                    self._measure(name, size, algorithms, progress)
+                for name, size in itertools.product(self._names, self._candidates):
+                    if size >= _VARIED:
+                        self._variants(name, size, progress)
+        found = tuning.setting(self._comm, self._times, fit=False)
+        return {**found, "passes": before["passes"] + 1, "model_error": before["model_error"]}
+
+    def time_is_up(self, needed: float) -> bool:
+        """Whether rank 0 has not so many seconds left: all ranks say the same."""
+        late = array("q", [int(time.monotonic() + needed > self._end)])
+        self._comm.broadcast(late, root=0)
+        return bool(late[0])
+
+    def _progress(self, sizes: list[int]) -> Progress:
+        return Progress(len(self._names) * len(sizes), self._comm.rank == 0)
+
+    def _pass(self, sizes: list[int], progress: Progress) -> None:
+        for name in self._names:
+            for size in sizes:
+                self._sizes(name, size, progress)
+
+    def _sizes(self, name: str, size: int, progress: Progress) -> None:
+        """One collective at one size, with each of its algorithms."""
+        algorithms = [
+            algorithm for algorithm in self._algorithms[name] if size <= self._limit.get((name, algorithm), size)
+        ]
+        self._measure(name, size, algorithms, progress)
+
+    def _variants(self, name: str, size: int, progress: Progress) -> None:
+        """One collective at one size, with its fastest algorithm run in other ways."""
+        count = self._count(name, size)
+        nbytes = count * self._trials[name].dtype.size
+        times = {
+            algorithm: self._times[name, algorithm][nbytes]
+            for algorithm in self._algorithms[name]
+            if nbytes in self._times.get((name, algorithm), {})
+        }
+        if not times:
+            return
+        fastest = min(times, key=lambda algorithm: times[algorithm])
+        plan = self._trials[name].plan(count, fastest)
+        longest = min(nbytes, self._longest)
+        chunks = {int(plan.chunk_bytes * factor) // _GRAIN * _GRAIN for factor in _CHUNKS}
+        ways = [f"chunk={chunk}" for chunk in sorted(chunks) if _SHORTEST <= chunk <= longest]
+        if plan.transport == "shm":
+            ways += [f"protocol={protocol}" for protocol in _PROTOCOLS]
+        self._measure(name, size, [f"{fastest} {way}" for way in ways], progress)
+
+    def _measure(self, name: str, size: int, algorithms: Sequence[str], progress: Progress) -> None:
+        progress.step(f"{self._comm.size} ranks: {name} {size_text(size)}")
+        if not algorithms:
+            return
+        trial, count = self._trials[name], self._count(name, size)
+        nbytes = count * trial.dtype.size
+        self._comm.set_algorithm(None)
+        for algorithm, row in measure(trial, count, algorithms, self._effort, False, rounds=1).items():
+            points = self._times.setdefault((name, algorithm or row.algorithm), {})
+            points[nbytes] = min(points.get(nbytes, row.time_us.median), row.time_us.median)
+            if row.time_us.median > _LONGEST:
+                self._limit[name, row.algorithm] = size
+
+    def _count(self, name: str, size: int) -> int:
+        trial = self._trials[name]
+        return trial.collective.count(size, self._comm.size, trial.dtype.size)
+
+    def _between(self) -> dict[tuple[str, int], list[str]]:
+        """Sizes half way between two that were measured, and which algorithms to measure at them.
+
+        All algorithms where another one is the fastest at the two; an algorithm by itself where its times bend: the
+        formula explains one size otherwise than those before and after it.
+        """
+        found: dict[tuple[str, int], list[str]] = {}
+        for name in self._names:
+            trial = self._trials[name]
+            factor = trial.collective.total_bytes(1, self._comm.size, 1)
+            curves = {
+                algorithm: self._times[name, algorithm]
+                for algorithm in self._algorithms[name]
+                if (name, algorithm) in self._times
+            }
+            main = sorted({size for points in curves.values() for size in points} - {0})
+            best = [min(curves, key=lambda each: curves[each].get(size, float("inf"))) for size in main]
+            for here, there, a, b in zip(main, main[1:], best, best[1:]):
+                if curves[a].get(there, float("inf")) > _WORTH * curves[b][there]:
+                    found[name, int(sqrt(here * there)) * factor] = [*curves]
+            for algorithm, points in curves.items():
+                for here, there in self._bends(name, algorithm, points):
+                    algorithms = found.setdefault((name, int(sqrt(here * there)) * factor), [])
+                    if algorithm not in algorithms:
+                        algorithms.append(algorithm)
+        return found
+
+    def _bends(self, name: str, algorithm: str, points: dict[int, float]) -> Iterator[tuple[int, int]]:
+        """The pairs of sizes between which times are not well known from those at the two."""
+        trial = self._trials[name]
+        formula = {size: trial.plan(size // trial.dtype.size, algorithm).predicted_us for size in points}
+        self._comm.set_algorithm(None)
+        sizes = [size for size in sorted(points) if formula[size] > 0]
+        ratios = [log(points[size] / formula[size]) for size in sizes]
+        for i in range(1, len(sizes) - 1):
+            if abs(ratios[i] - (ratios[i - 1] + ratios[i + 1]) / 2) > _BEND:
+                yield sizes[i - 1], sizes[i]
+                yield sizes[i], sizes[i + 1]
+
+    def _measured_between(self) -> dict[tuple[str, int], list[str]]:
+        """What _between() said, from the times of earlier passes."""
+        found: dict[tuple[str, int], list[str]] = {}
+        for (name, algorithm), points in self._times.items():
+            factor = self._trials[name].collective.total_bytes(1, self._comm.size, 1)
+            for size in sorted(points.keys() - self._counts(name)):
+                if algorithm in self._algorithms[name]:
+                    found.setdefault((name, size * factor), []).append(algorithm)
+        return found
+
+    def _counts(self, name: str) -> set[int]:
+        trial = self._trials[name]
+        size = trial.dtype.size
+        return {trial.collective.count(each, self._comm.size, size) * size for each in self._candidates}
