@@ -21,6 +21,7 @@ from check_gpu import expected, fill, wrong_elements
 from peers_gpu import PARTS, Door, Nccl, Paceline, Peer, SymmetricMemory, counts
 
 ROUNDS = 3
+WARM_UP = 5  # calls before a capture: libraries get to know the buffers
 _MAKERS: dict[str, list[Callable[[paceline.Communicator], Peer]]] = {
     "nccl": [lambda comm: Nccl(comm, windows=False)],
     "windows": [lambda comm: Nccl(comm, windows=True)],
@@ -139,9 +140,11 @@ class Rank:
 
     def _prepare(self, peer: Peer, collective: str, nbytes: int, mode: str) -> Callable[[], None]:
         """Something to be called that enqueues all calls of a round."""
-        with torch.cuda.stream(self.stream):
-            self._enqueue(peer, collective, nbytes, 2)
-        self.stream.synchronize()
+        for _ in range(WARM_UP):
+            with torch.cuda.stream(self.stream):
+                self._enqueue(peer, collective, nbytes, 1)
+            self.stream.synchronize()
+            self.comm.barrier()
         calls = self._calls(nbytes)
         # A rank that has no part in a message has nothing that could be captured.
         if mode == "eager" or (collective == "send_recv" and self.comm.rank > 1):

@@ -56,8 +56,9 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
 
   if (strips && thread >= large_threads) {
     if constexpr (strips)
-      move_messages<brief_stride.strips>(task, static_cast<unsigned>(thread - large_threads) / 32 * gridDim.x + blockIdx.x,
-                       strip_threads / 32 * gridDim.x);
+      move_messages<brief_stride.strips>(task,
+                                         static_cast<unsigned>(thread - large_threads) / 32 * gridDim.x + blockIdx.x,
+                                         strip_threads / 32 * gridDim.x);
   } else if (thread >= giving_threads) {
     const Group group{(thread - giving_threads) / group_threads, (thread - giving_threads) % group_threads};
     if (task.folds)

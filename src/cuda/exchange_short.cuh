@@ -2,8 +2,8 @@
 //
 // A warp serves one peer in one lane: it gives to it and takes from it. The warps of a lane, one for each peer, are a
 // group; what they take for a fold they put together in shared memory, where one of them folds it in the order of the
-// ranks. In a long message a warp gives a round ahead of what it takes, so that the link works while it folds what came before. Where everything lies is worked out
-// before the kernel before this one has ended.
+// ranks. In a long message a warp gives a round ahead of what it takes, so that the link works while it folds what came
+// before. Where everything lies is worked out before the kernel before this one has ended.
 //
 // With `relays` it goes on at once: what a rank has folded, or taken from the root, it gives to the others, in the same
 // lanes (exchange.h).
@@ -47,7 +47,9 @@ class ExchangeWarp {
         warp_(static_cast<int>(threadIdx.x / 32) - 1),
         group_(two ? warp_ : warp_ / peers_),
         place_(two ? 0 : warp_ % peers_),
-        peer_(two ? 1 - task.rank : place_ < task.rank ? place_ : place_ + 1),
+        peer_(two                  ? 1 - task.rank
+              : place_ < task.rank ? place_
+                                   : place_ + 1),
         link_(task, peer_, blockIdx.x * groups() + static_cast<unsigned>(group_), gridDim.x * groups()),
         rounds_(once ? 1 : held(link_.rounds(task.strips))),
         turns_(once ? held(turns_once()) : 0),
@@ -265,7 +267,7 @@ class ExchangeWarp {
   const Part gathered_;
 };
 
-// A kernel's template takes no Stride.
+// strips, once: the Stride, which nvcc does not take as a kernel's argument.
 template <class Element, int strips, bool once, bool relays, bool two>
 __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1)
     exchange_short(const __grid_constant__ Task task) {

@@ -383,8 +383,8 @@ Status CudaEngine::follow(cudaStream_t stream) {
   unsigned long long number = 0;  // no other stream ever has the same
   PACE_CUDA("asking for the number of a stream", cudaStreamGetId(stream, &number));
   if (number != last_stream_ && blocks_ != 0) {
-    const auto word = reinterpret_cast<std::uint64_t>(windows_[static_cast<std::size_t>(rank_)]) +
-                      offsetof(WindowWords, blocks_done);
+    const auto word =
+        reinterpret_cast<std::uint64_t>(windows_[static_cast<std::size_t>(rank_)]) + offsetof(WindowWords, blocks_done);
     if (!wait_for_word(stream, word, blocks_)) PACE_CUDA("ordering two streams", cudaDeviceSynchronize());
   }
   last_stream_ = number;

@@ -68,8 +68,8 @@ __device__ inline void wait_for_kernel_before() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Brings the kernel's argument into the multiprocessor's cache, before that wait: else each of its lines is fetched when
-// it is first needed, while the link is idle. Measured: 
+// Brings the kernel's argument into the multiprocessor's cache, before that wait: else each of its lines is fetched
+// when it is first needed, while the link is idle. Measured, with `held`: 0.5 us of a short call.
 template <class Task>
 __device__ inline void fetch(const Task& task) {
   constexpr unsigned line = 64;

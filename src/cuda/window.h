@@ -41,7 +41,7 @@ constexpr int strip_warps(Stride stride, bool two_ranks) {
   if (two_ranks) return stride.once ? 16 : 15;
   return stride.strips == 1 ? 24 : stride.once ? 18 : 15;
 }
-inline constexpr int strip_lanes = max_blocks * 16;  // with more than two ranks a lane has several warps
+inline constexpr int strip_lanes = max_blocks * 16;     // with more than two ranks a lane has several warps
 inline constexpr std::size_t largest_chunk = 32 << 10;  // bytes
 // Where a rank folds, or gives and takes at the same time, shorter ones are faster: by a fifth for a long all-reduce.
 inline constexpr std::size_t largest_short_chunk = 16 << 10;

@@ -1,7 +1,7 @@
 // Calls that Paceline serves: its host buffers and host streams stand for a GPU's.
-#include <barrier>
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <thread>
 #include <vector>
 

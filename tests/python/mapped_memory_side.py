@@ -90,7 +90,6 @@ class Side:
             self.check(collective)
         return self.comm.gpu_direct_calls() - before
 
-
     def known(self, collective: str, what: str = "") -> None:
         """That calls go direct soon, and go on to do so."""
         if not any(self.direct(collective, 1) for _ in range(UNTIL_KNOWN)):
