@@ -17,8 +17,12 @@ __device__ inline void copy_to_self(const MessageTask& task, std::uint32_t warp,
     store_pair(task.target + at, load_pair(task.own + at, bytes - at, task.alignment), bytes - at, task.alignment);
 }
 
+// Of a block at most. (nvcc loses launch bounds that are calls of constants alone.)
 template <int strips>
-__global__ void __launch_bounds__((strip_warps({strips, false}, false) + 1) * 32, 1)
+inline constexpr int message_threads = (strip_warps({strips, false}, false) + 1) * 32;
+
+template <int strips>
+__global__ void __launch_bounds__(message_threads<strips>, 1)
     exchange_messages(const __grid_constant__ MessageTask task) {
   const bool clerk = threadIdx.x < 32;
   fetch(task);

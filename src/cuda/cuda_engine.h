@@ -1,0 +1,77 @@
+// The CUDA engine's state. How it is made, and how it ends, is in gpu_engine.cc; what it does in gpu_calls.cc.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cuda/device_plans.h"
+#include "cuda/exchange.h"
+#include "cuda/gpu_engine.h"
+#include "cuda/registration.h"
+
+namespace paceline::cuda {
+
+struct Card;  // what a rank shows the others
+
+class CudaEngine final : public GpuEngine {
+ public:
+  CudaEngine(int rank, int ranks, double timeout) : rank_(rank), ranks_(ranks), layout_(WindowLayout::of(ranks)) {
+    timeout_ns_ = static_cast<std::uint64_t>(timeout * 1e9);
+  }
+  ~CudaEngine() override;
+
+  Status connect(std::span<const GpuSetting> measured, const Gather& gather);
+
+  void use_tables(std::span<const GpuSetting> measured) override;
+  [[nodiscard]] const GpuMachine& machine() const override { return machine_; }
+  [[nodiscard]] const GpuChoice& choice() const override { return choice_; }
+
+  Status run(const Request& request, void* stream) override;
+  Status run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
+                      void* stream) override;
+  Status run_messages(std::span<const Request> messages, void* stream) override;
+  void abort() override;
+  void left(int rank) override;
+  void finish() override;
+  Result<std::uint64_t> direct_calls() override;
+  [[nodiscard]] std::optional<Complaint> complaint() const override;
+
+ private:
+  Status allocate(Card& card);
+  Status map(const std::vector<Card>& cards);
+  void look_at_machine(const std::vector<Card>& cards);
+  void agree_on_table(const std::vector<Card>& cards);
+  Status load_kernels() const;
+  void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
+  void open_boards(const std::vector<Card>& cards);
+  Result<bool> run_direct(const Request& request, const GpuWay& way, cudaStream_t stream);
+  Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
+  Status follow(cudaStream_t stream);
+  void say_farewell();
+
+  const int rank_;
+  const int ranks_;
+  const WindowLayout layout_;
+  std::uint64_t timeout_ns_;
+  int device_ = 0;
+  GpuMachine machine_;
+  GpuChoice choice_;
+  std::array<std::byte*, max_gpus> windows_{};
+  std::array<bool, max_gpus> opened_{};         // mapped by IPC
+  std::unique_ptr<Registration> registration_;  // none: no rank's buffers are known to the others
+  Alarm* alarm_ = nullptr;                      // pinned
+  cudaStream_t own_stream_ = nullptr;           // for what is no call
+  unsigned long long last_stream_ = 0;          // of calls that no graph holds
+  std::uint32_t blocks_ = 0;                    // that were launched for them, ever
+  bool counts_ = false;                         // the call that is being made is one of them
+  bool used_ = false;
+  bool overlaps_ = false;               // kernels may start before the one before them has ended: from sm_90 on
+  std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
+};
+
+}  // namespace paceline::cuda

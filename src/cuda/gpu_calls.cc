@@ -1,0 +1,228 @@
+// What the CUDA engine does: calls become kernels on the caller's stream.
+#include "cuda/cuda_engine.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "cuda/driver.h"
+#include "cuda/kernels.h"
+#include "cuda/runtime.h"
+#include "schedule/problem.h"
+
+namespace paceline::cuda {
+namespace {
+
+constexpr std::uint64_t no_buffer = 1;  // instead of an address: there is none, and none is needed
+
+// Announcements of messages carry bytes.
+Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
+  Call call{number, what & ((1U << way_shift) - 1), count};
+  const auto type = what >> 4 & 15;
+  if (collective_of(call) == Collective::send && type < data_type_count)
+    call.count /= size_of(static_cast<DataType>(type));
+  return call;
+}
+
+std::string_view algorithm_of(std::uint32_t what) {
+  const std::uint32_t number = what >> algorithm_shift;
+  return number == 0 || number > algorithms().size() ? "" : algorithms()[number - 1].name;
+}
+
+}  // namespace
+
+void CudaEngine::abort() {
+  if (alarm_ != nullptr) std::atomic_ref(alarm_->abort).store(1, std::memory_order_relaxed);
+}
+
+void CudaEngine::left(int rank) {
+  if (alarm_ != nullptr) std::atomic_ref(alarm_->left).fetch_or(1U << rank, std::memory_order_relaxed);
+}
+
+void CudaEngine::finish() {
+  const OnDevice here(device_);
+  const OutsideOfCapture outside;
+  if (used_) (void)cudaDeviceSynchronize();
+}
+
+Result<std::uint64_t> CudaEngine::direct_calls() {
+  finish();
+  const OnDevice here(device_);
+  const OutsideOfCapture outside;
+  std::uint64_t count = 0;
+  const std::byte* const word = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, direct_calls);
+  PACE_CUDA("reading a count", cudaMemcpyAsync(&count, word, sizeof count, cudaMemcpyDefault, own_stream_));
+  PACE_CUDA("reading a count", cudaStreamSynchronize(own_stream_));
+  return count;
+}
+
+std::optional<Complaint> CudaEngine::complaint() const {
+  // Acquire: the kernel wrote the fields before.
+  if (alarm_ == nullptr || std::atomic_ref(alarm_->raised).load(std::memory_order_acquire) == 0) return std::nullopt;
+  Complaint complaint;
+  complaint.mismatch = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::mismatch);
+  complaint.left = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::left);
+  complaint.rank = static_cast<int>(alarm_->rank);
+  complaint.mine = call_of(alarm_->number, alarm_->what, alarm_->count);
+  complaint.other = call_of(alarm_->number, alarm_->other_what, alarm_->other_count);
+  complaint.by = algorithm_of(alarm_->what);
+  complaint.other_by = algorithm_of(alarm_->other_what);
+  complaint.other_table = ((alarm_->what ^ alarm_->other_what) >> way_shift & ((1U << way_bits) - 1)) != 0;
+  return complaint;
+}
+
+// A communicator's kernels run one after the other: what is launched on another stream waits for the blocks that were
+// launched before. The other stream may be gone by now, so it is not asked.
+Status CudaEngine::follow(cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(stream, &capture));
+  used_ = true;
+  counts_ = capture == cudaStreamCaptureStatusNone;
+  if (!counts_) return {};
+  unsigned long long number = 0;  // no other stream ever has the same
+  PACE_CUDA("asking for the number of a stream", cudaStreamGetId(stream, &number));
+  if (number != last_stream_ && blocks_ != 0) {
+    const auto word =
+        reinterpret_cast<std::uint64_t>(windows_[static_cast<std::size_t>(rank_)]) + offsetof(WindowWords, blocks_done);
+    if (!wait_for_word(stream, word, blocks_)) PACE_CUDA("ordering two streams", cudaDeviceSynchronize());
+  }
+  last_stream_ = number;
+  return {};
+}
+
+void CudaEngine::complete(Terms& terms, std::byte* (&windows)[max_gpus]) const {
+  std::copy(windows_.begin(), windows_.end(), windows);
+  terms.alarm = alarm_;
+  terms.timeout_ns = timeout_ns_;
+  terms.counted = counts_;
+}
+
+Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream) {
+  const bool large = how.family == Family::large;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(how.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(how.threads == 0 ? large_block : how.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(large ? large_shared_bytes : 0);
+  config.stream = stream;
+  // The kernel's start may overlap with the end of the one before it: it waits by itself (wait_for_kernel_before).
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = overlaps_ ? 1 : 0;
+  PACE_CUDA("launching a kernel", cudaLaunchKernelExC(&config, kernel, &argument));
+  if (counts_) blocks_ += config.gridDim.x;
+  return {};
+}
+
+Status CudaEngine::run(const Request& request, void* stream) {
+  const OnDevice here(device_);
+  auto* const on = static_cast<cudaStream_t>(stream);
+  PACE_TRY(follow(on));
+  const GpuWay way = choice_.table.way(request.which, request.count * size_of(request.type));
+  const Result<bool> tried = registration_ == nullptr ? Result<bool>(false) : run_direct(request, way, on);
+  if (!tried.ok()) return tried.status();
+  Exchanges exchanges;
+  std::byte* const dummy = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, dummy);
+  plan_collective(request, rank_, ranks_, way, dummy, exchanges);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(exchanges.count); ++i) {
+    Task& task = exchanges.tasks[i];
+    complete(task, task.windows);
+    task.after_direct = *tried;
+    // What copies looks at no element.
+    const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
+    const Launch& how = exchanges.launches[i];
+    const void* const kernel = how.family == Family::brief       ? kernels.brief.of(ranks_)
+                               : how.family == Family::wide      ? kernels.wide.of(ranks_)
+                               : how.family == Family::streaming ? kernels.streaming.of(ranks_)
+                                                                 : kernels.large;
+    PACE_TRY(start(kernel, how, &task, on));
+  }
+  return {};
+}
+
+// Launches the kernel that works in the users' buffers, if the call is one for it.
+Result<bool> CudaEngine::run_direct(const Request& request, const GpuWay& way, cudaStream_t stream) {
+  DirectTask task;
+  if (!plan_direct_task(request, rank_, ranks_, way, task)) return false;
+  PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
+  const OutsideOfCapture outside;
+  registration_->look();
+  const std::uint64_t bytes = request.count * size_of(request.type);
+  Problem problem;
+  problem.collective = request.which;
+  problem.ranks = ranks_;
+  problem.root = request.root;
+  problem.count = bytes;
+  const std::uint64_t given = input_elements(problem, rank_);
+  const std::uint64_t taken = output_elements(problem, rank_);
+  Sights inputs{};
+  Sights outputs{};
+  // A rank whose buffer nobody reads or writes has none to be seen.
+  const bool seen = fits_direct(request, ranks_) &&
+                    (given == 0 || registration_->sights(request.send, given, inputs)) &&
+                    (taken == 0 || registration_->sights(request.recv, taken, outputs));
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks_); ++rank) {
+    task.inputs[rank] = !seen ? 0 : given == 0 ? no_buffer : inputs[rank];
+    task.outputs[rank] = !seen ? 0 : taken == 0 ? no_buffer : outputs[rank];
+  }
+  complete(task, task.windows);
+  const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
+  PACE_TRY(start(kernels.direct, {Family::brief, max_blocks, direct_block}, &task, stream));
+  return true;
+}
+
+Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
+                                void* stream) {
+  const OnDevice here(device_);
+  auto* const on = static_cast<cudaStream_t>(stream);
+  PACE_TRY(follow(on));
+  if (plans_ == nullptr) plans_ = std::make_unique<DevicePlans>(rank_, ranks_, device_, own_stream_);
+  auto ready = plans_->ready(request, algorithm, chunk_bytes, on);
+  if (!ready.ok()) return ready.status();
+  const Kernels kernels = kernels_of(reduces(request.which) ? request.type : DataType::uint8);
+  for (const Walk& walk : ready->plan->walks) {
+    WalkTask task = task_of(*ready->plan, walk, request, rank_, ranks_, ready->memory);
+    complete(task, task.windows);
+    Launch how;
+    how.blocks = walk.channels * walk.blocks;
+    how.threads = walk_threads;
+    PACE_TRY(start(kernels.walk, how, &task, on));
+  }
+  return {};
+}
+
+// Several messages in one direction between two ranks go one after the other, in waves.
+Status CudaEngine::run_messages(std::span<const Request> messages, void* stream) {
+  const OnDevice here(device_);
+  auto* const on = static_cast<cudaStream_t>(stream);
+  PACE_TRY(follow(on));
+  std::vector<const Request*> waiting;
+  for (const Request& message : messages)
+    if (message.count != 0) waiting.push_back(&message);
+  while (!waiting.empty()) {
+    std::vector<const Request*> wave;
+    std::vector<const Request*> later;
+    for (const Request* message : waiting) {
+      const auto clashes = [&](const Request* other) {
+        return other->type != message->type || (other->which == message->which && other->root == message->root);
+      };
+      (std::any_of(wave.begin(), wave.end(), clashes) ? later : wave).push_back(message);
+    }
+    MessageTask task;
+    Launch how;
+    plan_messages(wave, rank_, ranks_, task, how);
+    const bool both = how.family == Family::large && task.way_count != 0;
+    if (both) how.threads = large_block_with_strips;
+    complete(task, task.windows);
+    const MessageKernels kernels = message_kernels();
+    const void* const kernel = how.family == Family::brief       ? kernels.brief
+                               : how.family == Family::streaming ? kernels.streaming
+                               : both                            ? kernels.both
+                                                                 : kernels.large;
+    PACE_TRY(start(kernel, how, &task, on));
+    waiting = std::move(later);
+  }
+  return {};
+}
+
+}  // namespace paceline::cuda
