@@ -107,7 +107,7 @@ __device__ void move_on(const Task& task, const WarpNumbers& numbers, int warp, 
 }
 static_assert(max_blocks == 32);
 
-// The last that a block does, by its first thread: a call on another stream waits for it (gpu_engine.cc). What the
+// The last that a block does, by its first thread: a call on another stream waits for it (gpu_calls.cc). What the
 // block's other threads have written is to come before.
 template <class Task>
 __device__ void sign_off(const Task& task) {
