@@ -96,11 +96,11 @@ Launch by_strips(Family family, std::uint32_t lanes, int width, int blocks, std:
 Launch by_strips(const GpuWay& way, std::uint32_t strips, int width) {
   const Family family = family_with_room(way, strips, width);
   const auto blocks = static_cast<std::uint32_t>(most_blocks(way));
+  const auto at_once = static_cast<std::uint32_t>(stride_of(family).strips);
   if (family == Family::streaming)
-    return by_strips(family, (strips + 1) / static_cast<unsigned>(streaming_stride.strips), width, most_blocks(way),
-                     way.lanes);
+    return by_strips(family, (strips + at_once - 1) / at_once, width, most_blocks(way), way.lanes);
   // A lane has no more strips than it moves at once.
-  const std::uint32_t room = blocks * static_cast<unsigned>(stride_of(family).strips);
+  const std::uint32_t room = blocks * at_once;
   const std::uint32_t needed = (strips + room - 1) / room;
   return by_strips(family, strips, width, most_blocks(way),
                    way.lanes == 0 ? 0 : std::max<std::uint32_t>(way.lanes, needed));

@@ -273,14 +273,14 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
     exchange_short(const __grid_constant__ Task task) {
   constexpr Stride stride{strips, once};
   const bool clerk = threadIdx.x < 32;
-  // A long one keeps no multiprocessor waiting for it.
-  const bool brief = task.strips <= overlapped_strips;
+  // The next kernel does not wait on the multiprocessors for a long one.
+  const bool overlaps = task.strips <= overlapped_strips;
   WarpNumbers numbers;
   fetch(task);
   if (clerk) {
     numbers = WarpNumbers(task);
     wait_for_kernel_before();
-    if (brief) let_next_kernel_start();
+    if (overlaps) let_next_kernel_start();
     if (went_direct(task)) return sign_off(task);
     numbers.read(task);
     if (blockIdx.x == 0) {
@@ -295,13 +295,13 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
     }
     ExchangeWarp<Element, stride, relays, two> warp(task, together);
     wait_for_kernel_before();
-    if (brief) let_next_kernel_start();
+    if (overlaps) let_next_kernel_start();
     if (went_direct(task)) return;
     warp.run();
   }
   // After an alarm the communicator has ended, and its numbers are of no use.
   __syncthreads();
-  if (!brief) let_next_kernel_start();
+  if (!overlaps) let_next_kernel_start();
   if (!clerk) return;
   move_on(task, numbers, 0, 1);
   __syncwarp();
