@@ -49,6 +49,7 @@ class CudaEngine final : public GpuEngine {
   Status load_kernels() const;
   void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
   void open_boards(const std::vector<Card>& cards);
+  Status offer(MessageTask& task);
   Result<bool> run_direct(const Request& request, const GpuWay& way, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
   Status follow(cudaStream_t stream);

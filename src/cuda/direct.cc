@@ -7,6 +7,12 @@
 namespace paceline::cuda {
 namespace {
 
+// Blocks that load from other ranks, or store to them: found on H200 (direct_moves.cuh). Two ranks that store to each
+// other do so from many, since eight would need every cycle; with more ranks, whose ways cross, eight are the fastest.
+constexpr int storing_blocks(int ranks) { return ranks == 2 ? 24 : 8; }
+constexpr int loading_blocks = 16;  // where others copy what a rank keeps of its own
+constexpr int reducing_blocks(int ranks) { return ranks == 2 ? 16 : 12; }  // which do both
+
 // Equal parts of a message, multiples of 16 bytes, the last ones shorter or empty.
 Stretch part(std::uint64_t bytes, int index, int count) {
   const auto parts = static_cast<unsigned>(count);
@@ -35,28 +41,51 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks) {
     stretch.to = to;
     plan.stretches[plan.count++] = stretch;
   };
-  // Parts of a rooted collective are moved by those who are not the root: its link carries all of the message anyway.
+  // What goes one way is loaded by who gets it, which leaves more of the link to data. But what several give to a root
+  // fills its link anyway. Parts of a rooted collective are moved by those who are not the root: its link carries all
+  // of the message as it is.
   const auto without_root = [&] { return part(bytes, rank > root ? rank - 1 : rank, ranks - 1); };
+  const auto keep = [&](Stretch stretch) { add(stretch, only(rank), only(rank)); };
+  plan.link_blocks = storing_blocks(ranks);
   switch (request.which) {
-    case Collective::all_reduce: add(part(bytes, rank, ranks), everyone, everyone); break;
-    case Collective::reduce_scatter: add({0, 0, mine, 0, bytes}, everyone, only(rank)); break;
-    case Collective::all_gather: add({0, 0, 0, mine, bytes}, only(rank), everyone); break;
-    case Collective::gather: add({0, 0, 0, mine, bytes}, only(rank), only(root)); break;
+    case Collective::all_reduce:
+      add(part(bytes, rank, ranks), everyone, everyone);
+      plan.link_blocks = reducing_blocks(ranks);
+      break;
+    case Collective::reduce_scatter:
+      add({0, 0, mine, 0, bytes}, everyone, only(rank));
+      plan.link_blocks = max_blocks;
+      break;
     case Collective::reduce:
+      plan.link_blocks = ranks == 2 ? max_blocks : loading_blocks;
       if (ranks == 2 ? rank == root : rank != root)
         add(ranks == 2 ? part(bytes, 0, 1) : without_root(), everyone, only(root));
       break;
+    case Collective::all_gather: add({0, 0, 0, mine, bytes}, only(rank), everyone); break;
+    case Collective::gather:
+      if (ranks > 2) {
+        add({0, 0, 0, mine, bytes}, only(rank), only(root));
+      } else if (rank == root) {
+        plan.link_blocks = loading_blocks;
+        for (int peer = 0; peer < ranks; ++peer)
+          add({0, 0, 0, bytes * static_cast<unsigned>(peer), bytes}, only(peer), only(root));
+      }
+      break;
     case Collective::broadcast:
-      if (rank != root) add(without_root(), only(root), everyone);
+      if (rank == root)
+        keep(part(bytes, 0, 1));
+      else
+        add(without_root(), only(root), everyone & ~only(root));
+      if (ranks == 2) plan.link_blocks = max_blocks;
       break;
     case Collective::scatter:
-      if (rank != root) break;
-      [[fallthrough]];
+      add({0, 0, mine, 0, bytes}, only(root), only(rank));
+      plan.link_blocks = max_blocks;
+      break;
     case Collective::all_to_all:
       for (int step = 0; step < ranks; ++step) {
         const int peer = (rank + step) % ranks;
-        const std::uint64_t output = request.which == Collective::scatter ? 0 : mine;
-        add({0, 0, bytes * static_cast<unsigned>(peer), output, bytes}, only(rank), only(peer));
+        add({0, 0, bytes * static_cast<unsigned>(peer), mine, bytes}, only(rank), only(peer));
       }
       break;
     default: break;

@@ -26,6 +26,7 @@ struct Stretch {
 // Whether it should, a table says (tuning/gpu_table.h).
 struct DirectPlan {
   bool possible = false;
+  int link_blocks = max_blocks;  // that load from other ranks, or store to them (direct_moves.cuh)
   int count = 0;
   Stretch stretches[max_gpus];
 };

@@ -336,6 +336,7 @@ bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay&
   task.alignment = 16;
   task.input = writable(request.send);
   task.output = request.recv;
+  task.link_blocks = static_cast<std::uint32_t>(plan.link_blocks);
   task.count = plan.count;
   std::copy_n(plan.stretches, plan.count, task.stretches);
   return true;
@@ -353,7 +354,7 @@ std::uint32_t message_lanes(std::uint64_t bytes) {
 void plan_messages(std::span<const Request* const> messages, int rank, int ranks, MessageTask& task, Launch& launch) {
   task = MessageTask();
   std::uintptr_t addresses = 0;
-  std::uint32_t lanes = 0;        // of chunks
+  bool any_long = false;
   std::uint32_t strip_lanes = 1;  // of the message that has most
   std::uint64_t longest = 0;      // that goes by strips
   const std::byte* to_self = nullptr;
@@ -369,7 +370,7 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
       if (sends) to_self = message->send;
       if (!sends) task.target = message->recv;
       task.own_bytes = bytes;
-      if (!short_one) lanes = max_lanes;
+      any_long = any_long || !short_one;
       continue;
     }
     const Piece piece{sends ? writable(message->send) : message->recv, bytes};
@@ -383,17 +384,18 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
       longest = std::max(longest, bytes);
     } else {
       its = cut(bytes, task.layout, false);
-      lanes = std::max(lanes, its.lanes);
+      any_long = true;
+      (sends ? task.offers_to : task.offers_from) |= only(message->root);
       task.longest_chunk = std::max(task.longest_chunk, its.chunk);
     }
   }
   task.own = to_self;
   align(task, addresses);
-  if (lanes == 0)
+  if (!any_long)
     launch = by_strips(longest <= brief_message_to ? Family::brief : Family::streaming,
                        strip_lanes * std::max<std::uint32_t>(1, task.way_count), 1, max_blocks, 0);
   else
-    launch = {Family::large, task.way_count == 0 ? blocks_for(lanes) : max_blocks, 0};
+    launch = {Family::large, max_blocks, 0};
 }
 
 }  // namespace paceline::cuda

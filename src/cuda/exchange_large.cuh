@@ -11,14 +11,18 @@
 // a second one announces what has arrived, since the fence before that takes longer than a copy.
 // Elsewhere, and for addresses that are not multiples of 16 or values that are scaled, 128 threads copy.
 //
-// Sends and receives may be of both kinds: four more warps move those that go by strips (message_strips.cuh).
+// Sends and receives may be of both kinds: four more warps move those that go by strips (message_strips.cuh). Long ones
+// are loaded from the sender's memory, where the receiver sees it (offers.cuh).
 //
 // Time: launch + a few chunks' time + M/B. With two ranks each collective moves the fewest bytes there are; with more,
 // exchange.cc puts two exchanges in a row where that takes fewer.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/giving.cuh"
 #include "cuda/message_strips.cuh"
+#include "cuda/offers.cuh"
 #include "cuda/taking.cuh"
 
 namespace paceline::cuda {
@@ -46,12 +50,16 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
   WarpNumbers numbers(task);
   numbers.read(task);
   if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
+  constexpr bool messages = std::is_same_v<Task, MessageTask>;
+  if (messages && thread < max_gpus) shared.offered[thread] = nullptr;
   if (thread == 0) {
     shared.failed.clear();
     shared.giving_failed = false;
     shared.arrived.clear();
   }
   if (blockIdx.x == 0 && thread / 32 == 3) announce(task, numbers);
+  if constexpr (messages)
+    if (thread / 32 == 2) make_offers(task, numbers);
   __syncthreads();
 
   if (strips && thread >= large_threads) {
@@ -61,6 +69,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
                                          strip_threads / 32 * gridDim.x);
   } else if (thread >= giving_threads) {
     const Group group{(thread - giving_threads) / group_threads, (thread - giving_threads) % group_threads};
+    if constexpr (messages) load_what_is_offered<Element>(task, shared, numbers, group);
     if (task.folds)
       take_and_fold<Element>(task, shared, group);
     else
@@ -85,6 +94,8 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
   }
   __syncthreads();
   let_next_kernel_start();
+  if constexpr (messages)
+    if (thread < 32) await_loads(task, numbers);
   // After an alarm the communicator has ended, and its numbers are of no use.
   if (rank < task.ranks) {
     post(&mine.chunks_given[rank][first_lane() + lane], shared.chunks_announced[rank][lane]);

@@ -191,6 +191,21 @@ Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorit
   return {};
 }
 
+// Long pieces to others: where these see them.
+Status CudaEngine::offer(MessageTask& task) {
+  PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
+  const OutsideOfCapture outside;
+  registration_->look();
+  for (std::size_t peer = 0; peer < static_cast<std::size_t>(ranks_); ++peer) {
+    const Piece& piece = task.gives[peer];
+    if ((task.offers_to >> peer & 1) == 0 || reinterpret_cast<std::uintptr_t>(piece.data) % 16 != 0) continue;
+    Sights sights{};
+    registration_->sights(piece.data, piece.bytes, sights);
+    task.offers[peer] = sights[peer];
+  }
+  return {};
+}
+
 // Several messages in one direction between two ranks go one after the other, in waves.
 Status CudaEngine::run_messages(std::span<const Request> messages, void* stream) {
   const OnDevice here(device_);
@@ -213,6 +228,7 @@ Status CudaEngine::run_messages(std::span<const Request> messages, void* stream)
     plan_messages(wave, rank_, ranks_, task, how);
     const bool both = how.family == Family::large && task.way_count != 0;
     if (both) how.threads = large_block_with_strips;
+    if (how.family == Family::large && registration_ != nullptr) PACE_TRY(offer(task));
     complete(task, task.windows);
     const MessageKernels kernels = message_kernels();
     const void* const kernel = how.family == Family::brief       ? kernels.brief

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <optional>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -166,23 +167,27 @@ int Registration::entry_of(std::uint64_t base, std::uint64_t id) {
 
 bool Registration::sights(const std::byte* buffer, std::uint64_t bytes, Sights& into) {
   const auto address = reinterpret_cast<std::uint64_t>(buffer);
-  into.fill(address);
   const Allocation allocation = allocation_of(address);
   if (!allocation.shareable) return pieces_->sights(address, bytes, into);
-  if (address + bytes > allocation.base + allocation.bytes) return false;
-  int place = -1;
+  std::optional<int> place;
+  bool all = true;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (!elsewhere(rank)) continue;
-    if (place < 0) place = entry_of(allocation.base, allocation.id);
-    if (place < 0) return false;
-    Answer& answer = board_of(rank_)->all[place].answers[rank];
-    // Acquire: the address comes before the number.
-    if (answer.id.load(std::memory_order_acquire) != allocation.id) return false;
-    const std::uint64_t seen = answer.address.load(std::memory_order_relaxed);
-    if (seen == not_mapped) return false;
-    into[static_cast<std::size_t>(rank)] = seen + (address - allocation.base);
+    std::uint64_t& sight = into[static_cast<std::size_t>(rank)];
+    sight = elsewhere(rank) ? 0 : address;
+    if (sight != 0) continue;
+    if (!place)
+      place = address + bytes <= allocation.base + allocation.bytes ? entry_of(allocation.base, allocation.id) : -1;
+    if (*place >= 0) {
+      Answer& answer = board_of(rank_)->all[*place].answers[rank];
+      // Acquire: the address comes before the number.
+      if (answer.id.load(std::memory_order_acquire) == allocation.id) {
+        const std::uint64_t seen = answer.address.load(std::memory_order_relaxed);
+        if (seen != not_mapped) sight = seen + (address - allocation.base);
+      }
+    }
+    all = all && sight != 0;
   }
-  return true;
+  return all;
 }
 
 }  // namespace paceline::cuda

@@ -42,7 +42,7 @@ class Registration {
 
   // To be called before each long call, on every rank: maps what the others have put on their boards since.
   void look();
-  // Where every rank sees `bytes` bytes at `buffer`; false if one does not, yet or ever.
+  // Where each rank sees `bytes` bytes at `buffer`: 0 if it does not, yet or ever. True: all do.
   bool sights(const std::byte* buffer, std::uint64_t bytes, Sights& into);
 
  private:

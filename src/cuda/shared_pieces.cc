@@ -47,7 +47,9 @@ void SharedPieces::look() {
 }
 
 bool SharedPieces::sights(std::uint64_t buffer, std::uint64_t bytes, Sights& into) {
-  bool all = true;
+  into.fill(0);
+  Sights found{};
+  std::uint32_t without = 0;  // bit r: rank r does not see some piece
   for (std::uint64_t at = buffer; at < buffer + bytes;) {
     const MemoryPiece piece = piece_at(at);
     if (piece.bytes == 0) return false;
@@ -57,13 +59,16 @@ bool SharedPieces::sights(std::uint64_t buffer, std::uint64_t bytes, Sights& int
       if (rank == rank_) continue;
       const std::uint64_t seen = offered->seen[static_cast<std::size_t>(rank)];
       const std::uint64_t sight = seen + (at - piece.base);
-      std::uint64_t& first = into[static_cast<std::size_t>(rank)];
+      std::uint64_t& first = found[static_cast<std::size_t>(rank)];
       if (at == buffer) first = sight;
-      all = all && seen > not_mapped && sight == first + (at - buffer);
+      if (seen <= not_mapped || sight != first + (at - buffer)) without |= 1U << rank;
     }
     at = piece.base + piece.bytes;
   }
-  return all;
+  found[static_cast<std::size_t>(rank_)] = buffer;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks_); ++rank)
+    if ((without >> rank & 1) == 0) into[rank] = found[rank];
+  return without == 0;
 }
 
 // A piece as the others know it; nullptr: it cannot be offered in this call.

@@ -43,7 +43,7 @@ class SharedPieces {
 
   // To be called before each long call: takes the letters that have come.
   void look();
-  // Where every rank sees `bytes` bytes at `buffer`; false if one does not, yet or ever.
+  // Where each rank sees `bytes` bytes at `buffer`: 0 if it does not, yet or ever. True: all do.
   bool sights(std::uint64_t buffer, std::uint64_t bytes, Sights& into);
 
  private:

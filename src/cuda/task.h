@@ -129,16 +129,24 @@ struct MessageTask : Terms {
   Cut give_cuts[max_gpus];
   Cut take_cuts[max_gpus];
   std::uint32_t longest_chunk;
+  // Long pieces, bit by rank: offered to it, or by it (offers.cuh). And where it sees the piece that is offered to it;
+  // 0: it does not, and gets it through its window.
+  std::uint32_t offers_to;
+  std::uint32_t offers_from;
+  std::uint64_t offers[max_gpus];
 
-  [[nodiscard]] constexpr Piece give(int peer) const { return peer == rank ? Piece{nullptr, 0} : gives[peer]; }
+  // What goes through the window.
+  [[nodiscard]] constexpr Piece give(int peer) const {
+    return peer == rank || offers[peer] != 0 ? Piece{nullptr, 0} : gives[peer];
+  }
   [[nodiscard]] constexpr Piece take(int source) const { return source == rank ? Piece{nullptr, 0} : takes[source]; }
   [[nodiscard]] constexpr std::uint32_t chunk_bytes() const { return longest_chunk; }
   [[nodiscard]] constexpr Cut give_cut(int peer) const { return give_cuts[peer]; }
   [[nodiscard]] constexpr Cut take_cut(int source) const { return take_cuts[source]; }
-  [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return give(peer).bytes != 0 ? 1 : 0; }
-  [[nodiscard]] constexpr std::uint32_t messages_from(int source) const { return take(source).bytes != 0 ? 1 : 0; }
-  [[nodiscard]] constexpr std::uint64_t count_to(int peer) const { return give(peer).bytes; }
-  [[nodiscard]] constexpr std::uint64_t count_from(int source) const { return take(source).bytes; }
+  [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return gives[peer].bytes != 0 ? 1 : 0; }
+  [[nodiscard]] constexpr std::uint32_t messages_from(int source) const { return takes[source].bytes != 0 ? 1 : 0; }
+  [[nodiscard]] constexpr std::uint64_t count_to(int peer) const { return gives[peer].bytes; }
+  [[nodiscard]] constexpr std::uint64_t count_from(int source) const { return takes[source].bytes; }
 };
 
 // The argument of the kernel of exchange_direct.cuh. It counts as a message between any two ranks.
@@ -149,6 +157,7 @@ struct DirectTask : Terms {
   // Where rank p sees these; 0: not all do.
   std::uint64_t inputs[max_gpus];
   std::uint64_t outputs[max_gpus];
+  std::uint32_t link_blocks;  // that load from other ranks, or store to them
   int count;
   Stretch stretches[max_gpus];
 

@@ -83,9 +83,11 @@ struct WindowWords {
   std::uint32_t ready[max_gpus][max_lanes];  // how many chunks it has put here, ever
   std::uint32_t freed[max_gpus][max_lanes];  // how many of this rank's chunks it has taken, ever
   // Of blocks of exchange_direct.cuh: where this rank sees the other's input and output, for odd and even messages; and
-  // the last message that the block has done.
+  // the last message that the block has done. Offers of messages lie where inputs do.
   Packet sights[max_gpus][max_blocks][2][2];
   std::uint32_t finished[max_gpus][max_blocks];
+  // The last message that the other's block has loaded from this rank's memory (offers.cuh).
+  std::uint32_t loaded[max_gpus][max_blocks];
   // Written by this rank's kernels, and kept from one to the next.
   alignas(
       128) Numbers numbers[max_blocks][max_gpus];  // each block has its copy: the first may end before the last begins

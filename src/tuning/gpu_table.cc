@@ -27,8 +27,7 @@ std::uint64_t add(std::uint64_t digest, const GpuWay& way) {
 std::uint64_t direct_from(Collective which, int ranks) {
   const bool many = ranks > 2;
   switch (which) {
-    // One way between two the window's streams are as fast, and spare the root its own copy.
-    case Collective::broadcast: return many ? 12 * mega : UINT64_MAX;
+    case Collective::broadcast: return (many ? 8 : 20) * mega;
     case Collective::all_reduce:
     case Collective::reduce: return (many ? 4 : 12) * mega;
     default: return (many ? 3 : 12) * mega / static_cast<unsigned>(ranks);
@@ -37,7 +36,6 @@ std::uint64_t direct_from(Collective which, int ranks) {
 
 // Rows that ascend, from a size on direct: the row that it falls into is cut in two.
 void go_direct(std::vector<GpuRow>& rows, std::uint64_t from) {
-  if (from == UINT64_MAX) return;
   const auto behind = std::ranges::find_if(rows, [&](const GpuRow& row) { return row.from >= from; });
   const GpuRow cut = *(behind - 1);
   const bool begins = behind != rows.end() && behind->from == from;

@@ -213,10 +213,11 @@ def test_short_and_long_messages_side_by_side() -> None:
     on_gpus(2, body)
 
 
-def test_a_message_waits_for_its_other_side_alone() -> None:
+@pytest.mark.parametrize("count", [900_000, 5_000_000])
+def test_a_message_waits_for_its_other_side_alone(count: int) -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
-        data = torch.full((900_000,), 5.0, device="cuda")
-        into = torch.zeros(900_000, device="cuda")
+        data = torch.full((count,), 5.0, device="cuda")
+        into = torch.zeros(count, device="cuda")
         torch.cuda.synchronize()
         with torch.cuda.stream(rank.stream):
             if rank.rank == 0:  # what comes is sent only after what goes has been taken
@@ -228,6 +229,64 @@ def test_a_message_waits_for_its_other_side_alone() -> None:
                 rank.comm.send(into, 0)
         rank.finish()
         assert bool((into == 5).all())
+
+    on_gpus(2, body)
+
+
+def test_no_sender_of_a_long_message_waits_for_another() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        data = torch.full((5_000_000,), float(rank.rank + 1), device="cuda")
+        first, second = torch.zeros_like(data), torch.zeros_like(data)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(rank.stream):
+            if rank.rank == 0:  # rank 2 sends only when rank 1 has sent twice, the first time to here
+                with paceline.group():
+                    rank.comm.recv(second, 2)
+                    rank.comm.recv(first, 1)
+            elif rank.rank == 1:
+                rank.comm.send(data, 0)
+                rank.comm.send(data, 2)
+            else:
+                rank.comm.recv(first, 1)
+                rank.comm.send(data, 0)
+        rank.finish()
+        assert rank.rank == 1 or bool((first == 2).all())
+        assert rank.rank != 0 or bool((second == 3).all())
+
+    on_gpus(3, body)
+
+
+def test_long_messages_of_any_address_and_length() -> None:
+    rng = random.Random(5)
+    cases = [(rng.choice([0, 0, 16, 8, 1]), rng.choice([0, 0, 8, 3]), rng.randrange(4 << 20, 40 << 20)) for _ in range(16)]
+    numbers = np.random.default_rng(5)
+    everyone = [torch.from_numpy(numbers.integers(0, 256, 48 << 20, dtype=np.uint8)) for _ in range(2)]
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        other = 1 - rank.rank
+        given, expected = everyone[rank.rank].cuda(), everyone[other].cuda()
+        torch.cuda.synchronize()
+        before = rank.comm.gpu_direct_calls()
+        for number, (shift, place, length) in enumerate(cases):
+            with torch.cuda.stream(rank.stream):
+                taken = torch.full((48 << 20,), UNTOUCHED, dtype=torch.uint8, device="cuda")
+                send = given[shift : shift + length]
+                receive = taken[place : place + length]
+                if number % 2 == 0:
+                    with paceline.group():
+                        rank.comm.send(send, other)
+                        rank.comm.recv(receive, other)
+                elif rank.rank == 0:
+                    rank.comm.send(send, other)
+                else:
+                    rank.comm.recv(receive, other)
+            rank.finish()
+            if number % 2 == 1 and rank.rank == 0:
+                continue
+            assert torch.equal(receive, expected[shift : shift + length]), (shift, place, length)
+            assert bool((taken[:place] == UNTOUCHED).all())
+            assert bool((taken[place + length :] == UNTOUCHED).all())
+        assert rank.comm.gpu_direct_calls() > before
 
     on_gpus(2, body)
 

@@ -31,7 +31,8 @@ TEST_CASE("the rules of two ranks") {
   CHECK_FALSE(rules.way(Collective::all_gather, 6 * mega - 1).direct);
   CHECK(rules.way(Collective::all_gather, 6 * mega).direct);
   CHECK(rules.way(Collective::all_gather, 6 * mega).family == GpuFamily::brief);
-  CHECK_FALSE(rules.way(Collective::broadcast, UINT64_MAX).direct);
+  CHECK_FALSE(rules.way(Collective::broadcast, 20 * mega - 1).direct);
+  CHECK(rules.way(Collective::broadcast, 20 * mega).direct);
 }
 
 TEST_CASE("the rules of more") {
@@ -45,7 +46,7 @@ TEST_CASE("the rules of more") {
   CHECK(rules.way(Collective::all_reduce, 32 * mega + 1) ==
         GpuWay{.family = GpuFamily::large, .two_steps = true, .direct = true});
   CHECK(rules.way(Collective::reduce, 8 * mega + 1) == GpuWay{.family = GpuFamily::large, .direct = true});
-  CHECK(rules.way(Collective::broadcast, 12 * mega - 1) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
+  CHECK(rules.way(Collective::broadcast, 8 * mega - 1) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
   CHECK(rules.way(Collective::broadcast, 1024 * mega) ==
         GpuWay{.family = GpuFamily::wide, .two_steps = true, .direct = true});
   CHECK_FALSE(rules.way(Collective::scatter, 3 * mega / 4 - 1).direct);

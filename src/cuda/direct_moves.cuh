@@ -1,0 +1,182 @@
+// How blocks move the stretches of a long collective between the ranks' buffers (direct.h): they copy, or fold.
+//
+// What a link carries depends on how much is put to it at once. Eight multiprocessors that store to peers, each as fast
+// as it can, just fill it: 356 GB/s each way; nine make it 323, for then stores wait for each other on their way. Loads
+// from a peer do not hinder each other (373 GB/s one way), but their requests take a tenth of the way back.
+// (H200 on NVSwitch; docs/gpu.md.)
+#pragma once
+
+#include "cuda/memory.cuh"
+
+namespace paceline::cuda {
+
+inline constexpr int direct_threads = 512;
+
+class Copier {
+  static constexpr std::uint64_t step = direct_threads * 16;
+
+ public:
+  __device__ Copier(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs)
+      : task_(task), inputs_(inputs), outputs_(outputs) {}
+
+  // What a rank keeps of its own input is copied by blocks of their own: in the others it would wait behind what waits
+  // for the link.
+  __device__ void copy() const {
+    const int kept = what_it_keeps();
+    const int link_blocks = kept < 0 || goes_far() ? static_cast<int>(task_.link_blocks) : 0;
+    const int block = static_cast<int>(blockIdx.x);
+    if (block < link_blocks)
+#pragma unroll 1
+      for (int i = 0; i < task_.count; ++i) copy_far(task_.stretches[i], block, link_blocks);
+    else if (kept >= 0)
+      copy<8>(task_.stretches[kept], self(), block - link_blocks, static_cast<int>(gridDim.x) - link_blocks);
+  }
+
+ private:
+  [[nodiscard]] __device__ std::uint32_t self() const { return 1u << task_.rank; }
+  [[nodiscard]] __device__ const std::byte* input(const Stretch& stretch) const {
+    return inputs_[__ffs(static_cast<int>(stretch.from)) - 1] + stretch.input;
+  }
+  // The stretch of which this rank's output gets this rank's input, and not in place; -1: there is none.
+  [[nodiscard]] __device__ int what_it_keeps() const {
+    for (int i = 0; i < task_.count; ++i) {
+      const Stretch& stretch = task_.stretches[i];
+      if (stretch.from == self() && (stretch.to & self()) != 0 &&
+          outputs_[task_.rank] + stretch.output != input(stretch))
+        return i;
+    }
+    return -1;
+  }
+  // Who gets a stretch, but for what this rank keeps of its own.
+  [[nodiscard]] __device__ std::uint32_t others(const Stretch& stretch) const {
+    return stretch.from == self() ? stretch.to & ~self() : stretch.to;
+  }
+  [[nodiscard]] __device__ bool goes_far() const {
+    for (int i = 0; i < task_.count; ++i)
+      if (others(task_.stretches[i]) != 0) return true;
+    return false;
+  }
+  // A rank's own input goes to one peer after the other, beginning behind it: at any time each rank gives to one and
+  // gets from one. What comes from a peer is loaded once, for all.
+  __device__ void copy_far(const Stretch& stretch, int block, int blocks) const {
+    const std::uint32_t receivers = others(stretch);
+    if (stretch.from != self() && receivers != self()) {
+      copy<4>(stretch, receivers, block, blocks);
+      return;
+    }
+#pragma unroll 1
+    for (int i = 1; i <= task_.ranks; ++i) {
+      const int to = task_.rank + i < task_.ranks ? task_.rank + i : task_.rank + i - task_.ranks;
+      if ((receivers >> to & 1) != 0) copy<8>(stretch, 1u << to, block, blocks);
+    }
+  }
+  // `unroll` vectors a thread at once.
+  template <int unroll>
+  __device__ void copy(const Stretch& stretch, std::uint32_t receivers, int block, int blocks) const {
+    const std::byte* const from = input(stretch);
+#pragma unroll 1
+    for (std::uint64_t at = block * step * unroll + threadIdx.x * 16; at < stretch.bytes; at += blocks * step * unroll) {
+      ulonglong2 pairs[unroll];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u)
+        if (at + u * step < stretch.bytes) pairs[u] = *reinterpret_cast<const ulonglong2*>(from + at + u * step);
+#pragma unroll 1
+      for (std::uint32_t left = receivers; left != 0; left &= left - 1) {
+        std::byte* const to = outputs_[__ffs(static_cast<int>(left)) - 1] + stretch.output;
+#pragma unroll
+        for (int u = 0; u < unroll; ++u)
+          if (at + u * step < stretch.bytes) *reinterpret_cast<ulonglong2*>(to + at + u * step) = pairs[u];
+      }
+    }
+  }
+
+  const DirectTask& task_;
+  std::byte* const* const inputs_;
+  std::byte* const* const outputs_;
+};
+
+// The blocks' threads side by side: `unroll` pairs of `rows` inputs at once.
+template <class Element, int rows, int unroll>
+class Folder {
+  using Pairs = ulonglong2[unroll];
+  static constexpr std::uint64_t step = direct_threads * 16;
+
+ public:
+  __device__ Folder(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs)
+      : task_(task), stretch_(task.stretches[0]), inputs_(inputs), outputs_(outputs) {}
+
+  // In the order of the ranks.
+  __device__ void fold() const {
+    const std::uint64_t stride = task_.link_blocks * step * unroll;
+    if (blockIdx.x >= task_.link_blocks) return;
+#pragma unroll 1
+    for (std::uint64_t at = blockIdx.x * step * unroll + threadIdx.x * 16; at < stretch_.bytes; at += stride) {
+      Row<Element, ulonglong2> folded[unroll];
+#pragma unroll 1
+      for (int first = 0; first < task_.ranks; first += rows) {
+        Pairs pairs[rows];
+        load(first, at, pairs);
+        fold(first, pairs, folded);
+      }
+      store(at, folded);
+    }
+  }
+
+ private:
+  __device__ void load(int first, std::uint64_t at, Pairs (&pairs)[rows]) const {
+#pragma unroll
+    for (int row = 0; row < rows; ++row) {
+      if (first + row >= task_.ranks) continue;
+      const std::byte* const from = inputs_[first + row] + stretch_.input;
+#pragma unroll
+      for (int u = 0; u < unroll; ++u)
+        if (at + u * step < stretch_.bytes) pairs[row][u] = *reinterpret_cast<const ulonglong2*>(from + at + u * step);
+    }
+  }
+  __device__ void fold(int first, const Pairs (&pairs)[rows], Row<Element, ulonglong2> (&folded)[unroll]) const {
+#pragma unroll
+    for (int row = 0; row < rows; ++row) {
+      if (first + row >= task_.ranks) continue;
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        const auto next = Row<Element, ulonglong2>::load(pairs[row][u]);
+        if (first + row == 0)
+          folded[u] = next;
+        else
+          folded[u].fold(static_cast<Operation>(task_.op), next);
+      }
+    }
+  }
+  // To all that get it, beginning behind this rank, so that not all give to one.
+  __device__ void store(std::uint64_t at, Row<Element, ulonglong2> (&folded)[unroll]) const {
+    Pairs results;
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) results[u] = finished(task_, folded[u]);
+#pragma unroll 1
+    for (int i = 1; i <= task_.ranks; ++i) {
+      const int to = task_.rank + i < task_.ranks ? task_.rank + i : task_.rank + i - task_.ranks;
+      if ((stretch_.to >> to & 1) == 0) continue;
+      std::byte* const into = outputs_[to] + stretch_.output;
+#pragma unroll
+      for (int u = 0; u < unroll; ++u)
+        if (at + u * step < stretch_.bytes) *reinterpret_cast<ulonglong2*>(into + at + u * step) = results[u];
+    }
+  }
+
+  const DirectTask& task_;
+  const Stretch& stretch_;
+  std::byte* const* const inputs_;
+  std::byte* const* const outputs_;
+};
+
+template <class Element>
+__device__ void fold_directly(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs) {
+  if (task.count == 0) return;
+  constexpr int wide = sizeof(typename Element::Stored) == 1 ? 2 : 4;  // what the registers hold
+  if (task.ranks == 2)
+    Folder<Element, 2, wide>(task, inputs, outputs).fold();
+  else
+    Folder<Element, 4, wide / 2>(task, inputs, outputs).fold();
+}
+
+}  // namespace paceline::cuda
