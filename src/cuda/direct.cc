@@ -12,6 +12,7 @@ namespace {
 constexpr int storing_blocks(int ranks) { return ranks == 2 ? 24 : 8; }
 constexpr int loading_blocks = 16;  // where others copy what a rank keeps of its own
 constexpr int reducing_blocks(int ranks) { return ranks == 2 ? 16 : 12; }  // which do both
+constexpr int relaying_blocks = 10;
 
 // Equal parts of a message, multiples of 16 bytes, the last ones shorter or empty.
 Stretch part(std::uint64_t bytes, int index, int count) {
@@ -76,7 +77,7 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks) {
         keep(part(bytes, 0, 1));
       else
         add(without_root(), only(root), everyone & ~only(root));
-      if (ranks == 2) plan.link_blocks = max_blocks;
+      plan.link_blocks = ranks == 2 ? max_blocks : relaying_blocks;
       break;
     case Collective::scatter:
       add({0, 0, mine, 0, bytes}, only(root), only(rank));

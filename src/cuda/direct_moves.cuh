@@ -75,7 +75,8 @@ class Copier {
   __device__ void copy(const Stretch& stretch, std::uint32_t receivers, int block, int blocks) const {
     const std::byte* const from = input(stretch);
 #pragma unroll 1
-    for (std::uint64_t at = block * step * unroll + threadIdx.x * 16; at < stretch.bytes; at += blocks * step * unroll) {
+    for (std::uint64_t at = block * step * unroll + threadIdx.x * 16; at < stretch.bytes;
+         at += blocks * step * unroll) {
       ulonglong2 pairs[unroll];
 #pragma unroll
       for (int u = 0; u < unroll; ++u)

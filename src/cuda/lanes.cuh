@@ -27,8 +27,8 @@ struct LargeShared {
   std::uint32_t chunks_given[max_gpus][lanes_in_block];      // before this kernel
   std::uint32_t chunks_announced[max_gpus][lanes_in_block];  // as the peers know; of the thread that tells them
   std::uint32_t chunks_taken[max_gpus][lanes_in_block];
-  std::byte* offered[max_gpus];  // messages: pieces where this rank sees them, or nullptr (offers.cuh)
-  std::uint32_t come;            // offers, bit by rank
+  std::byte* offered[max_gpus];                   // messages: pieces where this rank sees them, or nullptr (offers.cuh)
+  std::uint32_t come;                             // offers, bit by rank
   std::uint32_t there[max_gpus][lanes_in_block];  // chunks that had come and were not taken, at the last look
   // Chunks given by bulk copies that are in the peers' windows.
   SharedWord arrived;

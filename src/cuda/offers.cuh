@@ -1,6 +1,6 @@
-// Long messages between two ranks without a copy on the way: the sender offers its piece where it lies, and the receiver
-// loads it from there. If the receiver does not see it, it comes through the window, in chunks; the receiver learns
-// which from the offer. Either way it tells the sender, block by block, when it is done with the offer.
+// Long messages between two ranks without a copy on the way: the sender offers its piece where it lies, and the
+// receiver loads it from there. If the receiver does not see it, it comes through the window, in chunks; the receiver
+// learns which from the offer. Either way it tells the sender, block by block, when it is done with the offer.
 //
 // A rank loads what is offered in the order in which the offers come, so that no sender waits for another.
 #pragma once
@@ -16,7 +16,8 @@ __device__ inline void make_offers(const MessageTask& task, const WarpNumbers& n
   if ((task.offers_to >> peer & 1) != 0) tell_sight(task, peer, numbers.given() + 1, 0, task.offers[peer]);
 }
 
-// A warp waits until some of the offers of `left` are here; bit by rank. After an alarm all are said to be, and nowhere.
+// A warp waits until some of the offers of `left` are here; bit by rank. After an alarm all are said to be, and
+// nowhere.
 __device__ inline std::uint32_t await_offers(const MessageTask& task, LargeShared& shared, std::uint32_t number,
                                              std::uint32_t left) {
   const int source = static_cast<int>(threadIdx.x) % 32;
@@ -40,7 +41,7 @@ __device__ inline std::uint32_t await_offers(const MessageTask& task, LargeShare
 template <class Element>
 __device__ void load_what_is_offered(const MessageTask& task, LargeShared& shared, const WarpNumbers& numbers,
                                      const Group& group) {
-  const auto together = [] { asm volatile("bar.sync 6, %0;" ::"n"(lanes_in_block* group_threads) : "memory"); };
+  const auto together = [] { asm volatile("bar.sync 6, %0;" ::"n"(lanes_in_block * group_threads) : "memory"); };
   const bool leads = group.lane == 0 && group.thread < 32;
   constexpr std::uint32_t tile = 16 << 10;  // what a group moves at once
   const std::uint64_t lane = first_lane() + static_cast<std::uint32_t>(group.lane);

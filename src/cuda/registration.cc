@@ -3,10 +3,10 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <optional>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/log.h"
 #include "cuda/driver.h"

@@ -1,5 +1,5 @@
-// How ranks tell each other, within a kernel, at which addresses they see each other's memory: block by block, in a packet
-// with the message's number as its flag. 0: not at all.
+// How ranks tell each other, within a kernel, at which addresses they see each other's memory: block by block, in a
+// packet with the message's number as its flag. 0: not at all.
 #pragma once
 
 #include "cuda/clerk.cuh"

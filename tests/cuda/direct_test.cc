@@ -46,6 +46,8 @@ bool run(const Case& c, Buffers& buffers) {
     request.type = DataType::uint8;
     const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, c.ranks));
     possible = possible && plan->possible;
+    REQUIRE(plan->link_blocks > 0);
+    REQUIRE(plan->link_blocks <= max_blocks);
     for (int i = 0; i < plan->count; ++i) {
       const Stretch& stretch = plan->stretches[i];
       REQUIRE(stretch.input % 16 == 0);
@@ -103,6 +105,31 @@ TEST_CASE("a direct collective's stretches are its result") {
             REQUIRE(wrong == 0);
           }
         }
+      }
+}
+
+TEST_CASE("a rank that keeps some of its own and gives or gets more has blocks for both") {
+  for (const Collective which :
+       {Collective::all_gather, Collective::gather, Collective::scatter, Collective::all_to_all, Collective::broadcast})
+    for (const int ranks : {2, 3, ranks_most})
+      for (int rank = 0; rank < ranks; ++rank) {
+        CAPTURE(name(which));
+        CAPTURE(ranks);
+        CAPTURE(rank);
+        Request request;
+        request.which = which;
+        request.type = DataType::uint8;
+        request.count = 1 << 20;
+        const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, ranks));
+        const std::uint32_t self = 1U << rank;
+        bool keeps = false;
+        bool goes_far = false;
+        for (int i = 0; i < plan->count; ++i) {
+          const Stretch& stretch = plan->stretches[i];
+          keeps = keeps || (stretch.from == self && (stretch.to & self) != 0);
+          goes_far = goes_far || (stretch.from == self ? (stretch.to & ~self) : stretch.to) != 0;
+        }
+        if (keeps && goes_far) CHECK(plan->link_blocks < max_blocks);
       }
 }
 

@@ -426,7 +426,22 @@ TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serv
     CHECK(task->give_cut(1).lanes == length / strip_bytes);
   }
   CHECK(three.give_cut(2).chunk != 0);
+  // Long ones are offered; where the other side sees them, nothing goes through the window, but they are told of.
+  CHECK(one.offers_to == 0);
+  CHECK(three.offers_to == 1U << 2);
+  CHECK(three.offers_from == 0);
+  const Request long_in = message(Collective::recv, 2, long_one);
+  CHECK(plan({&in, &long_in}, together).offers_from == 1U << 2);
+  MessageTask offered = four;
+  offered.offers[2] = 1 << 20;
+  CHECK(offered.give(2).bytes == 0);
+  CHECK(offered.messages_to(2) == 1);
+  CHECK(offered.count_to(2) == long_one);
+  // Block speaks with block, so both sides have all.
+  CHECK(only_long.blocks == max_blocks);
+  CHECK(with_long.blocks == max_blocks);
   // Each way has a warp at least.
+  CHECK(plan({&out, &in}, together).way_count == 2);
   CHECK(alone.blocks * (alone.threads / 32 - 1) >= 1);
   CHECK(together.blocks * (together.threads / 32 - 1) >= 2);
 }

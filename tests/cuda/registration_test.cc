@@ -104,6 +104,28 @@ TEST_CASE("registration: a buffer over several pieces is seen in one stretch, by
     });
 }
 
+TEST_CASE("registration: who sees a buffer does so, whether or not all do") {
+  for (const bool here : {false, true})
+    with_fake_driver([&](const FakeDriver& driver) {
+      FakeRange range(driver, 64 * piece);
+      range.map(0, piece);
+      range.map(piece, piece);
+      const Ranks ranks(3, here);
+      Sights sights{};
+      for (int calls = 0; calls < 5; ++calls) {  // rank 2 makes none
+        ranks.at(0).look();
+        REQUIRE_FALSE(ranks.at(0).sights(range.at(0), 2 * piece, sights));
+        ranks.at(1).look();
+      }
+      REQUIRE(sights[0] == reinterpret_cast<std::uint64_t>(range.at(0)));
+      REQUIRE(sights[1] != 0);
+      REQUIRE(sights[2] == 0);
+      REQUIRE(ranks.calls_until_seen(range.at(0), 2 * piece, sights) > 0);
+      REQUIRE_FALSE(ranks.call(range.at(0), 3 * piece, sights));
+      REQUIRE(sights[1] == 0);
+    });
+}
+
 TEST_CASE("registration: other memory at the same address is never taken for what was there") {
   with_fake_driver([](const FakeDriver& driver) {
     FakeRange range(driver, 64 * piece);

@@ -120,7 +120,7 @@ def _row(rng: random.Random, kind: Collective) -> dict[str, Any]:
 
 def _call(rng: random.Random, team: int, ranks: int, dtype: DataType, slot: int, stream: int) -> Call:
     collective = rng.choice(KINDS)
-    largest = LARGEST if rng.random() < 0.04 else USUAL
+    largest = LARGEST if rng.random() < (0.15 if collective is RING else 0.04) else USUAL
     total = min(int(2 ** rng.uniform(0, largest.bit_length() - 1)) + rng.randrange(64), largest)
     return Call(
         team,

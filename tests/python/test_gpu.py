@@ -258,7 +258,9 @@ def test_no_sender_of_a_long_message_waits_for_another() -> None:
 
 def test_long_messages_of_any_address_and_length() -> None:
     rng = random.Random(5)
-    cases = [(rng.choice([0, 0, 16, 8, 1]), rng.choice([0, 0, 8, 3]), rng.randrange(4 << 20, 40 << 20)) for _ in range(16)]
+    cases = [
+        (rng.choice([0, 0, 16, 8, 1]), rng.choice([0, 0, 8, 3]), rng.randrange(4 << 20, 40 << 20)) for _ in range(16)
+    ]
     numbers = np.random.default_rng(5)
     everyone = [torch.from_numpy(numbers.integers(0, 256, 48 << 20, dtype=np.uint8)) for _ in range(2)]
 
