@@ -16,8 +16,7 @@ __device__ inline void make_offers(const MessageTask& task, const WarpNumbers& n
   if ((task.offers_to >> peer & 1) != 0) tell_sight(task, peer, numbers.given() + 1, 0, task.offers[peer]);
 }
 
-// A warp waits until some of the offers of `left` are here; bit by rank. After an alarm all are said to be, and
-// nowhere.
+// A warp waits until some of the offers of `left` are here; bit by rank. None: there was an alarm.
 __device__ inline std::uint32_t await_offers(const MessageTask& task, LargeShared& shared, std::uint32_t number,
                                              std::uint32_t left) {
   const int source = static_cast<int>(threadIdx.x) % 32;
@@ -33,7 +32,7 @@ __device__ inline std::uint32_t await_offers(const MessageTask& task, LargeShare
       fence_system();  // the pieces are as they were when they were offered
       return come;
     }
-    if (__any_sync(0xffffffff, waits && !patience.more(message))) return left;
+    if (__any_sync(0xffffffff, waits && !patience.more(message))) return 0;
   }
 }
 
@@ -53,6 +52,7 @@ __device__ void load_what_is_offered(const MessageTask& task, LargeShared& share
     }
     together();
     const std::uint32_t come = shared.come;
+    if (come == 0) return;
 #pragma unroll 1
     for (std::uint32_t rest = come; rest != 0; rest &= rest - 1) {
       const int source = __ffs(static_cast<int>(rest)) - 1;
