@@ -7,12 +7,11 @@
 namespace paceline::cuda {
 namespace {
 
-// Blocks that load from other ranks, or store to them: found on H200 (direct_moves.cuh). Two ranks that store to each
-// other do so from many, since eight would need every cycle; with more ranks, whose ways cross, eight are the fastest.
+// Blocks that load from other ranks, or store to them: found on H200 (direct_moves.cuh). With more than two ranks,
+// whose ways cross, eight are the fastest that only store.
 constexpr int storing_blocks(int ranks) { return ranks == 2 ? 24 : 8; }
 constexpr int loading_blocks = 16;  // where others copy what a rank keeps of its own
-constexpr int reducing_blocks(int ranks) { return ranks == 2 ? 16 : 12; }  // which do both
-constexpr int relaying_blocks = 10;
+constexpr int both_blocks = 24;     // that load and store
 
 // Equal parts of a message, multiples of 16 bytes, the last ones shorter or empty.
 Stretch part(std::uint64_t bytes, int index, int count) {
@@ -51,14 +50,14 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks) {
   switch (request.which) {
     case Collective::all_reduce:
       add(part(bytes, rank, ranks), everyone, everyone);
-      plan.link_blocks = reducing_blocks(ranks);
+      plan.link_blocks = both_blocks;
       break;
     case Collective::reduce_scatter:
       add({0, 0, mine, 0, bytes}, everyone, only(rank));
       plan.link_blocks = max_blocks;
       break;
     case Collective::reduce:
-      plan.link_blocks = ranks == 2 ? max_blocks : loading_blocks;
+      plan.link_blocks = ranks == 2 ? max_blocks : both_blocks;
       if (ranks == 2 ? rank == root : rank != root)
         add(ranks == 2 ? part(bytes, 0, 1) : without_root(), everyone, only(root));
       break;
@@ -77,7 +76,7 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks) {
         keep(part(bytes, 0, 1));
       else
         add(without_root(), only(root), everyone & ~only(root));
-      plan.link_blocks = ranks == 2 ? max_blocks : relaying_blocks;
+      plan.link_blocks = ranks == 2 ? max_blocks : both_blocks;
       break;
     case Collective::scatter:
       add({0, 0, mine, 0, bytes}, only(root), only(rank));

@@ -1,9 +1,8 @@
 // How blocks move the stretches of a long collective between the ranks' buffers (direct.h): they copy, or fold.
 //
-// What a link carries depends on how much is put to it at once. Eight multiprocessors that store to peers, each as fast
-// as it can, just fill it: 356 GB/s each way; nine make it 323, for then stores wait for each other on their way. Loads
-// from a peer do not hinder each other (373 GB/s one way), but their requests take a tenth of the way back.
-// (H200 on NVSwitch; docs/gpu.md.)
+// Which blocks use the link, and how many, decides how fast it is, for stores that come faster than it takes them hold
+// each other up (docs/gpu.md). Loads from a peer do not, but their requests take a tenth of the way back: 373 GB/s one
+// way, 336 both ways.
 #pragma once
 
 #include "cuda/memory.cuh"
@@ -11,6 +10,11 @@
 namespace paceline::cuda {
 
 inline constexpr int direct_threads = 512;
+
+// A block's number among those that use the link. The first eight blocks of a kernel come to lie on multiprocessors
+// (124 to 131 of an H200) that slow each other and the others down when they store to a peer: 343 GB/s each way from
+// any 24 blocks with them, 367 from 12 to 24 without.
+__device__ inline int from_the_end() { return static_cast<int>(gridDim.x - 1 - blockIdx.x); }
 
 class Copier {
   static constexpr std::uint64_t step = direct_threads * 16;
@@ -24,7 +28,7 @@ class Copier {
   __device__ void copy() const {
     const int kept = what_it_keeps();
     const int link_blocks = kept < 0 || goes_far() ? static_cast<int>(task_.link_blocks) : 0;
-    const int block = static_cast<int>(blockIdx.x);
+    const int block = from_the_end();
     if (block < link_blocks)
 #pragma unroll 1
       for (int i = 0; i < task_.count; ++i) copy_far(task_.stretches[i], block, link_blocks);
@@ -109,17 +113,16 @@ class Folder {
   // In the order of the ranks.
   __device__ void fold() const {
     const std::uint64_t stride = task_.link_blocks * step * unroll;
-    if (blockIdx.x >= task_.link_blocks) return;
+    const auto block = static_cast<std::uint64_t>(from_the_end());
+    if (block >= task_.link_blocks) return;
 #pragma unroll 1
-    for (std::uint64_t at = blockIdx.x * step * unroll + threadIdx.x * 16; at < stretch_.bytes; at += stride) {
-      Row<Element, ulonglong2> folded[unroll];
-#pragma unroll 1
-      for (int first = 0; first < task_.ranks; first += rows) {
-        Pairs pairs[rows];
-        load(first, at, pairs);
-        fold(first, pairs, folded);
-      }
-      store(at, folded);
+    for (std::uint64_t at = block * step * unroll + threadIdx.x * 16; at < stretch_.bytes; at += stride) {
+      Pairs results;
+      if constexpr (rows == 2)
+        fold_two(at, results);
+      else
+        fold_many(at, results);
+      store(at, results);
     }
   }
 
@@ -134,25 +137,41 @@ class Folder {
         if (at + u * step < stretch_.bytes) pairs[row][u] = *reinterpret_cast<const ulonglong2*>(from + at + u * step);
     }
   }
-  __device__ void fold(int first, const Pairs (&pairs)[rows], Row<Element, ulonglong2> (&folded)[unroll]) const {
+  // Of two ranks: needs no place for sums.
+  __device__ void fold_two(std::uint64_t at, Pairs& results) const {
+    Pairs pairs[rows];
+    load(0, at, pairs);
 #pragma unroll
-    for (int row = 0; row < rows; ++row) {
-      if (first + row >= task_.ranks) continue;
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        const auto next = Row<Element, ulonglong2>::load(pairs[row][u]);
-        if (first + row == 0)
-          folded[u] = next;
-        else
-          folded[u].fold(static_cast<Operation>(task_.op), next);
-      }
+    for (int u = 0; u < unroll; ++u) {
+      auto folded = Row<Element, ulonglong2>::load(pairs[0][u]);
+      folded.fold(static_cast<Operation>(task_.op), Row<Element, ulonglong2>::load(pairs[1][u]));
+      results[u] = finished(task_, folded);
     }
   }
-  // To all that get it, beginning behind this rank, so that not all give to one.
-  __device__ void store(std::uint64_t at, Row<Element, ulonglong2> (&folded)[unroll]) const {
-    Pairs results;
+  __device__ void fold_many(std::uint64_t at, Pairs& results) const {
+    Row<Element, ulonglong2> folded[unroll];
+#pragma unroll 1
+    for (int first = 0; first < task_.ranks; first += rows) {
+      Pairs pairs[rows];
+      load(first, at, pairs);
+#pragma unroll
+      for (int row = 0; row < rows; ++row) {
+        if (first + row >= task_.ranks) continue;
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) {
+          const auto next = Row<Element, ulonglong2>::load(pairs[row][u]);
+          if (first + row == 0)
+            folded[u] = next;
+          else
+            folded[u].fold(static_cast<Operation>(task_.op), next);
+        }
+      }
+    }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) results[u] = finished(task_, folded[u]);
+  }
+  // To all that get it, beginning behind this rank, so that not all give to one.
+  __device__ void store(std::uint64_t at, const Pairs& results) const {
 #pragma unroll 1
     for (int i = 1; i <= task_.ranks; ++i) {
       const int to = task_.rank + i < task_.ranks ? task_.rank + i : task_.rank + i - task_.ranks;
@@ -173,11 +192,11 @@ class Folder {
 template <class Element>
 __device__ void fold_directly(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs) {
   if (task.count == 0) return;
-  constexpr int wide = sizeof(typename Element::Stored) == 1 ? 2 : 4;  // what the registers hold
-  if (task.ranks == 2)
-    Folder<Element, 2, wide>(task, inputs, outputs).fold();
+  constexpr std::size_t bytes = sizeof(typename Element::Stored);
+  if (task.ranks == 2)  // what the registers hold
+    Folder<Element, 2, (bytes == 1 ? 4 : 8)>(task, inputs, outputs).fold();
   else
-    Folder<Element, 4, wide / 2>(task, inputs, outputs).fold();
+    Folder<Element, 4, (bytes == 1 ? 1 : 2)>(task, inputs, outputs).fold();
 }
 
 }  // namespace paceline::cuda
