@@ -133,7 +133,7 @@ ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
   return agree(made, pace);
 }
 
-ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth) {
+ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth, ncclComm* parent) {
   *out = made;
   auto whole = [made, birth = std::move(birth)] {
     const DeviceContext before = DeviceContext::current();
@@ -149,7 +149,11 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
       if (result != ncclSuccess) *out = nullptr;
       return result;
     });
-  made->maker = std::thread(whole);
+  if (parent != nullptr) parent->unborn.fetch_add(1, std::memory_order_relaxed);
+  made->maker = std::thread([whole, parent] {
+    (void)whole();
+    if (parent != nullptr) parent->unborn.fetch_sub(1, std::memory_order_release);
+  });
   if (group().depth == 0) return ncclInProgress;
   return give_birth([] { return ncclInProgress; });
 }

@@ -58,6 +58,7 @@ struct Operator {
 
 struct ncclComm {
   std::atomic<paceline::nccl::State> state{paceline::nccl::State::making};
+  std::atomic<int> unborn = 0;             // that threads are making of it
   paceComm_t pace = nullptr;               // nullptr: served by NCCL alone
   ncclComm_t real = nullptr;               // written by the real library's threads too: read by real_of()
   paceline::nccl::Services forwarded = 0;  // of one that Paceline serves: what goes to NCCL nonetheless

@@ -198,6 +198,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     if (trouble != paceSuccess) *error = failed_in_paceline(comm, trouble);
   }
   if (*error != ncclSuccess) return ncclSuccess;
+  if (comm->unborn.load(std::memory_order_acquire) != 0) {
+    *error = ncclInProgress;
+    return ncclSuccess;
+  }
   if (real_of(comm) != nullptr) return from_real(comm, real()->ncclCommGetAsyncError(real_of(comm), error));
   if (comm->pace == nullptr) *error = ncclInProgress;  // NCCL has not written the communicator yet
   return ncclSuccess;

@@ -211,7 +211,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
       if (paceResult_t split = paceCommSplit(comm->pace, color, key, &pace, &config); split != paceSuccess)
         return failed_in_paceline(comm, split);
       return settle(child, pace);
-    });
+    }, comm);
   if (color < 0) {
     *made = nullptr;
     if (child->maker.joinable()) child->maker.detach();
@@ -241,7 +241,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
     ncclUniqueId id{};
     if (ncclResult_t shared = share_id(comm, staying, id); shared != ncclSuccess) return shared;
     return join(child, id);
-  });
+  }, comm);
 }
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
@@ -276,7 +276,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, in
     ncclUniqueId shared{};
     if (ncclResult_t told = tell_growth(comm, giver ? &given : nullptr, shared); told != ncclSuccess) return told;
     return join(child, shared);
-  });
+  }, comm);
 }
 
 }  // extern "C"

@@ -81,17 +81,11 @@ void Communicator::finish(const Request& request) const {
 // A rank's messages to itself, in order. Before any other message has its number: an error here leaves the ranks in
 // step.
 Status Communicator::deliver_to_self(std::span<const Request* const> messages) const {
-  std::vector<const Request*> sends;
-  std::vector<const Request*> receives;
-  for (const Request* message : messages)
-    if (message->root == rank()) (message->which == Collective::send ? sends : receives).push_back(message);
-  const auto same = [](const Request* a, const Request* b) { return a->count == b->count && a->type == b->type; };
-  if (!std::ranges::equal(sends, receives, same))
-    return Status(Code::mismatch,
-                  fmt::format("rank {} sends and receives different messages to itself in one group", rank()));
-  for (std::size_t i = 0; i < sends.size(); ++i)
-    if (const std::size_t bytes = sends[i]->count * size_of(sends[i]->type); bytes != 0)
-      std::memmove(receives[i]->recv, sends[i]->send, bytes);
+  auto own = messages_to_self(messages, rank());
+  if (!own.ok()) return own.status();
+  for (const auto& [send, receive] : *own)
+    if (const std::size_t bytes = send->count * size_of(send->type); bytes != 0)
+      std::memmove(receive->recv, send->send, bytes);
   return {};
 }
 

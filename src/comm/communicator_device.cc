@@ -95,7 +95,11 @@ Status Communicator::run_messages_on_device(std::span<const Request> messages, v
   PACE_TRY(failure());
   if (device_calls_ == nullptr) PACE_TRY(connect_devices());
   cuda::GpuEngine* const engine = device_calls_->engine();
-  return engine == nullptr ? run_through_host(messages, stream) : engine->run_messages(messages, stream);
+  if (engine == nullptr) return run_through_host(messages, stream);
+  std::vector<const Request*> all;
+  for (const Request& message : messages) all.push_back(&message);
+  if (auto own = messages_to_self(all, rank()); !own.ok()) return own.status();
+  return engine->run_messages(messages, stream);
 }
 
 }  // namespace paceline

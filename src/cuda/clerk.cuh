@@ -89,6 +89,15 @@ __device__ void compare_calls(const Task& task, const WarpNumbers& numbers) {
   }
 }
 
+// Of an announcement that has come: whether it is this rank's call. Where ranks reach into each other's buffers, before
+// they do.
+template <class Task>
+__device__ bool same_call(const Task& task, const Expected& message, const Announcement& told) {
+  if (told.number != message.number || (told.what == task.call_what && told.count == message.count)) return true;
+  raise_alarm(task, AlarmCause::mismatch, message.source, message.number, message.count, told);
+  return false;
+}
+
 // The end, when no thread of this block needs the old numbers: each block moves on its share of the copies. A warp
 // writes all copies of a peer's numbers at once; `warp` of `warps` take part.
 template <class Task>

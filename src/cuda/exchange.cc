@@ -359,11 +359,13 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
   std::uint64_t longest = 0;      // that goes by strips
   const std::byte* to_self = nullptr;
   for (const Request* message : messages) {
-    Request bare = *message;
-    bare.root = 0;
-    bare.op = Operation::sum;
-    start(task, rank, ranks, bare);
     const std::uint64_t bytes = message->count * size_of(message->type);
+    const auto type = static_cast<std::uint8_t>(message->type);
+    Request bare;  // what all have in common
+    bare.which = message->which;
+    bare.type = DataType::uint8;
+    start(task, rank, ranks, bare);
+    task.call_count = typed(bytes, type);
     const bool sends = message->which == Collective::send;
     const bool short_one = bytes <= messages_to;
     if (message->root == rank) {
@@ -375,6 +377,7 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
     }
     const Piece piece{sends ? writable(message->send) : message->recv, bytes};
     (sends ? task.gives : task.takes)[message->root] = piece;
+    (sends ? task.give_types : task.take_types)[message->root] = type;
     Cut& its = (sends ? task.give_cuts : task.take_cuts)[message->root];
     addresses |= reinterpret_cast<std::uintptr_t>(piece.data);
     if (short_one) {

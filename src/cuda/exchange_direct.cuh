@@ -17,7 +17,7 @@
 namespace paceline::cuda {
 
 // Thread p of a warp tells rank p where it sees this rank's buffers, and waits for the same from it. False: rank p does
-// not tell, or it sees nothing.
+// not tell, it sees nothing, or it calls something else.
 __device__ inline bool exchange_sights(const DirectTask& task, const WarpNumbers& numbers, std::byte*& input,
                                        std::byte*& output) {
   const int peer = static_cast<int>(threadIdx.x) % 32;
@@ -32,9 +32,19 @@ __device__ inline bool exchange_sights(const DirectTask& task, const WarpNumbers
   const std::uint32_t number = numbers.taken() + 1;
   const Expected message = expected(task, peer, number);
   Patience patience(task);
-  while (!find_sight(task, peer, number, 0, input) || !find_sight(task, peer, number, 1, output))
+#pragma unroll 1
+  for (;;) {
+    const Sight of_input = look_at_sight(task, peer, number, 0);
+    const Sight of_output = look_at_sight(task, peer, number, 1);
+    const Announcement told = peek(message.announced);
+    input = of_input.address;
+    output = of_output.address;
+    if (of_input.number == number && of_output.number == number && reached(told.number, number))
+      return same_call(task, message, told) && input != nullptr && output != nullptr;
+    // It has gone on to a later one: some rank did not see all, and so none worked in the buffers.
+    if (reached(of_input.number, number + 1)) return false;
     if (!patience.more(message)) return false;
-  return input != nullptr && output != nullptr;
+  }
 }
 
 template <class Element>

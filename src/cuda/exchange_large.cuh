@@ -11,8 +11,9 @@
 // a second one announces what has arrived, since the fence before that takes longer than a copy.
 // Elsewhere, and for addresses that are not multiples of 16 or values that are scaled, 128 threads copy.
 //
-// Sends and receives may be of both kinds: four more warps move those that go by strips (message_strips.cuh). Long ones
-// are loaded from the sender's memory, where the receiver sees it (offers.cuh).
+// Sends and receives may be of both kinds: four more warps move those that go by strips (message_strips.cuh). None of
+// the long ones waits for another, and they need no window where the receiver sees the sender's memory
+// (long_messages.cuh).
 //
 // Time: launch + a few chunks' time + M/B. With two ranks each collective moves the fewest bytes there are; with more,
 // exchange.cc puts two exchanges in a row where that takes fewer.
@@ -21,11 +22,31 @@
 #include <type_traits>
 
 #include "cuda/giving.cuh"
+#include "cuda/long_messages.cuh"
 #include "cuda/message_strips.cuh"
-#include "cuda/offers.cuh"
 #include "cuda/taking.cuh"
 
 namespace paceline::cuda {
+
+// The giving threads' part.
+template <class Element, class Task>
+__device__ void give(const Task& task, LargeShared& shared) {
+  if constexpr (std::is_same_v<Task, MessageTask>)
+    if (window_gives(task) > 1) return give_messages<Element>(task, shared);
+#if __CUDA_ARCH__ >= 900
+  if (task.alignment == 16 && !task.scales) {
+    if (threadIdx.x == 0) {
+      if (task.chunk_bytes() > largest_short_chunk)
+        give_by_bulk_copies<LongChunks>(task, shared);
+      else
+        give_by_bulk_copies<ShortChunks>(task, shared);
+    }
+    if (threadIdx.x == 32) announce_arrivals(task, shared);
+    return;
+  }
+#endif
+  give_by_threads<Element>(task, shared);
+}
 
 template <class Element, class Task, bool strips = false>
 __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 1)
@@ -37,7 +58,10 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
   const int rank = thread / lanes_in_block;
   const int lane = thread % lanes_in_block;
   wait_for_kernel_before();
-  if (went_direct(task)) return sign_off(task);
+  if (went_direct(task)) {
+    __syncthreads();  // all have read it: the next kernel writes it when this one has signed off
+    return sign_off(task);
+  }
   if (rank < task.ranks) {
     shared.chunks_given[rank][lane] = peek(&mine.chunks_given[rank][first_lane() + lane]);
     shared.chunks_announced[rank][lane] = shared.chunks_given[rank][lane];
@@ -51,7 +75,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
   numbers.read(task);
   if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
   constexpr bool messages = std::is_same_v<Task, MessageTask>;
-  if (messages && thread < max_gpus) shared.offered[thread] = nullptr;
+  if (messages && thread < max_gpus) shared.settled[thread] = 0;
   if (thread == 0) {
     shared.failed.clear();
     shared.giving_failed = false;
@@ -69,27 +93,14 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
                                          strip_threads / 32 * gridDim.x);
   } else if (thread >= giving_threads) {
     const Group group{(thread - giving_threads) / group_threads, (thread - giving_threads) % group_threads};
-    if constexpr (messages) load_what_is_offered<Element>(task, shared, numbers, group);
-    if (task.folds)
+    if constexpr (messages)
+      take_messages<Element>(task, shared, numbers, group);
+    else if (task.folds)
       take_and_fold<Element>(task, shared, group);
     else
       take_and_copy<Element>(task, shared, group);
   } else {
-#if __CUDA_ARCH__ >= 900
-    if (task.alignment == 16 && !task.scales) {
-      if (thread == 0) {
-        if (task.chunk_bytes() > largest_short_chunk)
-          give_by_bulk_copies<LongChunks>(task, shared);
-        else
-          give_by_bulk_copies<ShortChunks>(task, shared);
-      }
-      if (thread == 32) announce_arrivals(task, shared);
-    } else {
-      give_by_threads<Element>(task, shared);
-    }
-#else
-    give_by_threads<Element>(task, shared);
-#endif
+    give<Element>(task, shared);
     if (blockIdx.x == 0 && thread / 32 == 3) compare_calls(task, numbers);
   }
   __syncthreads();

@@ -281,7 +281,10 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
     numbers = WarpNumbers(task);
     wait_for_kernel_before();
     if (overlaps) let_next_kernel_start();
-    if (went_direct(task)) return sign_off(task);
+    if (went_direct(task)) {
+      __syncthreads();  // all have read it: the next kernel writes it when this one has signed off
+      return sign_off(task);
+    }
     numbers.read(task);
     if (blockIdx.x == 0) {
       announce(task, numbers);
@@ -296,7 +299,10 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
     ExchangeWarp<Element, stride, relays, two> warp(task, together);
     wait_for_kernel_before();
     if (overlaps) let_next_kernel_start();
-    if (went_direct(task)) return;
+    if (went_direct(task)) {
+      __syncthreads();
+      return;
+    }
     warp.run();
   }
   // After an alarm the communicator has ended, and its numbers are of no use.

@@ -14,6 +14,32 @@ __device__ bool done_with(const Cursor<Task>& next, int lane, std::uint32_t roun
 
 // ---- Giving, by 128 threads ----
 
+// One chunk into a peer's window.
+template <class Element>
+__device__ void give_chunk(const Terms& terms, const std::byte* from, std::byte* to, std::uint32_t bytes) {
+  const auto thread = threadIdx.x;
+  std::uint32_t done = 0;
+  if (terms.alignment == 16) {
+    constexpr int unroll = 8;
+    done = bytes / 16 * 16;
+#pragma unroll 1
+    for (std::uint32_t i = thread * 16; i < done; i += giving_threads * 16 * unroll) {
+      uint4 data[unroll];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u)
+        if (const std::uint32_t j = i + u * giving_threads * 16; j < done)
+          data[u] = *reinterpret_cast<const uint4*>(from + j);
+#pragma unroll
+      for (int u = 0; u < unroll; ++u)
+        if (const std::uint32_t j = i + u * giving_threads * 16; j < done)
+          post(reinterpret_cast<uint4*>(to + j), scaled<Element>(terms, data[u]));
+    }
+  }
+#pragma unroll 1
+  for (std::uint32_t i = done + thread * 8; i < bytes; i += giving_threads * 8)
+    store_8(to + i, scaled<Element>(terms, load_8(from + i, bytes - i, terms.alignment >= 8)), 8, true);
+}
+
 template <class Element, class Task>
 __device__ void give_by_threads(const Task& task, LargeShared& shared) {
   const auto together = [] { asm volatile("bar.sync 1, 128;" ::: "memory"); };
@@ -31,26 +57,7 @@ __device__ void give_by_threads(const Task& task, LargeShared& shared) {
     const std::byte* const from = at.data();
     std::byte* const to = chunk_slot(task, peer, task.rank, lane, number);
     const std::uint32_t bytes = at.bytes();
-    std::uint32_t done = 0;
-    if (task.alignment == 16) {
-      constexpr int unroll = 8;
-      done = bytes / 16 * 16;
-#pragma unroll 1
-      for (std::uint32_t i = thread * 16; i < done; i += giving_threads * 16 * unroll) {
-        uint4 data[unroll];
-#pragma unroll
-        for (int u = 0; u < unroll; ++u)
-          if (const std::uint32_t j = i + u * giving_threads * 16; j < done)
-            data[u] = *reinterpret_cast<const uint4*>(from + j);
-#pragma unroll
-        for (int u = 0; u < unroll; ++u)
-          if (const std::uint32_t j = i + u * giving_threads * 16; j < done)
-            post(reinterpret_cast<uint4*>(to + j), scaled<Element>(task, data[u]));
-      }
-    }
-#pragma unroll 1
-    for (std::uint32_t i = done + thread * 8; i < bytes; i += giving_threads * 8)
-      store_8(to + i, scaled<Element>(task, load_8(from + i, bytes - i, task.alignment >= 8)), 8, true);
+    give_chunk<Element>(task, from, to, bytes);
     fence_system();  // every thread's part comes before the count of its chunk
     at.next();
     together();

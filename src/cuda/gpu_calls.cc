@@ -14,13 +14,14 @@ namespace {
 
 constexpr std::uint64_t no_buffer = 1;  // instead of an address: there is none, and none is needed
 
-// Announcements of messages carry bytes.
+// Announcements of messages carry bytes and type.
 Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
-  Call call{number, what & ((1U << way_shift) - 1), count};
-  const auto type = what >> 4 & 15;
-  if (collective_of(call) == Collective::send && type < data_type_count)
-    call.count /= size_of(static_cast<DataType>(type));
-  return call;
+  const Call call{number, what & ((1U << way_shift) - 1), count};
+  const std::uint64_t type = count >> type_shift;
+  if (collective_of(call) != Collective::send || type >= data_type_count) return call;
+  const auto its = static_cast<DataType>(type);
+  const std::uint64_t bytes = count & ((std::uint64_t{1} << type_shift) - 1);
+  return make_call(Collective::send, its, Operation::sum, 0, bytes / size_of(its), number);
 }
 
 std::string_view algorithm_of(std::uint32_t what) {
@@ -219,7 +220,7 @@ Status CudaEngine::run_messages(std::span<const Request> messages, void* stream)
     std::vector<const Request*> later;
     for (const Request* message : waiting) {
       const auto clashes = [&](const Request* other) {
-        return other->type != message->type || (other->which == message->which && other->root == message->root);
+        return other->which == message->which && other->root == message->root;
       };
       (std::any_of(wave.begin(), wave.end(), clashes) ? later : wave).push_back(message);
     }

@@ -62,11 +62,13 @@ class WindowUsers {
     ++users()[window];
   }
   static void drop(std::byte* window) {
-    const std::lock_guard lock(mutex());
-    const auto found = users().find(window);
-    if (found == users().end() || --found->second > 0) return;
-    users().erase(found);
-    (void)cudaFree(window);
+    {
+      const std::lock_guard lock(mutex());
+      const auto found = users().find(window);
+      if (found == users().end() || --found->second > 0) return;
+      users().erase(found);
+    }
+    (void)cudaFree(window);  // may wait for kernels, and these for a thread that makes a communicator
   }
 
  private:

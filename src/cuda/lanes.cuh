@@ -20,6 +20,18 @@ struct ShortChunks {
   static constexpr int stages = 12, loads_ahead = 5, stores_open = 6;
 };
 
+// What a group takes next of several messages, and what is given next (long_messages.cuh).
+struct TakingTurn {
+  int source;             // no_rank: there is no more, or there was an alarm
+  const std::byte* from;  // nullptr: it has come into the window
+  std::uint32_t round;
+};
+struct GivingTurn {
+  int peer;  // no_rank: as above
+  int lane;
+  std::uint32_t round;
+};
+
 struct LargeShared {
   alignas(128) std::byte chunks[LongChunks::stages * largest_chunk];
   alignas(8) std::uint64_t loaded[ShortChunks::stages];  // barriers
@@ -27,8 +39,10 @@ struct LargeShared {
   std::uint32_t chunks_given[max_gpus][lanes_in_block];      // before this kernel
   std::uint32_t chunks_announced[max_gpus][lanes_in_block];  // as the peers know; of the thread that tells them
   std::uint32_t chunks_taken[max_gpus][lanes_in_block];
-  std::byte* offered[max_gpus];                   // messages: pieces where this rank sees them, or nullptr (offers.cuh)
-  std::uint32_t come;                             // offers, bit by rank
+  // Of long messages (long_messages.cuh).
+  TakingTurn taking_turns[lanes_in_block];
+  GivingTurn giving_turn;
+  std::uint32_t settled[max_gpus];  // groups that have no more use for the source's offer
   std::uint32_t there[max_gpus][lanes_in_block];  // chunks that had come and were not taken, at the last look
   // Chunks given by bulk copies that are in the peers' windows.
   SharedWord arrived;

@@ -14,15 +14,18 @@ __device__ void tell_sight(const Task& task, int peer, std::uint32_t number, int
        uint4{static_cast<std::uint32_t>(address), number, static_cast<std::uint32_t>(address >> 32), number});
 }
 
-// Of message `number` from `source`: whether it has come.
+// What was told last, for even or odd messages. Of message `number` if that is its number.
+struct Sight {
+  std::uint32_t number;
+  std::byte* address;
+};
 template <class Task>
-__device__ bool find_sight(const Task& task, int source, std::uint32_t number, int which, std::byte*& address) {
+__device__ Sight look_at_sight(const Task& task, int source, std::uint32_t number, int which) {
   const auto* const here =
       reinterpret_cast<const uint4*>(words(task.windows[task.rank]).sights[source][blockIdx.x][number & 1]);
   const uint4 found = peek(here + which);
-  address =
-      reinterpret_cast<std::byte*>(static_cast<std::uint64_t>(found.x) | static_cast<std::uint64_t>(found.z) << 32);
-  return found.y == number && found.w == number;
+  return {found.y, reinterpret_cast<std::byte*>(static_cast<std::uint64_t>(found.x) |
+                                                static_cast<std::uint64_t>(found.z) << 32)};
 }
 
 }  // namespace paceline::cuda

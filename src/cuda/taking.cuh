@@ -2,8 +2,6 @@
 // them to where they belong (exchange_large.cuh).
 #pragma once
 
-#include <type_traits>
-
 #include "cuda/lanes.cuh"
 
 namespace paceline::cuda {
@@ -22,8 +20,6 @@ class Taking {
       : task_(task), shared_(shared), group_(group), lane_(first_lane() + static_cast<std::uint32_t>(group.lane)) {}
 
   [[nodiscard]] __device__ Chunk chunk(int source) const {
-    if constexpr (std::is_same_v<Task, MessageTask>)
-      if (shared_.offered[source] != nullptr) return {0, 0};
     return chunk_of(task_.take(source), task_.take_cut(source), lane_, round_);
   }
   // Where this round's chunk of a source lies.

@@ -118,8 +118,14 @@ struct Way {
   bool gives;
 };
 
-// The argument of the kernel of sends and receives that go on side by side: each has its own length, and is announced
-// by it.
+// What is announced of a message: its bytes, and above them its type.
+inline constexpr int type_shift = 56;
+constexpr std::uint64_t typed(std::uint64_t bytes, std::uint8_t type) {
+  return bytes | static_cast<std::uint64_t>(type) << type_shift;
+}
+
+// The argument of the kernel of sends and receives that go on side by side: each has its own length and type, and is
+// announced by them.
 struct MessageTask : Terms {
   Way ways[2 * max_gpus];
   std::uint32_t way_count;
@@ -128,8 +134,10 @@ struct MessageTask : Terms {
   Piece takes[max_gpus];
   Cut give_cuts[max_gpus];
   Cut take_cuts[max_gpus];
+  std::uint8_t give_types[max_gpus];  // DataType
+  std::uint8_t take_types[max_gpus];
   std::uint32_t longest_chunk;
-  // Long pieces, bit by rank: offered to it, or by it (offers.cuh). And where it sees the piece that is offered to it;
+  // Long pieces, bit by rank: offered to it, or by it (long_messages.cuh). And where it sees the piece that is offered to it;
   // 0: it does not, and gets it through its window.
   std::uint32_t offers_to;
   std::uint32_t offers_from;
@@ -145,8 +153,10 @@ struct MessageTask : Terms {
   [[nodiscard]] constexpr Cut take_cut(int source) const { return take_cuts[source]; }
   [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return gives[peer].bytes != 0 ? 1 : 0; }
   [[nodiscard]] constexpr std::uint32_t messages_from(int source) const { return takes[source].bytes != 0 ? 1 : 0; }
-  [[nodiscard]] constexpr std::uint64_t count_to(int peer) const { return gives[peer].bytes; }
-  [[nodiscard]] constexpr std::uint64_t count_from(int source) const { return takes[source].bytes; }
+  [[nodiscard]] constexpr std::uint64_t count_to(int peer) const { return typed(gives[peer].bytes, give_types[peer]); }
+  [[nodiscard]] constexpr std::uint64_t count_from(int source) const {
+    return typed(takes[source].bytes, take_types[source]);
+  }
 };
 
 // The argument of the kernel of exchange_direct.cuh. It counts as a message between any two ranks.

@@ -86,7 +86,7 @@ struct WindowWords {
   // the last message that the block has done. Offers of messages lie where inputs do.
   Packet sights[max_gpus][max_blocks][2][2];
   std::uint32_t finished[max_gpus][max_blocks];
-  // The last message that the other's block has loaded from this rank's memory (offers.cuh).
+  // The last message that the other's block has loaded from this rank's memory (long_messages.cuh).
   std::uint32_t loaded[max_gpus][max_blocks];
   // Written by this rank's kernels, and kept from one to the next.
   alignas(

@@ -1,5 +1,9 @@
 #include "schedule/request.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace paceline {
 
 Problem problem_of(const Request& request, int ranks, bool in_place) {
@@ -15,6 +19,21 @@ bool is_in_place(const Request& request, int rank) {
   const Problem problem = problem_of(request, 1);  // the number of ranks changes nothing
   const std::ptrdiff_t offset = input_in_output(problem, rank) * static_cast<std::ptrdiff_t>(size_of(request.type));
   return request.send == request.recv + offset;
+}
+
+Result<std::vector<std::pair<const Request*, const Request*>>> messages_to_self(
+    std::span<const Request* const> messages, int rank) {
+  std::vector<const Request*> sends;
+  std::vector<const Request*> receives;
+  for (const Request* message : messages)
+    if (message->root == rank) (message->which == Collective::send ? sends : receives).push_back(message);
+  const auto same = [](const Request* a, const Request* b) { return a->count == b->count && a->type == b->type; };
+  if (!std::ranges::equal(sends, receives, same))
+    return Status(Code::mismatch,
+                  fmt::format("rank {} sends and receives different messages to itself in one group", rank));
+  std::vector<std::pair<const Request*, const Request*>> pairs;
+  for (std::size_t i = 0; i < sends.size(); ++i) pairs.emplace_back(sends[i], receives[i]);
+  return pairs;
 }
 
 }  // namespace paceline

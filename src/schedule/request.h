@@ -3,7 +3,11 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "base/status.h"
 #include "schedule/problem.h"
 
 namespace paceline {
@@ -23,6 +27,10 @@ struct Request {
 inline bool is_message(Collective which) { return which == Collective::send || which == Collective::recv; }
 
 Problem problem_of(const Request& request, int ranks, bool in_place = false);
+
+// Of a group's messages those of a rank to itself, each send with its receive, in order. Mismatch: they do not fit.
+Result<std::vector<std::pair<const Request*, const Request*>>> messages_to_self(
+    std::span<const Request* const> messages, int rank);
 
 // Whether the call's buffers are one, in the way that paceline.h says for the collective.
 bool is_in_place(const Request& request, int rank);

@@ -87,7 +87,12 @@ def library() -> Check:
     try:
         version = _native.version()
     except OSError as error:
-        return Check("library", "fail", str(error), "install the wheel again: pip install --force-reinstall paceline")
+        return Check(
+            "library",
+            "fail",
+            str(error),
+            "unset PACELINE_LIBRARY, or install the wheel again: pip install --force-reinstall paceline-VERSION.whl",
+        )
     if version != __version__:
         return Check("library", "fail", f"{path} is version {version}, the package {__version__}",
                      "install the wheel again, and unset PACELINE_LIBRARY")  # fmt: skip

@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
         "programs for NCCL (PyTorch, JAX, CuPy) get Paceline's libnccl.so.2, which hands NCCL what it does not serve.",
         epilog='example: eval "$(paceline env nccl)"; torchrun --nproc-per-node 2 train.py',
     )
-    parser.add_argument("door", choices=sorted(DOORS), help="whose place Paceline takes")
+    parser.add_argument("door", metavar="nccl", choices=sorted(DOORS), help="whose place Paceline takes")
     parser.add_argument("--json", metavar="F", help="write the variables to this file")
     parser.set_defaults(job=job, parser=parser)
 
