@@ -120,7 +120,10 @@ Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Pro
   const Topology& topology = finder.topology();
   for (std::size_t l = 0; l < result->link_bytes.size() && result->time > 0; ++l) {
     const Link& link = topology.links()[l];
-    const double share = result->link_bytes[l] / (link.bandwidth * 1000) / result->time;
+    const auto slow = question_.machine.slow_links.find(static_cast<int>(l));
+    const double bandwidth =
+        slow == question_.machine.slow_links.end() ? link.bandwidth : link.bandwidth / slow->second;
+    const double share = result->link_bytes[l] / (bandwidth * 1000) / result->time;
     if (share <= row.busiest_share * (1 + 1e-9)) continue;
     row.busiest_share = share;
     row.busiest_link = fmt::format("{} -> {}", topology.vertex(link.from).name, topology.vertex(link.to).name);

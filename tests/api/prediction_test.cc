@@ -44,18 +44,22 @@ TEST_CASE("a cost model answers in place of a topology") {
 }
 
 TEST_CASE("stragglers are named") {
-  const auto time = [](const char* machine) {
+  const auto row = [](const char* machine) {
     const std::string request =
         std::string(R"({"collective": "broadcast", "preset": "dgx1-v100", "gpus": [0, 3], "sizes": [1000000],
                         "algorithm": "chain", "machine": )") +
         machine + "}";
     const char* answer = nullptr;
     REQUIRE(pacePredict(request.c_str(), &answer) == paceSuccess);
-    return nlohmann::json::parse(answer)["rows"][0]["time_us"].get<double>();
+    return nlohmann::json::parse(answer)["rows"][0];
   };
+  const auto time = [&](const char* machine) { return row(machine)["time_us"].get<double>(); };
   CHECK(time("{}") == doctest::Approx(0.5 + 20 + 2.5));
   CHECK(time(R"({"slow_gpus": {"0": 3}})") == doctest::Approx(1.5 + 20 + 6.5));
-  CHECK(time(R"({"slow_links": {"gpu0 -> gpu3": 3}})") == doctest::Approx(0.5 + 60 + 2.5));
+  constexpr const char* slow_link = R"({"slow_links": {"gpu0 -> gpu3": 3}})";
+  CHECK(time(slow_link) == doctest::Approx(0.5 + 60 + 2.5));
+  CHECK(row(slow_link)["busiest_link"] == "gpu0 -> gpu3");
+  CHECK(row(slow_link)["busiest_share"].get<double>() == doctest::Approx(60 / 63.0));
 }
 
 TEST_CASE("requests that make no sense say why") {

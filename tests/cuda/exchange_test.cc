@@ -436,7 +436,7 @@ TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serv
   offered.offers[2] = 1 << 20;
   CHECK(offered.give(2).bytes == 0);
   CHECK(offered.messages_to(2) == 1);
-  CHECK(offered.count_to(2) == long_one);
+  CHECK(offered.count_to(2) == typed(long_one, static_cast<std::uint8_t>(DataType::uint8)));
   // Block speaks with block, so both sides have all.
   CHECK(only_long.blocks == max_blocks);
   CHECK(with_long.blocks == max_blocks);

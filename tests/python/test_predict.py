@@ -30,6 +30,14 @@ def test_rows_are_printed_and_written(tmp_path: Path) -> None:
     assert lines[1:] == table(document["rows"]).splitlines()
 
 
+@pytest.mark.parametrize("option", ["--trace", "--link-plot"])
+def test_a_formula_has_no_timeline_and_no_links(tmp_path: Path, option: str) -> None:
+    shown = paceline("all_reduce", "--preset", "rx2", "--sizes", "1M", "--algorithm", "reduction_server",
+                     option, str(tmp_path / "f"))  # fmt: skip
+    assert shown.returncode == 2 and not (tmp_path / "f").exists()
+    assert "reduction_server is predicted by a formula: it has no links and no timeline" in shown.stderr
+
+
 def test_timeline_and_link_loads(tmp_path: Path) -> None:
     trace, picture = tmp_path / "trace.json", tmp_path / "links.svg"
     shown = paceline("broadcast", "--preset", "cs-storm-k80", "--sizes", "4M", "--algorithm", "topology_chain",

@@ -113,6 +113,8 @@ def job(chosen: argparse.Namespace) -> int:
     if chosen.json:
         document = {"version": __version__, "collective": chosen.collective, "topology": where, "rows": rows}
         Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+    if (chosen.trace and "trace" not in answers[0]) or (chosen.link_plot and "links" not in answers[0]):
+        chosen.parser.error(f"{rows[0]['algorithm']} is predicted by a formula: it has no links and no timeline")
     if chosen.trace:
         Path(chosen.trace).write_text(json.dumps(answers[0]["trace"]) + "\n")
     if chosen.plot:
