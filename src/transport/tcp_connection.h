@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "bootstrap/fork_guard.h"
 #include "transport/message_header.h"
 
 namespace paceline {
@@ -74,6 +75,7 @@ class TcpConnection {
   Flow read(std::byte* to, std::size_t most, std::size_t* got);
 
   FileDescriptor socket_;
+  ForkGuard guard_;
 
   std::vector<Frame> queue_;  // a ring
   std::size_t first_ = 0;

@@ -8,6 +8,7 @@
 
 #include "bootstrap/socket.h"
 #include "schedule/schedule.h"
+#include "transport/child.h"
 #include "transport/tcp_ranks.h"
 
 namespace paceline {
@@ -369,6 +370,53 @@ TEST_CASE("tcp: bytes that are no frame end the communicator and name who sent t
   CHECK((*transport)->failure().message() ==
         "from rank 0 (node-a): malformed message header: it begins with 0xeeeeeeee");
   confused.join();
+}
+
+namespace {
+
+std::vector<std::unique_ptr<TcpTransport>> connect_two() {
+  std::vector<std::unique_ptr<TcpTransport>> transports(2);
+  TcpRanks job(2);
+  job.each([&](int rank) {
+    auto transport = job.connect(rank);
+    CHECK_MESSAGE(transport.ok(), transport.status().message());
+    if (transport.ok()) transports[static_cast<std::size_t>(rank)] = std::move(*transport);
+  });
+  return transports;
+}
+
+}  // namespace
+
+TEST_CASE("tcp: a forked child may destroy its copy; what has arrived is the parent's") {
+  auto ranks = connect_two();
+  const auto data = pattern(100'000, 1);
+  CHECK(give(*ranks[0], 0, {1}, sum_of(1), data) == Attempt::done);
+  Child child([&] {
+    ranks.clear();
+    return true;
+  });
+  CHECK(child.ended_well());
+  std::vector<std::byte> arrived(data.size());
+  CHECK(take(*ranks[1], 0, 0, sum_of(1), arrived) == Attempt::done);
+  CHECK(arrived == data);
+}
+
+TEST_CASE("tcp: a rank that leaves is gone, whatever child of it lives on") {
+  auto ranks = connect_two();
+  Pipe runs;
+  Pipe let_go;
+  Child child([&] {
+    int one = 0;
+    return runs.put(1) && let_go.get(&one);
+  });
+  int one = 0;
+  REQUIRE(runs.get(&one));
+  ranks[1].reset();
+  std::vector<std::byte> data(8);
+  CHECK(take(*ranks[0], 0, 1, sum_of(2), data) == Attempt::failed);
+  CHECK(ranks[0]->failure().detail().rank == 1);
+  CHECK(let_go.put(1));
+  CHECK(child.ended_well());
 }
 
 }  // namespace paceline
