@@ -40,6 +40,7 @@ class TcpConnection {
   // Give the kernel what it takes. done: nothing is left. An inquiry that nobody reads any more is no failure.
   Flow flush();
   [[nodiscard]] bool idle() const { return queued_ == 0; }
+  [[nodiscard]] bool full() const { return queued_ == queue_.size(); }
 
   // ---- In ----
 
