@@ -194,11 +194,17 @@ paceResult_t paceCommDestroy(paceComm_t comm) {
   return guarded([&] {
     if (Status status = check(comm); !status.ok()) return finish(status);
     after_queued(*comm);
-    if (!comm->communicator->enter())
+    const bool inside = !comm->communicator->enter();
+    if (inside && !comm->in_child())
       return finish(Status(Code::invalid_usage,
                            "another thread is inside a call on this communicator: end it first (paceCommAbort)"),
                     comm);
     comm->magic.store(0, std::memory_order_relaxed);
+    if (inside) {
+      // Of the parent's threads, one was in the middle of a call: what it left half done is left alone.
+      (void)comm->communicator.release();
+      return paceSuccess;
+    }
     comm->communicator->leave();
     comm->communicator.reset();
     return paceSuccess;
@@ -340,6 +346,7 @@ paceResult_t paceHostStreamDestroy(paceHostStream_t stream) {
     if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
     if (auto queue = stream_of(stream); !queue.ok()) return finish(queue.status());
     stream->magic = 0;
+    if (stream->stream->in_child()) (void)stream->stream.release();
     delete stream;
     return paceSuccess;
   });
