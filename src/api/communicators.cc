@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <thread>
 
 #include "api/handle.h"
@@ -60,6 +62,47 @@ Result<std::unique_ptr<Communicator>> create(Result<Rendezvous> where, const pac
     session = *joined;
   }
   return Communicator::create(std::move(session), *options);
+}
+
+// As paceCommInitAll has it.
+Result<std::vector<std::unique_ptr<Communicator>>> make_all(int count, const int* devices) {
+  const auto id = make_unique_id();
+  if (!id.ok()) return id.status();
+  std::vector<Status> ended(static_cast<std::size_t>(count));
+  std::vector<std::unique_ptr<Communicator>> made(ended.size());
+  // Joining waits for the others, so every rank needs a thread of its own, and none joins unless all can.
+  std::latch all_there(count);
+  std::atomic<bool> all_can{true};  // relaxed: the latch orders the stores before the loads
+  std::vector<std::jthread> threads;
+  threads.reserve(ended.size());
+  const auto be = [&](int rank) {
+    Status& status = ended[static_cast<std::size_t>(rank)];
+    status = guarded([&] { return use_device(devices == nullptr ? rank : devices[rank]); });
+    if (!status.ok()) all_can.store(false, std::memory_order_relaxed);
+    all_there.arrive_and_wait();
+    if (!all_can.load(std::memory_order_relaxed)) return;
+    status = guarded([&]() -> Status {
+      auto one = create(rendezvous_from_unique_id(*id, rank, count), nullptr);
+      if (!one.ok()) return one.status();
+      made[static_cast<std::size_t>(rank)] = std::move(*one);
+      return {};
+    });
+  };
+  for (int rank = 0; rank < count; ++rank) {
+    const Status started = guarded([&]() -> Status {
+      threads.emplace_back(be, rank);
+      return {};
+    });
+    if (started.ok()) continue;
+    all_can.store(false, std::memory_order_relaxed);
+    all_there.count_down(count - rank);
+    ended[static_cast<std::size_t>(rank)] = Status(
+        started.code(), fmt::format("cannot start a thread for rank {} of {}: {}", rank, count, started.message()));
+    break;
+  }
+  threads.clear();  // joins them
+  for (const Status& status : ended) PACE_TRY(status);
+  return made;
 }
 
 paceResult_t give(paceComm_t* comm, Result<std::unique_ptr<Communicator>> made) {
@@ -149,28 +192,10 @@ paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* devices) {
     if (Status status = check_out(comms, "comms"); !status.ok()) return finish(status);
     if (count < 1 || count > max_ranks)
       return finish(Status(Code::invalid_argument, fmt::format("a communicator of {} ranks", count)));
-    const auto id = make_unique_id();
-    if (!id.ok()) return finish(id.status());
-    std::vector<Status> ended(static_cast<std::size_t>(count));
-    std::vector<std::unique_ptr<Communicator>> made(ended.size());
-    std::vector<std::thread> threads;
-    threads.reserve(ended.size());
-    // Joining waits for the others, so every rank needs a thread of its own.
+    auto made = make_all(count, devices);
+    if (!made.ok()) return finish(made.status());
     for (int rank = 0; rank < count; ++rank)
-      threads.emplace_back([&, rank] {
-        const auto r = static_cast<std::size_t>(rank);
-        ended[r] = guarded([&]() -> Status {
-          PACE_TRY(use_device(devices == nullptr ? rank : devices[rank]));
-          auto one = create(rendezvous_from_unique_id(*id, rank, count), nullptr);
-          if (!one.ok()) return one.status();
-          made[r] = std::move(*one);
-          return {};
-        });
-      });
-    for (std::thread& thread : threads) thread.join();
-    for (const Status& status : ended)
-      if (!status.ok()) return finish(status);
-    for (int rank = 0; rank < count; ++rank) comms[rank] = make_handle(std::move(made[static_cast<std::size_t>(rank)]));
+      comms[rank] = make_handle(std::move((*made)[static_cast<std::size_t>(rank)]));
     return paceSuccess;
   });
 }
@@ -194,11 +219,17 @@ paceResult_t paceCommDestroy(paceComm_t comm) {
   return guarded([&] {
     if (Status status = check(comm); !status.ok()) return finish(status);
     after_queued(*comm);
-    if (!comm->communicator->enter())
+    const bool inside = !comm->communicator->enter();
+    if (inside && !comm->in_child())
       return finish(Status(Code::invalid_usage,
                            "another thread is inside a call on this communicator: end it first (paceCommAbort)"),
                     comm);
     comm->magic.store(0, std::memory_order_relaxed);
+    if (inside) {
+      // Of the parent's threads, one was in the middle of a call: what it left half done is left alone.
+      (void)comm->communicator.release();
+      return paceSuccess;
+    }
     comm->communicator->leave();
     comm->communicator.reset();
     return paceSuccess;
@@ -340,6 +371,7 @@ paceResult_t paceHostStreamDestroy(paceHostStream_t stream) {
     if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
     if (auto queue = stream_of(stream); !queue.ok()) return finish(queue.status());
     stream->magic = 0;
+    if (stream->stream->in_child()) (void)stream->stream.release();
     delete stream;
     return paceSuccess;
   });

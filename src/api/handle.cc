@@ -58,7 +58,7 @@ Status two_threads() {
 
 void after_queued(paceComm& comm) {
   // Acquire: what the queued calls wrote comes before what follows.
-  for (int queued = comm.queued.load(std::memory_order_acquire); queued != 0;
+  for (int queued = comm.queued.load(std::memory_order_acquire); queued != 0 && !comm.in_child();
        queued = comm.queued.load(std::memory_order_acquire))
     comm.queued.wait(queued, std::memory_order_acquire);
 }

@@ -3,6 +3,8 @@
 // A communicator's handle stays where it is after paceCommDestroy, so that a use after it is an error by name.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -21,6 +23,7 @@ struct paceComm {
   std::atomic<std::uint64_t> magic{valid};  // 0 after destroy
   std::unique_ptr<paceline::Communicator> communicator;
   std::atomic<int> queued{0};  // calls queued on streams and not yet ended
+  const ::pid_t process = ::getpid();
   std::mutex error_mutex;
   std::string last_error;  // under error_mutex
   // Operators made by paceRedOpCreatePreMulSum: number paceNumOps + index. Under error_mutex while made or destroyed.
@@ -33,6 +36,9 @@ struct paceComm {
   // Of the last call with host buffers, before the CUDA driver was loaded: they need not be looked up again.
   const void* host_send = nullptr;
   const void* host_recv = nullptr;
+
+  // Whether this is a forked child's copy: the threads that were inside calls are not in this process.
+  [[nodiscard]] bool in_child() const { return ::getpid() != process; }
 };
 
 struct paceHostStream {
@@ -81,7 +87,7 @@ class Hold {
 };
 Status two_threads();
 
-// Wait for the communicator's calls that are queued on streams.
+// Wait for the communicator's calls that are queued on streams. In a forked child there is nothing to wait for.
 void after_queued(paceComm& comm);
 
 // Ok, or what is wrong with the handle.

@@ -17,7 +17,13 @@ HostStream::~HostStream() {
   thread_.join();
 }
 
+Status HostStream::no_thread() {
+  return Status(Code::invalid_usage,
+                "the stream's thread is in the process that forked this one: a forked child can only destroy streams");
+}
+
 void HostStream::push(std::function<Status()> work) {
+  if (in_child()) return;  // also because the mutex may be the thread's for ever
   {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
@@ -29,23 +35,27 @@ void HostStream::push(std::function<Status()> work) {
 Status HostStream::take_error() { return std::exchange(error_, Status()); }
 
 Status HostStream::synchronize() {
+  if (in_child()) return no_thread();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return work_.empty() && !running_; });
   return take_error();
 }
 
 Status HostStream::query() {
+  if (in_child()) return no_thread();
   const std::lock_guard lock(mutex_);
   if (!work_.empty() || running_) return Status(Code::in_progress, "calls are still queued or running on this stream");
   return take_error();
 }
 
 std::uint64_t HostStream::mark() {
+  if (in_child()) return pushed_;
   const std::lock_guard lock(mutex_);
   return pushed_;
 }
 
 Status HostStream::wait(std::uint64_t mark, double seconds) {
+  if (in_child()) return no_thread();
   std::unique_lock lock(mutex_);
   const auto reached = [&] { return ended_ >= mark; };
   if (seconds < 0) {

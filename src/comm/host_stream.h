@@ -1,5 +1,10 @@
 // A host stream: a queue of calls that a thread of its own runs in order.
+//
+// A forked child has the queue without the thread: nothing runs there and nothing waits; the functions that return a
+// Status say so. It must not destroy its copy, whose thread cannot be joined, but leave it alone.
 #pragma once
+
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -19,6 +24,8 @@ class HostStream {
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
+  [[nodiscard]] bool in_child() const { return ::getpid() != process_; }
+
   void push(std::function<Status()> work);
   // Wait until all that was queued has ended; the first error since the last synchronize.
   Status synchronize();
@@ -31,9 +38,11 @@ class HostStream {
   Status wait(std::uint64_t mark, double seconds);
 
  private:
+  static Status no_thread();
   void run();
   Status take_error();
 
+  const ::pid_t process_ = ::getpid();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<Status()>> work_;

@@ -87,12 +87,18 @@ std::optional<HeapPlace> OwnHeap::find(const std::byte* data, std::size_t bytes)
 }
 
 PeerHeaps::~PeerHeaps() {
-  for (const auto& [key, mapping] : mappings_) munmap(const_cast<std::byte*>(mapping.data), mapping.bytes);
+  for (auto& [key, mapping] : mappings_) unmap(mapping);
+}
+
+void PeerHeaps::unmap(Mapping& mapping) {
+  if (mapping.data != nullptr) munmap(const_cast<std::byte*>(mapping.data), mapping.bytes);
+  mapping = {};
 }
 
 const std::byte* PeerHeaps::map(pid_t pid, const HeapPlace& place) {
-  Mapping& mapping = mappings_[{pid, place.descriptor, place.number}];
-  if (mapping.data == nullptr) {
+  Mapping& mapping = mappings_[{pid, place.descriptor}];
+  if (mapping.data == nullptr || mapping.number != place.number) {
+    unmap(mapping);
     const std::string path = fmt::format("/proc/{}/fd/{}", pid, place.descriptor);
     const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return nullptr;
@@ -108,7 +114,7 @@ const std::byte* PeerHeaps::map(pid_t pid, const HeapPlace& place) {
       errno = error;
       return nullptr;
     }
-    mapping = {static_cast<const std::byte*>(data), place.size};
+    mapping = {static_cast<const std::byte*>(data), place.size, place.number};
   }
   return mapping.data + place.offset;
 }

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -43,7 +43,9 @@ class OwnHeap {
   std::vector<Range> ranges_;
 };
 
-// Other processes' allocations, mapped for reading when first met.
+// Other processes' allocations, mapped for reading when first met. One that was given back is unmapped when its
+// descriptor is met with another number: its owner gives it back only after the calls that read it, so nobody reads
+// it then. As many stay mapped as the owners had descriptors of allocations at a time.
 class PeerHeaps {
  public:
   PeerHeaps() = default;
@@ -56,10 +58,13 @@ class PeerHeaps {
 
  private:
   struct Mapping {
-    const std::byte* data;
-    std::size_t bytes;
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    std::uint32_t number = 0;  // of the allocation
   };
-  std::map<std::tuple<pid_t, std::int32_t, std::uint32_t>, Mapping> mappings_;
+  static void unmap(Mapping& mapping);
+
+  std::map<std::pair<pid_t, std::int32_t>, Mapping> mappings_;  // by process and descriptor
 };
 
 // An allocation for others to try to map.

@@ -74,23 +74,37 @@ Attempt TcpTransport::send(int channel, std::span<const int> to, const Call& cal
                            bool) {
   if (!failure_.ok()) return Attempt::failed;
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
-  if (lane.accepted - sent(channel) == lane.unsent.size()) return Attempt::later;
+  if (!is_collective(call)) {
+    Line& one = line(channel, to.front());
+    if (one.connection.full()) return Attempt::later;
+    ++lane.pair_messages;
+    ++lane.pair_unsent;
+    return send_to(one, call, data, &lane.pair_unsent);
+  }
+  if (lane.accepted - sent_of_collectives(lane) == lane.unsent.size()) return Attempt::later;
   std::uint32_t& unsent = lane.unsent[lane.accepted++ % lane.unsent.size()];
   unsent = static_cast<std::uint32_t>(to.size());
-  latest_ = call;
-  for (const int rank : to) {
-    Line& one = line(channel, rank);
-    one.connection.push({MessageKind::message, data.size(), call}, data.data(), &unsent);
-    // Behind other messages it waits for its turn in progress().
-    if (!one.flushing && flush(one, call) == Attempt::failed) return Attempt::failed;
-  }
+  for (const int rank : to)
+    if (send_to(line(channel, rank), call, data, &unsent) == Attempt::failed) return Attempt::failed;
   return Attempt::done;
+}
+
+Attempt TcpTransport::send_to(Line& line, const Call& call, std::span<const std::byte> data, std::uint32_t* unsent) {
+  latest_ = call;
+  line.connection.push({MessageKind::message, data.size(), call}, data.data(), unsent);
+  // Behind other messages it waits for its turn in progress().
+  if (!line.flushing && flush(line, call) == Attempt::failed) return Attempt::failed;
+  return Attempt::done;
+}
+
+std::uint64_t TcpTransport::sent_of_collectives(Lane& lane) {
+  while (lane.sent < lane.accepted && lane.unsent[lane.sent % lane.unsent.size()] == 0) ++lane.sent;
+  return lane.sent;
 }
 
 std::uint64_t TcpTransport::sent(int channel) {
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
-  while (lane.sent < lane.accepted && lane.unsent[lane.sent % lane.unsent.size()] == 0) ++lane.sent;
-  return lane.sent;
+  return sent_of_collectives(lane) + lane.pair_messages - lane.pair_unsent;
 }
 
 Attempt TcpTransport::flush(Line& line, const Call& call) {

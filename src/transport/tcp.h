@@ -47,16 +47,22 @@ class TcpTransport final : public Transport {
     bool flushing = false;           // is in flushing_
     std::optional<Call> asked = {};  // the call of the last inquiry sent
   };
-  // The messages under way on one channel, numbered from 0: unsent[m % room] connections have yet to take message m.
+  // The messages under way on one channel.
   struct Lane {
+    // Those of collectives, numbered from 0: unsent[m % room] connections have yet to take message m.
     std::uint64_t accepted = 0;
     std::uint64_t sent = 0;
     std::vector<std::uint32_t> unsent;
+    // Those of pairs, which are taken in no common order: each connection has room of its own for them.
+    std::uint64_t pair_messages = 0;
+    std::uint32_t pair_unsent = 0;
   };
 
   TcpTransport(TcpGroup group, std::vector<FileDescriptor> sockets);
   Status watch();
   Line& line(int channel, int rank);
+  static std::uint64_t sent_of_collectives(Lane& lane);
+  Attempt send_to(Line& line, const Call& call, std::span<const std::byte> data, std::uint32_t* unsent);
   Attempt flush(Line& line, const Call& call);
   Attempt fail(Status reason);
   Attempt lost(const Line& line, const Call& call);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "bootstrap/fork_guard.h"
 #include "transport/message_header.h"
 
 namespace paceline {
@@ -39,6 +40,7 @@ class TcpConnection {
   // Give the kernel what it takes. done: nothing is left. An inquiry that nobody reads any more is no failure.
   Flow flush();
   [[nodiscard]] bool idle() const { return queued_ == 0; }
+  [[nodiscard]] bool full() const { return queued_ == queue_.size(); }
 
   // ---- In ----
 
@@ -74,6 +76,7 @@ class TcpConnection {
   Flow read(std::byte* to, std::size_t most, std::size_t* got);
 
   FileDescriptor socket_;
+  ForkGuard guard_;
 
   std::vector<Frame> queue_;  // a ring
   std::size_t first_ = 0;

@@ -28,12 +28,13 @@ class Transport {
   [[nodiscard]] virtual std::size_t largest_message() const = 0;  // bytes
 
   // Hand over one message for every rank of `to`. `later` when as many messages are under way on this channel as
-  // there is room for (at least schedule.h's capacity). When done, the data may still be read until sent() has counted
-  // the message.
+  // there is room for (at least schedule.h's capacity); a message of a pair (send), which goes to one rank, waits for
+  // none to other ranks. When done, the data may still be read until sent() has counted the message.
   // `stays`: the data will not change before the call ends, so its receivers may read it where it is.
   virtual Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
                        bool stays) = 0;
-  // How many of the messages accepted on this channel since the beginning, the first ones, have left their data.
+  // How many of the messages accepted on this channel since the beginning, the first ones, have left their data. Those
+  // of pairs leave in no common order: of them only the number is known.
   [[nodiscard]] virtual std::uint64_t sent(int channel) = 0;
 
   // The next message from `from`, which must be of `call` and `bytes` long (else: failed, a mismatch that names both

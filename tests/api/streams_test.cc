@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "comm/threads.h"
+#include "transport/child.h"
 
 namespace paceline::testing {
 namespace {
@@ -71,6 +72,30 @@ TEST_CASE("destroying a communicator waits for its calls on streams") {
       return expect(paceHostStreamDestroy(stream));
     });
   }
+}
+
+TEST_CASE("a forked child may destroy streams and communicators, also with calls under way") {
+  const Ranks communicator(2);
+  paceHostStream_t stream = nullptr;
+  REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  std::vector<int> first(20000, 1);
+  std::vector<int> second(20000, 2);
+  const auto add = [&](int rank, std::vector<int>& values, paceHostStream_t on) {
+    return paceAllReduce(values.data(), values.data(), values.size(), paceInt32, paceSum, communicator[rank], on);
+  };
+  for (const bool under_way : {false, true}) {
+    if (under_way) REQUIRE(add(0, first, stream) == paceSuccess);  // rank 1 comes after the child's end
+    Child child([&] {
+      return paceHostStreamSynchronize(stream) == paceInvalidUsage && paceCommDestroy(communicator[0]) == paceSuccess &&
+             paceCommDestroy(communicator[1]) == paceSuccess && paceHostStreamDestroy(stream) == paceSuccess;
+    });
+    CHECK(child.ended_well());
+  }
+  CHECK(add(1, second, nullptr) == paceSuccess);
+  CHECK(paceHostStreamSynchronize(stream) == paceSuccess);
+  CHECK(first == std::vector<int>(20000, 3));
+  CHECK(second == first);
+  CHECK(paceHostStreamDestroy(stream) == paceSuccess);
 }
 
 TEST_CASE("a call on two streams of one communicator keeps to one thread at a time or says so") {

@@ -4,6 +4,8 @@
 
 #include <latch>
 
+#include "transport/child.h"
+
 namespace paceline {
 namespace {
 
@@ -34,6 +36,28 @@ TEST_CASE("a wait tells the first error up to its mark and leaves it for synchro
   CHECK(stream.wait(stream.mark(), -1).message() == "first");
   CHECK(stream.wait(before, -1).ok());
   CHECK(stream.synchronize().message() == "first");
+  CHECK(stream.synchronize().ok());
+}
+
+TEST_CASE("in a forked child nothing waits for the stream's thread, which is not there") {
+  std::latch begun(1);
+  std::latch go(1);
+  HostStream stream;
+  stream.push([&] {
+    begun.count_down();
+    go.wait();
+    return Status();
+  });
+  begun.wait();
+  Child child([&] {
+    stream.push([] { return Status(); });
+    return stream.in_child() && stream.wait(stream.mark(), -1).code() == Code::invalid_usage &&
+           stream.query().code() == Code::invalid_usage && stream.synchronize().code() == Code::invalid_usage;
+  });
+  CHECK(child.ended_well());
+  CHECK_FALSE(stream.in_child());
+  go.count_down();
+  CHECK(stream.mark() == 1);
   CHECK(stream.synchronize().ok());
 }
 

@@ -11,6 +11,8 @@ def test_no_ranks() -> None:
         paceline.init_all([])
 
 
-def test_a_gpu_that_is_not_there() -> None:
-    with pytest.raises(paceline.Error, match=r"there is no GPU 1000|no CUDA"):
-        paceline.init_all([1000])
+@pytest.mark.parametrize("devices", [[1000], [0, 1000]])
+def test_a_gpu_that_is_not_there(devices: list[int]) -> None:
+    """No rank waits for one whose GPU cannot be used."""
+    with pytest.raises(paceline.Error, match=r"there is no GPU|no CUDA"):
+        paceline.init_all(devices)

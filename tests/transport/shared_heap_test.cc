@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <string>
 
 #include "transport/child.h"
 
@@ -28,6 +30,13 @@ void release(void* memory) {
 long open_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return std::distance(begin(all), end(all));
+}
+
+int shared_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("/memfd:paceline") != std::string::npos;
+  return count;
 }
 
 }  // namespace
@@ -107,6 +116,33 @@ TEST_CASE("shared heap: a mapping shows what its owner writes, and is made once"
   CHECK(peers.map(getpid(), elsewhere) == seen + 4900);
   CHECK(open_descriptors() == descriptors);
   release(memory);
+}
+
+TEST_CASE("shared heap: memory that was given back is mapped until its descriptor is used again, no longer") {
+  const int before = shared_mappings();
+  {
+    PeerHeaps peers;
+    std::byte* kept = allocate(4096);
+    *kept = std::byte{9};
+    const auto place_kept = OwnHeap().find(kept, 1);
+    REQUIRE(place_kept);
+    const std::byte* seen_kept = peers.map(getpid(), *place_kept);
+    for (int i = 1; i <= 5; ++i) {
+      std::byte* memory = allocate(4096 * static_cast<std::size_t>(i));
+      *memory = static_cast<std::byte>(i);
+      const auto place = OwnHeap().find(memory, 1);
+      REQUIRE(place);
+      const std::byte* seen = peers.map(getpid(), *place);
+      REQUIRE(seen != nullptr);
+      CHECK(*seen == static_cast<std::byte>(i));
+      release(memory);
+      CHECK(shared_mappings() == before + 3);  // kept and its mapping, and one more mapping
+    }
+    CHECK(peers.map(getpid(), *place_kept) == seen_kept);
+    CHECK(*seen_kept == std::byte{9});
+    release(kept);
+  }
+  CHECK(shared_mappings() == before);
 }
 
 TEST_CASE("shared heap: another process maps it") {

@@ -8,6 +8,7 @@
 
 #include "bootstrap/socket.h"
 #include "schedule/schedule.h"
+#include "transport/child.h"
 #include "transport/tcp_ranks.h"
 
 namespace paceline {
@@ -119,6 +120,51 @@ TEST_CASE("tcp: as many messages as the schedule's capacity are accepted while n
         CHECK(arrived == messages[i]);
       }
     }
+  });
+}
+
+TEST_CASE("tcp: messages of pairs that one rank does not take yet do not hold up another's") {
+  std::barrier<> step(2);  // ranks 0 and 1
+  run_ranks(3, 1, [&](int rank, TcpTransport& transport) {
+    constexpr std::uint64_t room = capacity(3);
+    const auto call = [](std::uint32_t number) {
+      return make_call(Collective::send, DataType::int8, Operation::sum, 0, 9, number);
+    };
+    const auto data = [](std::uint32_t message) { return pattern(message == 1 ? 12 << 20 : 64, message); };
+    std::vector<std::vector<std::byte>> messages;
+    for (std::uint32_t i = 1; rank == 0 && i <= 2 * room; ++i) messages.push_back(data(i));
+    if (rank == 0) {
+      // The first is more than the kernel holds; the others wait behind it.
+      std::uint32_t i = 0;
+      while (i < messages.size() && transport.send(0, std::vector{1}, call(i + 1), messages[i]) == Attempt::done) ++i;
+      CHECK(i >= room);
+      CHECK(i < messages.size());
+      CHECK(transport.sent(0) == 0);
+      const auto other = pattern(1000, 7);
+      for (std::uint32_t k = 1; k <= 2 * room; ++k) CHECK(give(transport, 0, {2}, call(k), other) == Attempt::done);
+      CHECK(leave(transport, 0, 2 * room) == Attempt::done);
+      step.arrive_and_wait();
+      for (; i < messages.size(); ++i) CHECK(give(transport, 0, {1}, call(i + 1), messages[i]) == Attempt::done);
+      CHECK(leave(transport, 0, messages.size() + 2 * room) == Attempt::done);
+      // Collectives go on from there.
+      CHECK(give(transport, 0, {1, 2}, sum_of(3), other) == Attempt::done);
+      CHECK(leave(transport, 0, messages.size() + 2 * room + 1) == Attempt::done);
+    } else if (rank == 1) {
+      step.arrive_and_wait();
+      for (std::uint32_t i = 1; i <= 2 * room; ++i) {
+        std::vector<std::byte> arrived(data(i).size());
+        CHECK(take(transport, 0, 0, call(i), arrived) == Attempt::done);
+        CHECK(arrived == data(i));
+      }
+    } else {
+      for (std::uint32_t k = 1; k <= 2 * room; ++k) {
+        std::vector<std::byte> arrived(1000);
+        CHECK(take(transport, 0, 0, call(k), arrived) == Attempt::done);
+        CHECK(arrived == pattern(1000, 7));
+      }
+    }
+    std::vector<std::byte> arrived(1000);
+    if (rank != 0) CHECK(take(transport, 0, 0, sum_of(3), arrived) == Attempt::done);
   });
 }
 
@@ -369,6 +415,53 @@ TEST_CASE("tcp: bytes that are no frame end the communicator and name who sent t
   CHECK((*transport)->failure().message() ==
         "from rank 0 (node-a): malformed message header: it begins with 0xeeeeeeee");
   confused.join();
+}
+
+namespace {
+
+std::vector<std::unique_ptr<TcpTransport>> connect_two() {
+  std::vector<std::unique_ptr<TcpTransport>> transports(2);
+  TcpRanks job(2);
+  job.each([&](int rank) {
+    auto transport = job.connect(rank);
+    CHECK_MESSAGE(transport.ok(), transport.status().message());
+    if (transport.ok()) transports[static_cast<std::size_t>(rank)] = std::move(*transport);
+  });
+  return transports;
+}
+
+}  // namespace
+
+TEST_CASE("tcp: a forked child may destroy its copy; what has arrived is the parent's") {
+  auto ranks = connect_two();
+  const auto data = pattern(100'000, 1);
+  CHECK(give(*ranks[0], 0, {1}, sum_of(1), data) == Attempt::done);
+  Child child([&] {
+    ranks.clear();
+    return true;
+  });
+  CHECK(child.ended_well());
+  std::vector<std::byte> arrived(data.size());
+  CHECK(take(*ranks[1], 0, 0, sum_of(1), arrived) == Attempt::done);
+  CHECK(arrived == data);
+}
+
+TEST_CASE("tcp: a rank that leaves is gone, whatever child of it lives on") {
+  auto ranks = connect_two();
+  Pipe runs;
+  Pipe let_go;
+  Child child([&] {
+    int one = 0;
+    return runs.put(1) && let_go.get(&one);
+  });
+  int one = 0;
+  REQUIRE(runs.get(&one));
+  ranks[1].reset();
+  std::vector<std::byte> data(8);
+  CHECK(take(*ranks[0], 0, 1, sum_of(2), data) == Attempt::failed);
+  CHECK(ranks[0]->failure().detail().rank == 1);
+  CHECK(let_go.put(1));
+  CHECK(child.ended_well());
 }
 
 }  // namespace paceline
