@@ -1,5 +1,6 @@
 #include "engine/execution.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/streaming.h"
@@ -149,14 +150,43 @@ Execution::Turn Execution::advance() {
   return moved ? Turn::moved : Turn::stuck;
 }
 
+Execution::Wait Execution::waiting_for(const Lane& lane) const {
+  const PlanStep& step = *lane.next;
+  const std::span<const int> peers(lane.plan->peers.data() + step.first_peer, step.peer_count);
+  if (step.action == Action::send) {
+    const int rank = wiring_.transports[step.transport]->holder(step.channel, peers, lane.call);
+    return {rank, lane.call, std::ranges::find(peers, rank) != peers.end()};
+  }
+  const bool folds = step.action == Action::recv_reduce;
+  const bool wants_message = folds ? lane.arrived < step.peer_count : step.action == Action::recv;
+  if (wants_message && (folds || may_write(lane, step))) return {peers[lane.arrived], lane.call, true};
+  for (std::size_t t = 0; t < step.after.size(); ++t)
+    if (step.after[t] != 0 && wiring_.transports[t]->sent(step.channel) < lane.before[t] + step.after[t])
+      return {wiring_.transports[t]->holder(step.channel, {}, lane.call), lane.call, false};
+  return {};
+}
+
+// The call of the messages to this rank. A collective's lanes are all of one call.
+Call Execution::call_with(int rank) const {
+  for (const Lane& lane : lanes_)
+    if (lane.end[-1].action == Action::send && std::ranges::find(lane.plan->peers, rank) != lane.plan->peers.end())
+      return lane.call;
+  return lanes_.empty() ? Call{} : lanes_.front().call;
+}
+
 Execution::Wait Execution::waiting_for() const {
   for (const Lane& lane : lanes_) {
     if (lane.next == lane.end || (lane.after >= 0 && !ended_lane(lane.after))) continue;
-    const std::uint32_t i = lane.next->action == Action::recv_reduce ? lane.arrived : 0;
-    if (lane.next->peer_count == 0) continue;
-    return {lane.plan->peers[lane.next->first_peer + std::min(i, lane.next->peer_count - 1)], lane.call};
+    if (const Wait wait = waiting_for(lane); wait.rank >= 0) return wait;
   }
-  return {-1, lanes_.empty() ? Call{} : lanes_.front().call};
+  for (std::size_t t = 0; t < max_transports; ++t) {
+    if (wiring_.transports[t] == nullptr) continue;
+    for (int channel = 0; channel < max_channels; ++channel) {
+      if (wiring_.transports[t]->sent(channel) >= wiring_.posted[t][static_cast<std::size_t>(channel)]) continue;
+      if (const int rank = wiring_.transports[t]->holder(channel, {}, {}); rank >= 0) return {rank, call_with(rank)};
+    }
+  }
+  return {};
 }
 
 Status Execution::failure() const {

@@ -93,6 +93,15 @@ std::uint64_t TcpTransport::sent(int channel) {
   return lane.sent;
 }
 
+int TcpTransport::holder(int channel, std::span<const int>, const Call&) {
+  Lane& lane = lanes_[static_cast<std::size_t>(channel)];
+  if (sent(channel) == lane.accepted) return -1;
+  const std::uint32_t* const first = &lane.unsent[lane.sent % lane.unsent.size()];
+  for (const TcpPeer& peer : group_.peers)
+    if (line(channel, peer.rank).connection.holds(first)) return peer.rank;
+  return -1;
+}
+
 Attempt TcpTransport::flush(Line& line, const Call& call) {
   const Flow flow = line.connection.flush();
   if (flow == Flow::closed) return lost(line, call);
@@ -152,7 +161,7 @@ void TcpTransport::sleep(double microseconds) {
 
 // ---- Failing ----
 
-Attempt TcpTransport::compare(int from, const Call& call) {
+Attempt TcpTransport::compare(int from, const Call& call, bool owed) {
   if (!failure_.ok()) return Attempt::failed;
   if (!is_collective(call)) return Attempt::done;  // sends and receives are numbered by pairs: not comparable
   for (int channel = 0; channel < group_.channels; ++channel) {
@@ -175,7 +184,7 @@ Attempt TcpTransport::compare(int from, const Call& call) {
     if (theirs && is_collective(*theirs) && *theirs != call && theirs->sequence == call.sequence)
       return mismatched(line, call, *theirs);
   }
-  return find_passed(from, call);
+  return owed ? find_passed(from, call) : Attempt::done;
 }
 
 // A rank that waits in a later call has ended this one, and what it sent for it came before its inquiries, on every

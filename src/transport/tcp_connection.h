@@ -39,6 +39,8 @@ class TcpConnection {
   // Give the kernel what it takes. done: nothing is left. An inquiry that nobody reads any more is no failure.
   Flow flush();
   [[nodiscard]] bool idle() const { return queued_ == 0; }
+  // Whether a message that counts down `unsent` is queued.
+  [[nodiscard]] bool holds(const std::uint32_t* unsent) const;
 
   // ---- In ----
 
@@ -66,6 +68,7 @@ class TcpConnection {
     std::uint32_t* unsent = nullptr;  // null: an inquiry
   };
 
+  [[nodiscard]] const Frame& queued(std::size_t position) const { return queue_[(first_ + position) % queue_.size()]; }
   Frame& queued(std::size_t position) { return queue_[(first_ + position) % queue_.size()]; }
   void push(const Frame& frame) { queued(queued_++) = frame; }
   void pop();

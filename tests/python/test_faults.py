@@ -100,7 +100,7 @@ def test_abort_from_another_thread(transport: str) -> None:
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("function", ["all_reduce", "barrier", "recv"])
+@pytest.mark.parametrize("function", ["all_reduce", "barrier", "recv", "broadcast"])
 @pytest.mark.parametrize("leaves", [0, 2])
 def test_a_rank_that_leaves_early_is_named(transport: str, function: str, leaves: int) -> None:
     with ForkedRanks(3, "leave_early", {"leaves": leaves, "function": function}, PACELINE_TRANSPORT=transport) as job:
@@ -120,6 +120,17 @@ def test_a_rank_that_does_not_enter_is_named(transport: str, absent: int) -> Non
             assert found["message"].startswith(f"rank {absent} ("), found
             assert "has not entered all-reduce #2; it is outside of any call" in found["message"]
             assert rank == absent or 1 <= found["seconds"] < 4
+
+
+def test_a_rank_that_takes_nothing_is_named() -> None:
+    with ForkedRanks(3, "take_nothing", PACELINE_TIMEOUT="1") as job:
+        found = job.told(1)
+        assert found["kind"] == "Timeout", found
+        assert found["message"].startswith("rank 1 ("), found
+        assert "has not entered broadcast #2; it is outside of any call; rank 0 waited" in found["message"], found
+        for rank in (0, 2):
+            job.say(rank, "end")
+        assert job.told(2)["message"] == found["message"]
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
