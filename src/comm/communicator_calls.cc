@@ -118,6 +118,7 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
 }
 
 Status Communicator::end(Status status) {
+  if (!status.ok() && membership_->failed() && connections_.shared_memory) connections_.shared_memory->withdraw();
   membership_->activity.inside.store(false, std::memory_order_relaxed);
   plans_.trim();
   return status;

@@ -69,10 +69,11 @@ class TracingTransport final : public Transport {
     return attempt;
   }
 
-  void release(int channel, int from) override {
-    traced_.release(channel, from);
+  Attempt release(int channel, int from) override {
+    const Attempt attempt = traced_.release(channel, from);
     const Receiving& state = receiving_[index(channel, from)];
     events_.push_back({"recv", channel, from, state.bytes, state.call, state.arrived, now_us()});
+    return attempt;
   }
 
   [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call) override {

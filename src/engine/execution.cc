@@ -64,8 +64,7 @@ Attempt Execution::receive(Lane& lane, const PlanStep& step) {
   const Attempt attempt = transport.receive(step.channel, peer, lane.call, step.bytes, target, &data);
   if (attempt != Attempt::done) return attempt;
   if (data != target) copy(step, target, data);
-  transport.release(step.channel, peer);
-  return Attempt::done;
+  return transport.release(step.channel, peer);
 }
 
 Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
@@ -93,7 +92,8 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
     stream_fold(lane.plan->fold, target, sources, count, elements, lane.plan->element_bytes);
   else
     lane.plan->fold(target, sources, count, elements);
-  for (std::uint32_t i = 0; i < step.peer_count; ++i) transport_to(peers[i]).release(step.channel, peers[i]);
+  for (std::uint32_t i = 0; i < step.peer_count; ++i)
+    if (transport_to(peers[i]).release(step.channel, peers[i]) == Attempt::failed) return Attempt::failed;
   lane.arrived = 0;
   return Attempt::done;
 }

@@ -274,12 +274,39 @@ Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, s
   return fail(Status(std::move(detail)));
 }
 
-void SharedMemoryTransport::release(int channel, int from) {
+Attempt SharedMemoryTransport::release(int channel, int from) {
   Mailbox& mailbox = incoming_[index(channel, from)];
+  // Acquire: our reads of the message come before this look. If one has seen what its sender's program wrote after the
+  // call, the look sees withdraw(), which came before that. The line is read by wake() anyway.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (mailbox.presence->withdrawn.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    if (withdrawn(mailbox, from) == Attempt::failed) return Attempt::failed;
   ++mailbox.next;
   // Release: our reads of the message come before the sender's reuse of its place.
   mailbox.taken->store(mailbox.next, std::memory_order_release);
   wake(*mailbox.presence);
+  return Attempt::done;
+}
+
+void SharedMemoryTransport::withdraw() {
+  presence_->withdrawn.store(1, std::memory_order_relaxed);
+  // Orders the mark before whatever the program now writes to its memory, also past the cache.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// What lies in the segment stays as it was sent.
+Attempt SharedMemoryTransport::withdrawn(const Mailbox& mailbox, int from) {
+  const Cell& message = *cell(mailbox);
+  const auto payload = static_cast<Payload>(message.payload);
+  if (payload != Payload::in_sender && payload != Payload::in_heap) return Attempt::done;
+  Status::Detail detail;
+  detail.code = Code::remote;
+  detail.rank = from;
+  detail.collective = title(collective_of(message.call));
+  detail.sequence = message.call.sequence;
+  detail.message =
+      fmt::format("the call of rank {} failed before its message of {} was read", from, describe(message.call));
+  return fail(Status(std::move(detail)));
 }
 
 void SharedMemoryTransport::announce_sleep() {

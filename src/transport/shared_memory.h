@@ -45,13 +45,17 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] std::uint64_t sent(int channel) override;
   Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
                   const std::byte** data) override;
-  void release(int channel, int from) override;
+  Attempt release(int channel, int from) override;
   [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call) override;
   void announce_sleep() override;
   void sleep(double microseconds) override;
   [[nodiscard]] bool immediate() const override { return true; }
   Attempt compare(int from, const Call& call, bool owed = true) override;
   [[nodiscard]] Status failure() const override { return failure_; }
+
+  // This rank's call has failed: what its messages refer to is its program's again. Who reads there from now on is told
+  // so by release().
+  void withdraw();
 
   // Whether the messages of the call that begins now may be read from the sender's process.
   void use_single_copy(bool use) { single_copy_from_ = use ? in_place_.single_copy_from : 0; }
@@ -103,6 +107,7 @@ class SharedMemoryTransport final : public Transport {
   void post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes, const void* content,
             std::size_t content_bytes);
   Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);
+  Attempt withdrawn(const Mailbox& mailbox, int from);
   Attempt fail(Status status);
 
   std::shared_ptr<Segment> segment_;

@@ -88,7 +88,10 @@ class FakeTransport final : public Transport {
     return Attempt::done;
   }
 
-  void release(int channel, int from) override { arrivals_[{channel, from}].pop_front(); }
+  Attempt release(int channel, int from) override {
+    arrivals_[{channel, from}].pop_front();
+    return Attempt::done;
+  }
 
   Attempt progress() override {
     note("progress");

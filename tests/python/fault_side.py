@@ -110,6 +110,23 @@ def take_nothing(line: Line) -> dict[str, Any]:
     return outcome_of(lambda: part.broadcast(paceline.empty(1 << 17, "uint8")))
 
 
+def fail_and_write(line: Line) -> dict[str, Any]:
+    """Rank 0's broadcast fails while rank 1 is stopped; then it writes to its buffer."""
+    comm = paceline.init()
+    shared = paceline.empty(1 << 17, "uint8")
+    comm.barrier()
+    if comm.rank == 0:
+        line.hear()
+        shared[:] = 1
+        found = outcome_of(lambda: comm.broadcast(shared))
+        shared[:] = 99
+        line.tell(found)
+        return {"heard": line.hear()}
+    line.tell("waits")
+    found = outcome_of(lambda: comm.broadcast(shared))
+    return found | {"got": sorted({int(value) for value in shared})}
+
+
 # ---- Mismatches ----
 
 Calls = dict[str, Callable[[paceline.Communicator], Any]]

@@ -133,6 +133,19 @@ def test_a_rank_that_takes_nothing_is_named() -> None:
         assert job.told(2)["message"] == found["message"]
 
 
+def test_what_is_written_after_a_failed_call_reaches_nobody() -> None:
+    with ForkedRanks(2, "fail_and_write", PACELINE_TIMEOUT="0.5") as job:
+        assert job.told(1) == "waits"
+        time.sleep(0.2)  # until it does so inside the call
+        job.signal(1, signal.SIGSTOP)
+        job.say(0, "go on")
+        assert job.told(0)["kind"] == "Timeout"
+        job.signal(1, signal.SIGCONT)
+        found = job.told(1)
+        assert found["kind"] in ("Timeout", "RemoteError"), found
+        job.say(0, "end")
+
+
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_survivors_start_again(transport: str) -> None:
     with ForkedRanks(3, "start_again", {"victim": 0}, PACELINE_TRANSPORT=transport) as job:

@@ -122,6 +122,38 @@ TEST_CASE("shm: of a message to several, the one who has not taken it holds it; 
   CHECK(free_shared(*memory).ok());
 }
 
+TEST_CASE("shm: a message read where it lies is worth nothing once its sender's call has failed") {
+  constexpr std::size_t bytes = 20'000;
+  auto memory = allocate_shared(bytes);
+  REQUIRE(memory.ok());
+  const std::span<const std::byte> heap(static_cast<std::byte*>(*memory), bytes);
+  const std::vector<int> one{1};
+  for (const bool in_heap : {true, false}) {
+    if (!in_heap && !can_read(getpid(), make_probe())) continue;
+    Node node(2, {.heap_from = in_heap ? bytes : 0, .single_copy_from = bytes});
+    node[0].use_single_copy(!in_heap);
+    const Data copied = pattern(bytes, 1);
+    CHECK(node.send(0, {1}, copied) == Attempt::done);
+    CHECK(node[0].send(0, one, sum_of(4, 7), heap, true) == Attempt::done);
+    CHECK(node[0].send(1, one, sum_of(4, 7), heap, true) == Attempt::done);
+    Data place(bytes);
+    const std::byte* where = nullptr;
+    // Read before, but maybe not to its end.
+    CHECK(node[1].receive(1, 0, sum_of(4, 7), bytes, place.data(), &where) == Attempt::done);
+    node[0].withdraw();
+    CHECK(node.take(1, 0, copied));  // a copy stays
+    CHECK(node[1].receive(0, 0, sum_of(4, 7), bytes, place.data(), &where) == Attempt::done);
+    for (const int channel : {0, 1}) {
+      CHECK(node[1].release(channel, 0) == Attempt::failed);
+      CHECK(node[1].failure().code() == Code::remote);
+      CHECK(node[1].failure().detail().rank == 0);
+      CHECK(node[1].failure().detail().sequence == 7);
+      CHECK(node[0].sent(channel) == (channel == 0 ? 1 : 0));
+    }
+  }
+  CHECK(free_shared(*memory).ok());
+}
+
 TEST_CASE("shm: with single copy, data that stays is read from its process into the place given") {
   constexpr std::size_t bytes = 20'000;
   if (!can_read(getpid(), make_probe())) return;
