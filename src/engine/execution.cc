@@ -128,6 +128,10 @@ bool Execution::everything_left() const {
   return true;
 }
 
+bool Execution::has_ended() const {
+  return std::ranges::all_of(lanes_, [](const Lane& lane) { return lane.next == lane.end; }) && everything_left();
+}
+
 Execution::Turn Execution::advance() {
   bool moved = false;
   bool ended = true;

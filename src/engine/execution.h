@@ -50,6 +50,8 @@ class Execution {
 
   enum class Turn { moved, stuck, done, failed };
   Turn advance();
+  // Whether all steps are taken and all messages have left.
+  [[nodiscard]] bool has_ended() const;
 
   [[nodiscard]] Wiring& wiring() { return wiring_; }
   // After `stuck`: the rank that the first stuck lane waits for, and its call; where all steps are taken, the rank that

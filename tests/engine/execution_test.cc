@@ -251,8 +251,10 @@ TEST_CASE("execution: a step writes when the sends before it have left, counted 
     CHECK(execution.waiting_for().rank == 1);
     CHECK(execution.waiting_for().call == all_reduce(1));
     CHECK_FALSE(execution.waiting_for().owed);
+    CHECK_FALSE(execution.has_ended());
     rank.transport.left = {12, 0};
     CHECK(execution.advance() == Turn::done);
+    CHECK(execution.has_ended());
     CHECK(execution.waiting_for().rank == -1);
   }
 }
