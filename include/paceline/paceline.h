@@ -216,7 +216,8 @@ PACE_API paceResult_t paceSend(const void* send, size_t count, paceDataType_t ty
 PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, paceComm_t comm, void* stream);
 /* Calls between start and end (of this thread, on any communicators) begin together at the outermost end, which
  * waits for those without a stream. Sends and receives of a group may be in any order among each other. A group
- * whose call fails its checks starts nothing. Groups nest. */
+ * whose call fails its checks starts nothing; one that fails later ends each communicator whose part is not done.
+ * Groups nest. */
 PACE_API paceResult_t paceGroupStart(void);
 PACE_API paceResult_t paceGroupEnd(void);
 

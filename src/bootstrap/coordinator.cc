@@ -39,7 +39,10 @@ void Coordinator::handle(std::uint32_t from, const Contribution& contribution) {
 
 void Coordinator::handle(std::uint32_t, const Verdict& verdict) { end(verdict.communicator, verdict.reason); }
 
-void Coordinator::handle(std::uint32_t from, const Left& left) { send_(everyone(from), left); }
+void Coordinator::handle(std::uint32_t from, const Left& left) {
+  left_[left.communicator].emplace_back(from, left.sequence);
+  send_(everyone(from), left);
+}
 
 void Coordinator::handle(std::uint32_t from, const Farewell&) {
   gone_[from] = true;
@@ -78,11 +81,18 @@ void Coordinator::suspect(std::uint32_t from, const Suspicion& suspicion, Clock:
   for (std::size_t i = 0; i < size; ++i) {
     const std::uint32_t rank = suspicion.ranks[i];
     if (gone_[rank])
-      inquiry.answers[i] = Pong{inquiry.number, Pong::State::absent, 0};
+      inquiry.answers[i] = departure(inquiry, rank);
     else
       asked.push_back(rank);
   }
   send_(asked, Ping{inquiry.number, suspicion.communicator});
+}
+
+Pong Coordinator::departure(const Inquiry& inquiry, std::uint32_t rank) const {
+  if (const auto left = left_.find(inquiry.suspicion.communicator); left != left_.end())
+    for (const auto& [who, sequence] : left->second)
+      if (who == rank) return {inquiry.number, Pong::State::left, sequence};
+  return {inquiry.number, Pong::State::absent, 0};
 }
 
 void Coordinator::answer(std::uint32_t from, const Pong& pong) {
@@ -91,7 +101,8 @@ void Coordinator::answer(std::uint32_t from, const Pong& pong) {
   if (place == inquiries_.end()) return;
   Inquiry& inquiry = place->second;
   for (std::size_t i = 0; i < inquiry.answers.size(); ++i)
-    if (inquiry.suspicion.ranks[i] == from) inquiry.answers[i] = pong;
+    if (inquiry.suspicion.ranks[i] == from)
+      inquiry.answers[i] = pong.state == Pong::State::absent ? departure(inquiry, from) : pong;
   if (std::all_of(inquiry.answers.begin(), inquiry.answers.end(),
                   [](const auto& answer) { return answer.has_value(); }))
     conclude(place);
@@ -108,6 +119,7 @@ void Coordinator::conclude(Inquiries::iterator place) {
 void Coordinator::end(std::uint64_t communicator, const Status::Detail& reason) {
   if (!verdicts_.try_emplace(communicator, reason).second) return;
   inquiries_.erase(communicator);
+  left_.erase(communicator);
   send_(everyone(), Verdict{communicator, reason});
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/control_message.h"
@@ -48,12 +49,16 @@ class Coordinator {
   void answer(std::uint32_t from, const Pong& pong);
   void conclude(Inquiries::iterator inquiry);
   void end(std::uint64_t communicator, const Status::Detail& reason);
+  // Of a rank that has the communicator no more, or not yet: whether it left it, and when.
+  [[nodiscard]] Pong departure(const Inquiry& inquiry, std::uint32_t rank) const;
   [[nodiscard]] Ranks everyone(std::optional<std::uint32_t> but = {}) const;  // who is still there
 
   std::vector<Member> members_;
   Send send_;
   std::vector<bool> gone_;
   std::map<std::uint64_t, Status::Detail> verdicts_;  // by communicator: the first stands
+  // By communicator: who has left it, and after which collective.
+  std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>> left_;
   Inquiries inquiries_;
   std::uint64_t next_inquiry_ = 1;
 };

@@ -332,6 +332,16 @@ Status CommunicatorMembership::report(Status reason) {
 Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, double seconds) {
   StarSession::Lock lock(session_->mutex_);
   if (failed()) return failure_;
+  if (waiting_for < 0 || static_cast<std::size_t>(waiting_for) >= ranks_.size()) {
+    Status::Detail detail;
+    detail.code = Code::timeout;
+    detail.message = fmt::format("{} waited {:.1f} s in {}; it is not known for whom",
+                                 named(my_rank_, member(my_rank_)), seconds, describe(call));
+    detail.collective = title(collective_of(call));
+    detail.sequence = call.sequence;
+    fail_for_all(Status(std::move(detail)));
+    return failure_;
+  }
   Suspicion suspicion;
   suspicion.communicator = id_;
   suspicion.ranks.assign(ranks_.begin(), ranks_.end());

@@ -122,6 +122,7 @@ class Communicator {
   Status deliver_to_self(std::span<const Request* const> messages) const;
   Status begin_messages(std::span<const Request* const> messages);
   Status end(Status status);
+  void break_off(const Status& cause);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);
   Status connect_devices();
   // Where every rank uses a GPU already; else the first call with GPU memory does it.

@@ -7,6 +7,7 @@
 
 #include "base/configuration.h"
 #include "base/reduction.h"
+#include "bootstrap/member.h"
 #include "comm/communicator.h"
 #include "engine/wait.h"
 
@@ -112,9 +113,23 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
 }
 
 Status Communicator::end(Status status) {
+  if (!status.ok() && membership_->failed() && connections_.shared_memory) connections_.shared_memory->withdraw();
   membership_->activity.inside.store(false, std::memory_order_relaxed);
   plans_.trim();
   return status;
+}
+
+// A group has failed on another communicator before this one had done its part: its peers will not get theirs.
+void Communicator::break_off(const Status& cause) {
+  const auto& self = session_->members()[static_cast<std::size_t>(session_->rank())];
+  Status::Detail detail;
+  detail.code = Code::remote;
+  detail.rank = rank();
+  detail.host = self.host;
+  detail.message =
+      fmt::format("{} broke off its group of calls: another communicator failed in it (in that one's ranks: {})",
+                  named(rank(), self), cause.message());
+  (void)membership_->report(Status(std::move(detail)));
 }
 
 Status Communicator::run(const Request& request) {
@@ -163,9 +178,15 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
       begun.emplace_back(communicator, request);
     }
     if (status.ok() && executions.empty() && turn > 0) break;
-    if (status.ok()) status = paceline::run(executions);
+    const bool all_begun = status.ok();
+    if (all_begun) status = paceline::run(executions);
     for (auto& [communicator, request] : begun) {
-      if (status.ok() && request != nullptr) communicator->finish(*request);
+      if (status.ok()) {
+        if (request != nullptr) communicator->finish(*request);
+      } else if (!communicator->membership_->failed()) {
+        const bool more_to_come = all_begun && turn < parts[communicator].collectives.size();
+        if (more_to_come || !communicator->execution_->has_ended()) communicator->break_off(status);
+      }
       (void)communicator->end(status);
     }
   }

@@ -69,17 +69,22 @@ class TracingTransport final : public Transport {
     return attempt;
   }
 
-  void release(int channel, int from) override {
-    traced_.release(channel, from);
+  Attempt release(int channel, int from) override {
+    const Attempt attempt = traced_.release(channel, from);
     const Receiving& state = receiving_[index(channel, from)];
     events_.push_back({"recv", channel, from, state.bytes, state.call, state.arrived, now_us()});
+    return attempt;
+  }
+
+  [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call) override {
+    return traced_.holder(channel, to, call);
   }
 
   Attempt progress() override { return traced_.progress(); }
   void announce_sleep() override { traced_.announce_sleep(); }
   void sleep(double microseconds) override { traced_.sleep(microseconds); }
   [[nodiscard]] bool immediate() const override { return traced_.immediate(); }
-  Attempt compare(int from, const Call& call) override { return traced_.compare(from, call); }
+  Attempt compare(int from, const Call& call, bool owed) override { return traced_.compare(from, call, owed); }
   [[nodiscard]] Status failure() const override { return traced_.failure(); }
 
   [[nodiscard]] const std::vector<Event>& events() const { return events_; }

@@ -42,7 +42,7 @@ struct LargeShared {
   // Of long messages (long_messages.cuh).
   TakingTurn taking_turns[lanes_in_block];
   GivingTurn giving_turn;
-  std::uint32_t settled[max_gpus];  // groups that have no more use for the source's offer
+  std::uint32_t settled[max_gpus];                // groups that have no more use for the source's offer
   std::uint32_t there[max_gpus][lanes_in_block];  // chunks that had come and were not taken, at the last look
   // Chunks given by bulk copies that are in the peers' windows.
   SharedWord arrived;

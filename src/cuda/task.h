@@ -137,8 +137,8 @@ struct MessageTask : Terms {
   std::uint8_t give_types[max_gpus];  // DataType
   std::uint8_t take_types[max_gpus];
   std::uint32_t longest_chunk;
-  // Long pieces, bit by rank: offered to it, or by it (long_messages.cuh). And where it sees the piece that is offered to it;
-  // 0: it does not, and gets it through its window.
+  // Long pieces, bit by rank: offered to it, or by it (long_messages.cuh). And where it sees the piece that is offered
+  // to it; 0: it does not, and gets it through its window.
   std::uint32_t offers_to;
   std::uint32_t offers_from;
   std::uint64_t offers[max_gpus];

@@ -1,5 +1,6 @@
 #include "engine/execution.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/streaming.h"
@@ -63,8 +64,7 @@ Attempt Execution::receive(Lane& lane, const PlanStep& step) {
   const Attempt attempt = transport.receive(step.channel, peer, lane.call, step.bytes, target, &data);
   if (attempt != Attempt::done) return attempt;
   if (data != target) copy(step, target, data);
-  transport.release(step.channel, peer);
-  return Attempt::done;
+  return transport.release(step.channel, peer);
 }
 
 Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
@@ -92,7 +92,8 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
     stream_fold(lane.plan->fold, target, sources, count, elements, lane.plan->element_bytes);
   else
     lane.plan->fold(target, sources, count, elements);
-  for (std::uint32_t i = 0; i < step.peer_count; ++i) transport_to(peers[i]).release(step.channel, peers[i]);
+  for (std::uint32_t i = 0; i < step.peer_count; ++i)
+    if (transport_to(peers[i]).release(step.channel, peers[i]) == Attempt::failed) return Attempt::failed;
   lane.arrived = 0;
   return Attempt::done;
 }
@@ -127,6 +128,10 @@ bool Execution::everything_left() const {
   return true;
 }
 
+bool Execution::has_ended() const {
+  return std::ranges::all_of(lanes_, [](const Lane& lane) { return lane.next == lane.end; }) && everything_left();
+}
+
 Execution::Turn Execution::advance() {
   bool moved = false;
   bool ended = true;
@@ -149,14 +154,43 @@ Execution::Turn Execution::advance() {
   return moved ? Turn::moved : Turn::stuck;
 }
 
+Execution::Wait Execution::waiting_for(const Lane& lane) const {
+  const PlanStep& step = *lane.next;
+  const std::span<const int> peers(lane.plan->peers.data() + step.first_peer, step.peer_count);
+  if (step.action == Action::send) {
+    const int rank = wiring_.transports[step.transport]->holder(step.channel, peers, lane.call);
+    return {rank, lane.call, std::ranges::find(peers, rank) != peers.end()};
+  }
+  const bool folds = step.action == Action::recv_reduce;
+  const bool wants_message = folds ? lane.arrived < step.peer_count : step.action == Action::recv;
+  if (wants_message && (folds || may_write(lane, step))) return {peers[lane.arrived], lane.call, true};
+  for (std::size_t t = 0; t < step.after.size(); ++t)
+    if (step.after[t] != 0 && wiring_.transports[t]->sent(step.channel) < lane.before[t] + step.after[t])
+      return {wiring_.transports[t]->holder(step.channel, {}, lane.call), lane.call, false};
+  return {};
+}
+
+// The call of the messages to this rank. A collective's lanes are all of one call.
+Call Execution::call_with(int rank) const {
+  for (const Lane& lane : lanes_)
+    if (lane.end[-1].action == Action::send && std::ranges::find(lane.plan->peers, rank) != lane.plan->peers.end())
+      return lane.call;
+  return lanes_.empty() ? Call{} : lanes_.front().call;
+}
+
 Execution::Wait Execution::waiting_for() const {
   for (const Lane& lane : lanes_) {
     if (lane.next == lane.end || (lane.after >= 0 && !ended_lane(lane.after))) continue;
-    const std::uint32_t i = lane.next->action == Action::recv_reduce ? lane.arrived : 0;
-    if (lane.next->peer_count == 0) continue;
-    return {lane.plan->peers[lane.next->first_peer + std::min(i, lane.next->peer_count - 1)], lane.call};
+    if (const Wait wait = waiting_for(lane); wait.rank >= 0) return wait;
   }
-  return {-1, lanes_.empty() ? Call{} : lanes_.front().call};
+  for (std::size_t t = 0; t < max_transports; ++t) {
+    if (wiring_.transports[t] == nullptr) continue;
+    for (int channel = 0; channel < max_channels; ++channel) {
+      if (wiring_.transports[t]->sent(channel) >= wiring_.posted[t][static_cast<std::size_t>(channel)]) continue;
+      if (const int rank = wiring_.transports[t]->holder(channel, {}, {}); rank >= 0) return {rank, call_with(rank)};
+    }
+  }
+  return {};
 }
 
 Status Execution::failure() const {

@@ -50,12 +50,16 @@ class Execution {
 
   enum class Turn { moved, stuck, done, failed };
   Turn advance();
+  // Whether all steps are taken and all messages have left.
+  [[nodiscard]] bool has_ended() const;
 
   [[nodiscard]] Wiring& wiring() { return wiring_; }
-  // After `stuck`: the rank that the first stuck lane waits for, and its call. {-1, ...}: for nobody in particular.
+  // After `stuck`: the rank that the first stuck lane waits for, and its call; where all steps are taken, the rank that
+  // has yet to take a message. Rank -1: there is none, it has ended or can go on.
   struct Wait {
     int rank = -1;
     Call call;
+    bool owed = false;  // a message between the two has yet to be sent; else only to be taken
   };
   [[nodiscard]] Wait waiting_for() const;
   // After `failed`: the transport's reason.
@@ -78,6 +82,8 @@ class Execution {
   Attempt take(Lane& lane, const PlanStep& step);
   Attempt receive(Lane& lane, const PlanStep& step);
   Attempt receive_and_fold(Lane& lane, const PlanStep& step);
+  [[nodiscard]] Wait waiting_for(const Lane& lane) const;
+  [[nodiscard]] Call call_with(int rank) const;
   [[nodiscard]] bool may_write(const Lane& lane, const PlanStep& step) const;
   [[nodiscard]] bool everything_left() const;
   [[nodiscard]] bool ended_lane(int number) const {

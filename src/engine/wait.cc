@@ -59,7 +59,7 @@ Status doubt(Execution& execution, Gone& gone) {
   const Execution::Wait wait = execution.waiting_for();
   if (wait.rank < 0 || wait.rank == wiring.rank) return {};
   Transport& transport = *wiring.transports[wiring.routes.transport[static_cast<std::size_t>(wait.rank)]];
-  if (transport.compare(wait.rank, wait.call) == Attempt::failed) return end_of(execution);
+  if (transport.compare(wait.rank, wait.call, wait.owed) == Attempt::failed) return end_of(execution);
   if (left_before(execution, transport, wait, gone)) {
     Status::Detail detail;
     detail.code = Code::remote;
@@ -123,6 +123,7 @@ class Wait {
     const Wiring& wiring = execution.wiring();
     if (seconds < wiring.timeout) return {};
     const Execution::Wait wait = execution.waiting_for();
+    if (wait.rank < 0) return {};  // others of the group are waited for, or the next look moves on
     return wiring.membership->timed_out(wait.rank, wait.call, seconds);
   }
 

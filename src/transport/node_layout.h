@@ -1,6 +1,6 @@
 // How the shared memory of one node's ranks is laid out.
 //
-//   presence of each rank            one cache line: whether it sleeps, and the call in which it waits
+//   presence of each rank            one cache line: whether it sleeps, has failed, and the call in which it waits
 //   mailbox of each (from, to, channel)
 //       cells                        a ring of messages: header and small payload in one cache line, or a few
 //       taken                        one cache line: how many messages the receiver has used
@@ -22,7 +22,8 @@ namespace paceline {
 inline constexpr std::size_t cache_line = 64;
 
 struct alignas(cache_line) Presence {
-  std::atomic<std::uint32_t> asleep;  // 1: wake me (futex) after writing to one of my mailboxes
+  std::atomic<std::uint32_t> asleep;     // 1: wake me (futex) after writing to one of my mailboxes
+  std::atomic<std::uint32_t> withdrawn;  // 1: its call has failed; what its messages refer to may have changed
   // The call in which this rank has been waiting long: {sequence, what} and count. 0 while it is being changed.
   std::atomic<std::uint64_t> waiting_words;
   std::atomic<std::uint64_t> waiting_count;

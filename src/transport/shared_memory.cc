@@ -98,15 +98,20 @@ inline bool SharedMemoryTransport::has_room(Mailbox& mailbox) const {
   return mailbox.next - mailbox.taken_seen < layout_.cells();
 }
 
-bool SharedMemoryTransport::taken_by_all(const Held& held, const Receiver* receivers) {
+inline const SharedMemoryTransport::Receiver* SharedMemoryTransport::first_open(const Held& held,
+                                                                                const Receiver* receivers) {
   for (std::uint32_t i = 0; i < held.receivers; ++i) {
     Mailbox& mailbox = *receivers[i].mailbox;
     if (mailbox.taken_seen > receivers[i].number) continue;
     // Acquire: the receiver's reads of the payload come before its reuse.
     mailbox.taken_seen = mailbox.taken->load(std::memory_order_acquire);
-    if (mailbox.taken_seen <= receivers[i].number) return false;
+    if (mailbox.taken_seen <= receivers[i].number) return &receivers[i];
   }
-  return true;
+  return nullptr;
+}
+
+int SharedMemoryTransport::rank_of(const Receiver& receiver) const {
+  return static_cast<int>(static_cast<std::size_t>(receiver.mailbox - outgoing_.data()) % by_rank_.size());
 }
 
 inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes,
@@ -124,10 +129,13 @@ inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payl
   __builtin_prefetch(cell(mailbox), 1);
 }
 
-// A group's messages are taken in no common order: one receiver's must not fill the ring while another waits. The first
-// positions are reserved, one for each receiver; the others are anyone's, in turn from `next` on.
-std::uint32_t SharedMemoryTransport::position_for(int receiver, std::uint32_t next, const std::vector<Held>& ring,
-                                                  const std::vector<Receiver>& receivers) const {
+// A collective's messages go in turn. A group's are taken in no common order: one receiver's must not fill the ring
+// while another waits. The first positions are reserved, one for each receiver; the others are anyone's, in turn from
+// `next` on.
+inline std::uint32_t SharedMemoryTransport::position_for(const Call& call, int receiver, std::uint32_t next,
+                                                         const std::vector<Held>& ring,
+                                                         const std::vector<Receiver>& receivers) const {
+  if (collective_of(call) != Collective::send) return next % static_cast<std::uint32_t>(ring.size());
   const std::size_t reserved = peers_.size();
   const std::size_t shared = ring.size() - reserved;
   for (std::size_t i = 0; i < shared; ++i) {
@@ -166,9 +174,7 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
   auto& ring = by_reference ? lane.references : lane.slots;
   auto& all_receivers = by_reference ? lane.reference_receivers : lane.receivers;
   auto& next = by_reference ? lane.next_reference : lane.next_slot;
-  const bool in_turn = collective_of(call) != Collective::send;
-  const std::uint32_t position =
-      in_turn ? next % static_cast<std::uint32_t>(ring.size()) : position_for(to.front(), next, ring, all_receivers);
+  const std::uint32_t position = position_for(call, to.front(), next, ring, all_receivers);
   Held& held = ring[position];
   Receiver* receivers = &all_receivers[position * peers_.size()];
   if (!taken_by_all(held, receivers)) return Attempt::later;
@@ -201,6 +207,31 @@ std::uint64_t SharedMemoryTransport::sent(int channel) {
       first_open = std::min(first_open, lane.references[i].message);
   lane.any_reference = first_open != lane.accepted;
   return first_open;
+}
+
+int SharedMemoryTransport::holder(int channel, std::span<const int> to, const Call& call) {
+  const Lane& lane = lanes_[static_cast<std::size_t>(channel)];
+  if (to.empty()) {
+    std::uint64_t first = lane.accepted;
+    int rank = -1;
+    for (std::size_t i = 0; i < lane.references.size(); ++i) {
+      if (lane.references[i].message >= first) continue;
+      const Receiver* open = first_open(lane.references[i], &lane.reference_receivers[i * peers_.size()]);
+      if (open == nullptr) continue;
+      first = lane.references[i].message;
+      rank = rank_of(*open);
+    }
+    return rank;
+  }
+  for (int rank : to)
+    if (!has_room(outgoing_[index(channel, rank)])) return rank;
+  const auto in_the_way = [&](std::uint32_t next, const auto& ring, const auto& receivers) {
+    const std::uint32_t position = position_for(call, to.front(), next, ring, receivers);
+    const Receiver* open = first_open(ring[position], &receivers[position * peers_.size()]);
+    return open == nullptr ? -1 : rank_of(*open);
+  };
+  const int rank = in_the_way(lane.next_slot, lane.slots, lane.receivers);
+  return rank >= 0 ? rank : in_the_way(lane.next_reference, lane.references, lane.reference_receivers);
 }
 
 Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
@@ -243,12 +274,39 @@ Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, s
   return fail(Status(std::move(detail)));
 }
 
-void SharedMemoryTransport::release(int channel, int from) {
+Attempt SharedMemoryTransport::release(int channel, int from) {
   Mailbox& mailbox = incoming_[index(channel, from)];
+  // Acquire: our reads of the message come before this look. If one has seen what its sender's program wrote after the
+  // call, the look sees withdraw(), which came before that. The line is read by wake() anyway.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (mailbox.presence->withdrawn.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    if (withdrawn(mailbox, from) == Attempt::failed) return Attempt::failed;
   ++mailbox.next;
   // Release: our reads of the message come before the sender's reuse of its place.
   mailbox.taken->store(mailbox.next, std::memory_order_release);
   wake(*mailbox.presence);
+  return Attempt::done;
+}
+
+void SharedMemoryTransport::withdraw() {
+  presence_->withdrawn.store(1, std::memory_order_relaxed);
+  // Orders the mark before whatever the program now writes to its memory, also past the cache.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// What lies in the segment stays as it was sent.
+Attempt SharedMemoryTransport::withdrawn(const Mailbox& mailbox, int from) {
+  const Cell& message = *cell(mailbox);
+  const auto payload = static_cast<Payload>(message.payload);
+  if (payload != Payload::in_sender && payload != Payload::in_heap) return Attempt::done;
+  Status::Detail detail;
+  detail.code = Code::remote;
+  detail.rank = from;
+  detail.collective = title(collective_of(message.call));
+  detail.sequence = message.call.sequence;
+  detail.message =
+      fmt::format("the call of rank {} failed before its message of {} was read", from, describe(message.call));
+  return fail(Status(std::move(detail)));
 }
 
 void SharedMemoryTransport::announce_sleep() {
@@ -264,7 +322,7 @@ void SharedMemoryTransport::sleep(double microseconds) {
   presence_->asleep.store(0, std::memory_order_relaxed);
 }
 
-Attempt SharedMemoryTransport::compare(int from, const Call& call) {
+Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
   if (collective_of(call) == Collective::send) return Attempt::done;  // numbered by pairs: not comparable
   const std::uint64_t mine = words_of(call);
   if (presence_->waiting_words.load(std::memory_order_relaxed) != mine) {
@@ -283,7 +341,7 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call) {
   const int me = peers_[static_cast<std::size_t>(me_)].rank;
   if (theirs.sequence == call.sequence) return fail(mismatch(me, call, from, theirs));
   // It has ended the call that we wait in, and what it did there is here: if that is nothing, it called another.
-  if (!comes_before(call.sequence, theirs.sequence) || has_message(from)) return Attempt::done;
+  if (!owed || !comes_before(call.sequence, theirs.sequence) || has_message(from)) return Attempt::done;
   return fail(passed_over(me, call, from, theirs));
 }
 

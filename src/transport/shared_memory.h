@@ -45,12 +45,17 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] std::uint64_t sent(int channel) override;
   Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
                   const std::byte** data) override;
-  void release(int channel, int from) override;
+  Attempt release(int channel, int from) override;
+  [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call) override;
   void announce_sleep() override;
   void sleep(double microseconds) override;
   [[nodiscard]] bool immediate() const override { return true; }
-  Attempt compare(int from, const Call& call) override;
+  Attempt compare(int from, const Call& call, bool owed = true) override;
   [[nodiscard]] Status failure() const override { return failure_; }
+
+  // This rank's call has failed: what its messages refer to is its program's again. Who reads there from now on is told
+  // so by release().
+  void withdraw();
 
   // Whether the messages of the call that begins now may be read from the sender's process.
   void use_single_copy(bool use) { single_copy_from_ = use ? in_place_.single_copy_from : 0; }
@@ -91,12 +96,18 @@ class SharedMemoryTransport final : public Transport {
   // Whether any message of this rank waits here.
   [[nodiscard]] bool has_message(int from) const;
   bool has_room(Mailbox& mailbox) const;
-  static bool taken_by_all(const Held& held, const Receiver* receivers);
-  [[nodiscard]] std::uint32_t position_for(int receiver, std::uint32_t next, const std::vector<Held>& ring,
-                                           const std::vector<Receiver>& receivers) const;
+  // The first that has yet to take it; nullptr: none.
+  static const Receiver* first_open(const Held& held, const Receiver* receivers);
+  static bool taken_by_all(const Held& held, const Receiver* receivers) {
+    return first_open(held, receivers) == nullptr;
+  }
+  [[nodiscard]] int rank_of(const Receiver& receiver) const;
+  [[nodiscard]] std::uint32_t position_for(const Call& call, int receiver, std::uint32_t next,
+                                           const std::vector<Held>& ring, const std::vector<Receiver>& receivers) const;
   void post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes, const void* content,
             std::size_t content_bytes);
   Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);
+  Attempt withdrawn(const Mailbox& mailbox, int from);
   Attempt fail(Status status);
 
   std::shared_ptr<Segment> segment_;

@@ -107,6 +107,16 @@ std::uint64_t TcpTransport::sent(int channel) {
   return sent_of_collectives(lane) + lane.pair_messages - lane.pair_unsent;
 }
 
+int TcpTransport::holder(int channel, std::span<const int> to, const Call& call) {
+  if (!to.empty() && !is_collective(call)) return line(channel, to.front()).connection.full() ? to.front() : -1;
+  Lane& lane = lanes_[static_cast<std::size_t>(channel)];
+  const std::uint32_t* const first =
+      sent_of_collectives(lane) == lane.accepted ? &lane.pair_unsent : &lane.unsent[lane.sent % lane.unsent.size()];
+  for (const TcpPeer& peer : group_.peers)
+    if (line(channel, peer.rank).connection.holds(first)) return peer.rank;
+  return -1;
+}
+
 Attempt TcpTransport::flush(Line& line, const Call& call) {
   const Flow flow = line.connection.flush();
   if (flow == Flow::closed) return lost(line, call);
@@ -166,7 +176,7 @@ void TcpTransport::sleep(double microseconds) {
 
 // ---- Failing ----
 
-Attempt TcpTransport::compare(int from, const Call& call) {
+Attempt TcpTransport::compare(int from, const Call& call, bool owed) {
   if (!failure_.ok()) return Attempt::failed;
   if (!is_collective(call)) return Attempt::done;  // sends and receives are numbered by pairs: not comparable
   for (int channel = 0; channel < group_.channels; ++channel) {
@@ -189,7 +199,7 @@ Attempt TcpTransport::compare(int from, const Call& call) {
     if (theirs && is_collective(*theirs) && *theirs != call && theirs->sequence == call.sequence)
       return mismatched(line, call, *theirs);
   }
-  return find_passed(from, call);
+  return owed ? find_passed(from, call) : Attempt::done;
 }
 
 // A rank that waits in a later call has ended this one, and what it sent for it came before its inquiries, on every

@@ -33,10 +33,11 @@ class TcpTransport final : public Transport {
   // The data always comes to `place`.
   Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
                   const std::byte** data) override;
-  void release(int, int) override {}
+  Attempt release(int, int) override { return Attempt::done; }
+  [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call) override;
   Attempt progress() override;
   void sleep(double microseconds) override;
-  Attempt compare(int from, const Call& call) override;
+  Attempt compare(int from, const Call& call, bool owed = true) override;
   [[nodiscard]] Status failure() const override { return failure_; }
 
  private:

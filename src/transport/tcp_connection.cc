@@ -25,6 +25,12 @@ void TcpConnection::inquire(const Call& call) {
   if (idle()) push(Frame{encode({MessageKind::inquiry, 0, call}), nullptr, message_header_bytes, nullptr});
 }
 
+bool TcpConnection::holds(const std::uint32_t* unsent) const {
+  for (std::size_t i = 0; i < queued_; ++i)
+    if (queued(i).unsent == unsent) return true;
+  return false;
+}
+
 void TcpConnection::pop() {
   if (std::uint32_t* unsent = queued(0).unsent) --*unsent;
   first_ = (first_ + 1) % queue_.size();

@@ -41,6 +41,8 @@ class TcpConnection {
   Flow flush();
   [[nodiscard]] bool idle() const { return queued_ == 0; }
   [[nodiscard]] bool full() const { return queued_ == queue_.size(); }
+  // Whether a message that counts down `unsent` is queued.
+  [[nodiscard]] bool holds(const std::uint32_t* unsent) const;
 
   // ---- In ----
 
@@ -68,6 +70,7 @@ class TcpConnection {
     std::uint32_t* unsent = nullptr;  // null: an inquiry
   };
 
+  [[nodiscard]] const Frame& queued(std::size_t position) const { return queue_[(first_ + position) % queue_.size()]; }
   Frame& queued(std::size_t position) { return queue_[(first_ + position) % queue_.size()]; }
   void push(const Frame& frame) { queued(queued_++) = frame; }
   void pop();

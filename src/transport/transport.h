@@ -42,8 +42,12 @@ class Transport {
   // memory of its own. While `later`, call again with the same arguments; a part may already be in `place`.
   virtual Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
                           const std::byte** data) = 0;
-  // The message last received from `from` on this channel has been used.
-  virtual void release(int channel, int from) = 0;
+  // The message last received from `from` on this channel has been used. Failed: it may have been changed meanwhile,
+  // for its sender's call has failed; what was made of it is worth nothing.
+  virtual Attempt release(int channel, int from) = 0;
+  // Which rank has to take a message first: with `to`, before a send of `call` to these finds room; without, before
+  // the first message that has not left its data does. -1: none.
+  [[nodiscard]] virtual int holder(int channel, std::span<const int> to, const Call& call) = 0;
 
   // Move what can be moved without waiting (a transport may do its work here rather than in send and receive).
   virtual Attempt progress() { return Attempt::done; }
@@ -55,7 +59,8 @@ class Transport {
   // Whether nothing is ever under way: what has not come when its sender leaves was not sent.
   [[nodiscard]] virtual bool immediate() const { return false; }
   // While waiting long: whether `from` is known to be inside another call than `call`. The failure() then says so.
-  virtual Attempt compare(int from, const Call& call) = 0;
+  // `owed`: a message between the two has yet to be sent, so that `from` cannot have ended the call.
+  virtual Attempt compare(int from, const Call& call, bool owed) = 0;
   [[nodiscard]] virtual Status failure() const = 0;
 };
 

@@ -95,6 +95,23 @@ TEST_CASE("an inquiry ends as soon as all have answered") {
   CHECK(job.last<Verdict>({0, 1, 2, 3}).reason.rank == 1);
 }
 
+TEST_CASE("a rank that has left the communicator is judged by how far it came") {
+  for (const bool session_ended : {true, false}) {
+    Job job;
+    job.receive(1, Left{77, 0, 812});
+    job.receive(1, Left{78, 0, 5});
+    if (session_ended) job.receive(1, Farewell{1});
+    job.receive(3, suspicion());  // for rank 1, that has ended the call
+    const Ping ping = session_ended ? job.last<Ping>({2, 3}) : job.last<Ping>({1, 2, 3});
+    if (!session_ended) job.receive(1, Pong{ping.inquiry, Pong::State::absent, 0});  // it remembers nothing of it
+    job.receive(2, Pong{ping.inquiry, Pong::State::outside, 811});
+    job.receive(3, Pong{ping.inquiry, Pong::State::inside, 812});
+    const Verdict verdict = job.last<Verdict>(session_ended ? Ranks{0, 2, 3} : Ranks{0, 1, 2, 3});
+    CHECK(verdict.reason.rank == 1);  // the communicator's: session rank 2
+    CHECK(verdict.reason.message.find("has not entered") != std::string::npos);
+  }
+}
+
 TEST_CASE("a death ends the inquiry: it is the answer") {
   Job job;
   job.receive(3, suspicion());

@@ -297,6 +297,25 @@ TEST_CASE("a rank that left is named when another waits for it") {
                 status.message());
 }
 
+TEST_CASE("a wait for nobody ends the communicator and accuses no rank") {
+  for (const bool supervised : {true, false}) {
+    auto sessions = join_all(3);
+    const auto one = sessions[1]->enter(5, {1, 2}, 0), two = sessions[2]->enter(5, {1, 2}, 1);
+    if (!supervised) {
+      sessions[0].reset();
+      CHECK_FALSE(sessions[1]->exchange(bytes("x"), in(20s)).ok());  // it knows that rank 0 is gone
+    }
+    const Status status = wait_in_vain(*one, supervised ? -1 : 2);
+    CHECK(status.code() == Code::timeout);
+    CHECK(status.detail().rank == -1);
+    CHECK_MESSAGE(status.message().starts_with("rank 0 ("), status.message());
+    CHECK_MESSAGE(status.message().find(") waited 5.0 s in all-reduce #812 ") != std::string::npos, status.message());
+    if (!supervised) continue;
+    REQUIRE(ends_within(*two, 5s));
+    CHECK(two->failure().message() == status.message());
+  }
+}
+
 TEST_CASE("a communicator dropped without leaving has ended for all") {
   const auto sessions = join_all(2);
   auto memberships = enter_all(sessions);

@@ -1,6 +1,7 @@
 // send and recv, alone and in groups.
 #include <doctest/doctest.h>
 
+#include <latch>
 #include <numeric>
 
 #include "comm/threads.h"
@@ -129,6 +130,53 @@ TEST_CASE("one thread drives all ranks of several communicators in one group") {
                           paceInt32, paceSum, second[rank], nullptr) == paceSuccess);
   REQUIRE(paceGroupEnd() == paceSuccess);
   CHECK(sums == std::vector<int>{7, 7, 7, 30, 30});
+}
+
+TEST_CASE("a group that fails on one communicator ends the others whose part it leaves undone, and no more") {
+  for (const bool undone : {true, false}) {
+    const Ranks communicator(3);
+    std::latch inside(2);
+    std::latch failed(2);
+    communicator.run([&](int rank, paceComm_t comm) -> std::string {
+      paceComm_t part = nullptr;
+      PACE_EXPECT(paceCommSplit(comm, rank < 2 ? 0 : 1, 0, &part, nullptr));
+      std::vector<int> large(2000000);  // more than the slots hold
+      int token = 5;
+      if (rank == 0) {
+        PACE_EXPECT(paceGroupStart());
+        PACE_EXPECT(paceRecv(&token, 1, paceInt32, 2, comm, nullptr));
+        PACE_EXPECT(paceSend(&token, 1, paceInt32, 1, part, nullptr));
+        if (undone) PACE_EXPECT(paceSend(large.data(), large.size(), paceInt32, 1, part, nullptr));
+        PACE_EXPECT(paceGroupEnd(), paceAborted);
+        failed.count_down();
+      } else if (rank == 1) {
+        int got = 0;
+        PACE_EXPECT(paceRecv(&got, 1, paceInt32, 0, part, nullptr));
+        inside.arrive_and_wait();
+        PACE_REQUIRE(got == 5);
+        failed.arrive_and_wait();
+      } else {
+        inside.arrive_and_wait();
+        PACE_EXPECT(paceCommAbort(comm));
+        return expect(paceCommDestroy(part));
+      }
+      paceResult_t state = paceInProgress;
+      if (!undone) {
+        PACE_EXPECT(paceBarrier(part, nullptr));
+        PACE_EXPECT(paceCommGetAsyncError(part, &state));
+        PACE_REQUIRE(state == paceSuccess);
+        return expect(paceCommDestroy(part));
+      }
+      PACE_EXPECT(rank == 0 ? paceSend(&token, 1, paceInt32, 1, part, nullptr)
+                            : paceRecv(large.data(), large.size(), paceInt32, 0, part, nullptr),
+                  paceRemoteError);
+      const std::string reason = paceGetLastError(part);
+      PACE_REQUIRE(reason.starts_with("rank 0 ("));
+      PACE_REQUIRE(reason.find("broke off its group of calls") != std::string::npos);
+      PACE_REQUIRE(reason.find("rank 2 aborted") != std::string::npos);
+      return expect(paceCommDestroy(part));
+    });
+  }
 }
 
 TEST_CASE("a group with one bad call starts nothing") {

@@ -208,7 +208,13 @@ TEST_CASE("execution: a send without room is tried again") {
   Execution execution(rank.wiring);
   execution.add(writer.plan, all_reduce(1), memory_of(input, output));
   CHECK(execution.advance() == Turn::stuck);
+  CHECK(execution.waiting_for().rank == -1);
+  rank.transport.held_by = 2;
   CHECK(execution.waiting_for().rank == 2);
+  CHECK(execution.waiting_for().owed);
+  rank.transport.held_by = 1;  // another message is in the way
+  CHECK(execution.waiting_for().rank == 1);
+  CHECK_FALSE(execution.waiting_for().owed);
   CHECK(rank.wiring.posted[0][0] == 0);
   rank.transport.room = 1;
   CHECK(execution.advance() == Turn::done);
@@ -235,13 +241,21 @@ TEST_CASE("execution: a step writes when the sends before it have left, counted 
     CHECK(execution.advance() == Turn::moved);
     CHECK(execution.advance() == Turn::stuck);
     CHECK(output == Floats{9});
+    rank.transport.held_by = 1;
+    CHECK(execution.waiting_for().rank == 1);
+    CHECK_FALSE(execution.waiting_for().owed);
     rank.transport.left = {11, 0};
     CHECK(execution.advance() == Turn::moved);
     CHECK(output == Floats{action == Action::copy ? 7.F : action == Action::recv ? 4.F : 7.F});
     CHECK(execution.advance() == Turn::stuck);  // the second send has not left
-    CHECK(execution.waiting_for().rank == -1);
+    CHECK(execution.waiting_for().rank == 1);
+    CHECK(execution.waiting_for().call == all_reduce(1));
+    CHECK_FALSE(execution.waiting_for().owed);
+    CHECK_FALSE(execution.has_ended());
     rank.transport.left = {12, 0};
     CHECK(execution.advance() == Turn::done);
+    CHECK(execution.has_ended());
+    CHECK(execution.waiting_for().rank == -1);
   }
 }
 

@@ -46,6 +46,7 @@ class FakeTransport final : public Transport {
   bool puts_in_place = false;                                   // received data goes to the place given
   bool broken = false;                                          // receive fails
   bool other_call = false;                                      // compare fails
+  int held_by = -1;                                             // holder()
   bool leaves_at_once = true;                                   // immediate()
   std::vector<std::string> log;                                 // "progress", "announce", "sleep"
   std::vector<std::pair<int, Call>> compared;
@@ -87,7 +88,10 @@ class FakeTransport final : public Transport {
     return Attempt::done;
   }
 
-  void release(int channel, int from) override { arrivals_[{channel, from}].pop_front(); }
+  Attempt release(int channel, int from) override {
+    arrivals_[{channel, from}].pop_front();
+    return Attempt::done;
+  }
 
   Attempt progress() override {
     note("progress");
@@ -101,7 +105,9 @@ class FakeTransport final : public Transport {
   }
   [[nodiscard]] bool immediate() const override { return leaves_at_once; }
 
-  Attempt compare(int from, const Call& call) override {
+  [[nodiscard]] int holder(int, std::span<const int>, const Call&) override { return held_by; }
+
+  Attempt compare(int from, const Call& call, bool) override {
     compared.emplace_back(from, call);
     if (!other_call) return Attempt::done;
     failure_ = Status(Code::mismatch, "they are elsewhere");

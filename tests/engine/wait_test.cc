@@ -38,6 +38,26 @@ struct Waiting : FakeRank {
   Execution execution;
 };
 
+// A rank that has sent to ranks 1 and 2 in all-reduce #5; rank 2 takes nothing.
+struct Sending : FakeRank {
+  Sending() : execution(wiring) {
+    writer.send({1, 2}, 0, 1);
+    execution.add(writer.plan, all_reduce(5), memory_of(input, output));
+    transport.left = {0, 0};
+    transport.held_by = 2;
+  }
+
+  Status run() {
+    Execution* one = &execution;
+    return paceline::run(std::span(&one, 1));
+  }
+
+  PlanWriter writer;
+  Floats input{1};
+  Floats output;
+  Execution execution;
+};
+
 }  // namespace
 
 TEST_CASE("wait: what has nothing to wait for ends at once") {
@@ -102,6 +122,39 @@ TEST_CASE("wait: at the timeout the rank and the call waited for are looked into
     CHECK(rank.membership.timeouts[0].call == all_reduce(812));
     CHECK(rank.membership.timeouts[0].seconds >= 0.02);
   }
+}
+
+TEST_CASE("wait: at the timeout of a group, a communicator that has done its part is not accused of anything") {
+  for (const bool first_has_ended : {true, false}) {
+    Waiting one;
+    Waiting other;
+    Waiting& ended = first_has_ended ? one : other;
+    Waiting& stuck = first_has_ended ? other : one;
+    ended.transport.deliver(0, 1, bytes_of({5}));
+    for (Waiting* each : {&one, &other}) each->wiring.timeout = 0.02;
+    Execution* both[] = {&one.execution, &other.execution};
+    CHECK(run(both).message() == "too late");
+    CHECK(ended.membership.timeouts.empty());
+    REQUIRE(stuck.membership.timeouts.size() == 1);
+    CHECK(stuck.membership.timeouts[0].rank == 1);
+  }
+}
+
+TEST_CASE("wait: at the timeout the rank that has yet to take the last message is looked into") {
+  Sending rank;
+  rank.wiring.timeout = 0.02;
+  CHECK(rank.run().message() == "too late");
+  REQUIRE(rank.membership.timeouts.size() == 1);
+  CHECK(rank.membership.timeouts[0].rank == 2);
+  CHECK(rank.membership.timeouts[0].call == all_reduce(5));
+}
+
+TEST_CASE("wait: a rank that left before the call does not take its message") {
+  Sending rank;
+  rank.membership.left[2] = 4;
+  CHECK(rank.run().code() == Code::remote);
+  REQUIRE(rank.membership.reports.size() == 1);
+  CHECK(rank.membership.reports[0].message().starts_with("rank 2 left before all-reduce #5 "));
 }
 
 TEST_CASE("wait: the timeout counts from the last step taken") {

@@ -84,6 +84,9 @@ def leave_early(line: Line, leaves: int, function: str) -> dict[str, Any]:
         return {"at": time.monotonic()}
     if function == "recv":
         return outcome_of(lambda: comm.recv(numpy.ones(1000), leaves))
+    if function == "broadcast":  # read where it lies: rank 0 waits until the others have taken it
+        shared = paceline.empty(1 << 17, "uint8")
+        return outcome_of(lambda: (comm.broadcast(shared), comm.barrier()))
     return outcome_of(comm.barrier if function == "barrier" else lambda: comm.all_reduce(numpy.ones(1000)))
 
 
@@ -93,6 +96,35 @@ def never_enter(line: Line, absent: int) -> dict[str, Any]:
     if comm.rank == absent:
         return until_ended(comm)
     return outcome_of(lambda: comm.all_reduce(numpy.ones(1000)))
+
+
+def take_nothing(line: Line) -> dict[str, Any]:
+    """The last rank does not come to a broadcast whose root waits until it is taken; job rank 0 has no part in it."""
+    comm = paceline.init()
+    part = comm.split(min(comm.rank, 1))
+    assert part is not None
+    part.barrier()
+    if comm.rank == 0 or part.rank == part.size - 1:
+        found = {"kind": ""} if comm.rank == 0 else until_ended(part)
+        return found | {"last": line.hear()}
+    return outcome_of(lambda: part.broadcast(paceline.empty(1 << 17, "uint8")))
+
+
+def fail_and_write(line: Line) -> dict[str, Any]:
+    """Rank 0's broadcast fails while rank 1 is stopped; then it writes to its buffer."""
+    comm = paceline.init()
+    shared = paceline.empty(1 << 17, "uint8")
+    comm.barrier()
+    if comm.rank == 0:
+        line.hear()
+        shared[:] = 1
+        found = outcome_of(lambda: comm.broadcast(shared))
+        shared[:] = 99
+        line.tell(found)
+        return {"heard": line.hear()}
+    line.tell("waits")
+    found = outcome_of(lambda: comm.broadcast(shared))
+    return found | {"got": sorted({int(value) for value in shared})}
 
 
 # ---- Mismatches ----

@@ -100,7 +100,7 @@ def test_abort_from_another_thread(transport: str) -> None:
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("function", ["all_reduce", "barrier", "recv"])
+@pytest.mark.parametrize("function", ["all_reduce", "barrier", "recv", "broadcast"])
 @pytest.mark.parametrize("leaves", [0, 2])
 def test_a_rank_that_leaves_early_is_named(transport: str, function: str, leaves: int) -> None:
     with ForkedRanks(3, "leave_early", {"leaves": leaves, "function": function}, PACELINE_TRANSPORT=transport) as job:
@@ -120,6 +120,30 @@ def test_a_rank_that_does_not_enter_is_named(transport: str, absent: int) -> Non
             assert found["message"].startswith(f"rank {absent} ("), found
             assert "has not entered all-reduce #2; it is outside of any call" in found["message"]
             assert rank == absent or 1 <= found["seconds"] < 4
+
+
+def test_a_rank_that_takes_nothing_is_named() -> None:
+    with ForkedRanks(3, "take_nothing", PACELINE_TIMEOUT="1") as job:
+        found = job.told(1)
+        assert found["kind"] == "Timeout", found
+        assert found["message"].startswith("rank 1 ("), found
+        assert "has not entered broadcast #2; it is outside of any call; rank 0 waited" in found["message"], found
+        for rank in (0, 2):
+            job.say(rank, "end")
+        assert job.told(2)["message"] == found["message"]
+
+
+def test_what_is_written_after_a_failed_call_reaches_nobody() -> None:
+    with ForkedRanks(2, "fail_and_write", PACELINE_TIMEOUT="0.5") as job:
+        assert job.told(1) == "waits"
+        time.sleep(0.2)  # until it does so inside the call
+        job.signal(1, signal.SIGSTOP)
+        job.say(0, "go on")
+        assert job.told(0)["kind"] == "Timeout"
+        job.signal(1, signal.SIGCONT)
+        found = job.told(1)
+        assert found["kind"] in ("Timeout", "RemoteError"), found
+        job.say(0, "end")
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])

@@ -74,10 +74,12 @@ TEST_CASE("shm: sent counts the first messages, whatever became of later ones") 
   CHECK(node.take(2, 0, copied));
   CHECK(node.take(2, 0, zeros));
   CHECK(node[0].sent(0) == 1);
+  CHECK(node[0].holder(0, {}, sum_of(1)) == 1);
   CHECK(node.take(1, 0, copied));
   CHECK(node[0].sent(0) == 1);
   CHECK(node.take(1, 0, zeros));
   CHECK(node[0].sent(0) == 4);
+  CHECK(node[0].holder(0, {}, sum_of(1)) == -1);
   CHECK(free_shared(*memory).ok());
 }
 
@@ -97,6 +99,58 @@ TEST_CASE("shm: references have a ring like the slots'") {
   CHECK(node.send(0, {3}, pattern(bytes, 1)) == Attempt::done);  // a slot is free
   CHECK(node.take(1, 0, Data(bytes)));
   CHECK(node[0].send(0, three, sum_of(1), heap, true) == Attempt::done);
+  CHECK(free_shared(*memory).ok());
+}
+
+TEST_CASE("shm: of a message to several, the one who has not taken it holds it; of messages, the first counts") {
+  constexpr std::size_t bytes = 20'000;
+  auto memory = allocate_shared(bytes);
+  REQUIRE(memory.ok());
+  const std::span<const std::byte> heap(static_cast<std::byte*>(*memory), bytes);
+  Node node(4, {.heap_from = bytes, .single_copy_from = 0});
+  const std::vector<int> two_and_three{2, 3};
+  const std::vector<int> one{1};
+  CHECK(node[0].send(0, two_and_three, sum_of(1), heap, true) == Attempt::done);
+  CHECK(node[0].send(0, one, sum_of(1), heap, true) == Attempt::done);
+  CHECK(node[0].holder(0, {}, sum_of(1)) == 2);
+  CHECK(node.take(2, 0, Data(bytes)));
+  CHECK(node[0].holder(0, {}, sum_of(1)) == 3);
+  CHECK(node.take(3, 0, Data(bytes)));
+  CHECK(node[0].holder(0, {}, sum_of(1)) == 1);
+  while (node[0].send(0, two_and_three, sum_of(1), heap, true) == Attempt::done) CHECK(node.take(2, 0, Data(bytes)));
+  CHECK(node[0].holder(0, two_and_three, sum_of(1)) == 3);
+  CHECK(free_shared(*memory).ok());
+}
+
+TEST_CASE("shm: a message read where it lies is worth nothing once its sender's call has failed") {
+  constexpr std::size_t bytes = 20'000;
+  auto memory = allocate_shared(bytes);
+  REQUIRE(memory.ok());
+  const std::span<const std::byte> heap(static_cast<std::byte*>(*memory), bytes);
+  const std::vector<int> one{1};
+  for (const bool in_heap : {true, false}) {
+    if (!in_heap && !can_read(getpid(), make_probe())) continue;
+    Node node(2, {.heap_from = in_heap ? bytes : 0, .single_copy_from = bytes});
+    node[0].use_single_copy(!in_heap);
+    const Data copied = pattern(bytes, 1);
+    CHECK(node.send(0, {1}, copied) == Attempt::done);
+    CHECK(node[0].send(0, one, sum_of(4, 7), heap, true) == Attempt::done);
+    CHECK(node[0].send(1, one, sum_of(4, 7), heap, true) == Attempt::done);
+    Data place(bytes);
+    const std::byte* where = nullptr;
+    // Read before, but maybe not to its end.
+    CHECK(node[1].receive(1, 0, sum_of(4, 7), bytes, place.data(), &where) == Attempt::done);
+    node[0].withdraw();
+    CHECK(node.take(1, 0, copied));  // a copy stays
+    CHECK(node[1].receive(0, 0, sum_of(4, 7), bytes, place.data(), &where) == Attempt::done);
+    for (const int channel : {0, 1}) {
+      CHECK(node[1].release(channel, 0) == Attempt::failed);
+      CHECK(node[1].failure().code() == Code::remote);
+      CHECK(node[1].failure().detail().rank == 0);
+      CHECK(node[1].failure().detail().sequence == 7);
+      CHECK(node[0].sent(channel) == (channel == 0 ? 1 : 0));
+    }
+  }
   CHECK(free_shared(*memory).ok());
 }
 

@@ -146,6 +146,28 @@ TEST_CASE("shm: slots are used in turn, also when the cells would have room") {
   CHECK(node.send(0, {3}, data) == Attempt::done);
 }
 
+TEST_CASE("shm: who takes nothing is known to whom it leaves no room") {
+  const auto holder = [](Node& node, std::vector<int> to) { return node[0].holder(0, to, sum_of(1)); };
+  {
+    Node node(3);
+    const Data data = pattern(8, 1);
+    while (node.send(0, {1, 2}, data) == Attempt::done) CHECK(node.take(1, 0, data));
+    CHECK(holder(node, {1, 2}) == 2);
+    CHECK(holder(node, {1}) == -1);
+    CHECK(holder(node, {}) == -1);  // all have left their data
+    CHECK(node.take(2, 0, data));
+    CHECK(holder(node, {1, 2}) == -1);
+  }
+  Node node(4);
+  const Data data = pattern(5000, 2);
+  const std::uint32_t half = node.layout.slots() / 2;
+  for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {1}, data) == Attempt::done);
+  for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {2}, data) == Attempt::done);
+  CHECK(holder(node, {3}) == 1);  // its slot is the oldest
+  CHECK(node[0].holder(0, std::vector{3}, message(1)) == 1);
+  CHECK(node[0].holder(1, std::vector{3}, sum_of(1)) == -1);
+}
+
 TEST_CASE("shm: in a group, receivers that take nothing leave the others a slot each") {
   Node node(4);
   const Data data = pattern(5000, 2);

@@ -168,6 +168,29 @@ TEST_CASE("tcp: messages of pairs that one rank does not take yet do not hold up
   });
 }
 
+TEST_CASE("tcp: of a message to several, the one who reads nothing holds it") {
+  std::barrier<> step(3);
+  run_ranks(3, 2, [&](int rank, TcpTransport& transport) {
+    const auto data = pattern(12 << 20, 1);  // more than the kernel holds
+    std::vector<std::byte> arrived(data.size());
+    if (rank == 0) {
+      CHECK(transport.send(0, std::vector{1, 2}, sum_of(1), data) == Attempt::done);
+      CHECK(insist(transport, [&] {
+              return transport.holder(0, {}, sum_of(1)) == 2 ? Attempt::done : Attempt::later;
+            }) == Attempt::done);
+      CHECK(transport.holder(0, std::vector{1}, sum_of(2)) == 2);
+      CHECK(transport.holder(1, {}, sum_of(1)) == -1);
+      step.arrive_and_wait();
+      CHECK(leave(transport, 0, 1) == Attempt::done);
+      CHECK(transport.holder(0, {}, sum_of(1)) == -1);
+    } else {
+      if (rank == 2) step.arrive_and_wait();
+      CHECK(take(transport, 0, 0, sum_of(1), arrived) == Attempt::done);
+      if (rank == 1) step.arrive_and_wait();
+    }
+  });
+}
+
 TEST_CASE("tcp: small messages leave at once") {
   std::barrier<> step(2);
   run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
