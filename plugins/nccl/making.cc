@@ -205,13 +205,16 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
       return function(real, color, key, &child->real, config);
     });
   else
-    result = hand_out(made, child, [=] {
-      paceComm_t pace = nullptr;
-      const paceConfig_t config = patience();
-      if (paceResult_t split = paceCommSplit(comm->pace, color, key, &pace, &config); split != paceSuccess)
-        return failed_in_paceline(comm, split);
-      return settle(child, pace);
-    }, comm);
+    result = hand_out(
+        made, child,
+        [=] {
+          paceComm_t pace = nullptr;
+          const paceConfig_t config = patience();
+          if (paceResult_t split = paceCommSplit(comm->pace, color, key, &pace, &config); split != paceSuccess)
+            return failed_in_paceline(comm, split);
+          return settle(child, pace);
+        },
+        comm);
   if (color < 0) {
     *made = nullptr;
     if (child->maker.joinable()) child->maker.detach();
@@ -237,11 +240,14 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
     return fail(comm, ncclInvalidArgument, "ncclCommShrink: an excluded rank does not call it");
   child->ranks = static_cast<int>(staying.size());
   child->rank = static_cast<int>(place - staying.begin());
-  return hand_out(made, child, [=] {
-    ncclUniqueId id{};
-    if (ncclResult_t shared = share_id(comm, staying, id); shared != ncclSuccess) return shared;
-    return join(child, id);
-  }, comm);
+  return hand_out(
+      made, child,
+      [=] {
+        ncclUniqueId id{};
+        if (ncclResult_t shared = share_id(comm, staying, id); shared != ncclSuccess) return shared;
+        return join(child, id);
+      },
+      comm);
 }
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
@@ -272,11 +278,14 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, in
   child->ranks = ranks;
   const bool giver = id != nullptr;
   const ncclUniqueId given = giver ? *id : ncclUniqueId{};
-  return hand_out(made, child, [=] {
-    ncclUniqueId shared{};
-    if (ncclResult_t told = tell_growth(comm, giver ? &given : nullptr, shared); told != ncclSuccess) return told;
-    return join(child, shared);
-  }, comm);
+  return hand_out(
+      made, child,
+      [=] {
+        ncclUniqueId shared{};
+        if (ncclResult_t told = tell_growth(comm, giver ? &given : nullptr, shared); told != ncclSuccess) return told;
+        return join(child, shared);
+      },
+      comm);
 }
 
 }  // extern "C"
