@@ -306,6 +306,20 @@ TEST_CASE("a nonblocking communicator of Paceline's is made behind the program's
     for (state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
       REQUIRE(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
   CHECK(state == ncclSuccess);
+
+  // A parent is in progress as long as its child is, which another rank has yet to join; also where it gets no child.
+  ncclComm_t children[2] = {};
+  CHECK(ncclCommSplit(comms[0], NCCL_SPLIT_NOCOLOR, 0, &children[0], &config) == ncclInProgress);
+  CHECK(children[0] == nullptr);
+  CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclInProgress);
+  CHECK(ncclCommSplit(comms[1], 0, 0, &children[1], &config) == ncclInProgress);
+  for (ncclComm_t comm : {comms[0], comms[1], children[1]}) {
+    for (state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+      REQUIRE(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+    CHECK(state == ncclSuccess);
+  }
+  CHECK(ncclCommDestroy(children[1]) == ncclSuccess);
   for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 

@@ -1,0 +1,206 @@
+"""Sends and receives on GPU memory, alone and in groups. Needs a GPU and torch; ranks may share a GPU.
+
+With PACELINE_GPU_DIRECT=off in the environment the long ones go through the window.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+
+import numpy as np
+import paceline
+import pytest
+from gpu_ranks import Rank, on_gpus
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+
+UNTOUCHED = 0xA5
+
+
+def test_messages_go_round_a_ring() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        after, before = (rank.rank + 1) % rank.ranks, (rank.rank - 1) % rank.ranks
+        for count in (1, 100, 70001, 3000000):
+            with torch.cuda.stream(rank.stream):
+                out = torch.full((count,), float(rank.rank + 1), device="cuda")
+                into = torch.zeros(count, device="cuda")
+                with paceline.group():
+                    rank.comm.send(out, after)
+                    rank.comm.recv(into, before)
+                rank.finish()
+                assert bool((into == float(before + 1)).all())
+
+    on_gpus(3, body)
+
+
+def test_short_and_long_messages_side_by_side() -> None:
+    lengths = [(3, 5_000_000), (70_001, 100), (1_000_000, 5_000_000), (5_000_000, 3)]  # to the right, to the left
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        after, before = (rank.rank + 1) % rank.ranks, (rank.rank - 1) % rank.ranks
+        with torch.cuda.stream(rank.stream):
+            for right, left in lengths:
+                to_right = torch.full((right,), float(rank.rank + 1), device="cuda")
+                to_left = torch.full((left,), float(-rank.rank - 1), device="cuda")
+                from_left, from_right = torch.zeros_like(to_right), torch.zeros_like(to_left)
+                to_self, from_self = torch.full((1000,), 7.0, device="cuda"), torch.zeros(1000, device="cuda")
+                with paceline.group():
+                    rank.comm.recv(from_left, before)
+                    rank.comm.send(to_right, after)
+                    rank.comm.send(to_self, rank.rank)
+                    rank.comm.recv(from_self, rank.rank)
+                    rank.comm.send(to_left, before)
+                    rank.comm.recv(from_right, after)
+                rank.finish()
+                assert bool((from_left == float(before + 1)).all())
+                assert bool((from_right == float(-after - 1)).all())
+                assert bool((from_self == 7).all())
+
+    on_gpus(3, body)
+    on_gpus(2, body)
+
+
+@pytest.mark.parametrize("count", [900_000, 5_000_000])
+def test_a_message_waits_for_its_other_side_alone(count: int) -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        data = torch.full((count,), 5.0, device="cuda")
+        into = torch.zeros(count, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(rank.stream):
+            if rank.rank == 0:  # what comes is sent only after what goes has been taken
+                with paceline.group():
+                    rank.comm.recv(into, 1)
+                    rank.comm.send(data, 1)
+            else:
+                rank.comm.recv(into, 0)
+                rank.comm.send(into, 0)
+        rank.finish()
+        assert bool((into == 5).all())
+
+    on_gpus(2, body)
+
+
+# What each of three ranks does, a line a group. In the first, rank 2 sends only when rank 1 has sent twice, the first
+# time to rank 0, which waits for both; in the second, rank 1 receives only when rank 2 has received twice.
+ORDERS = {
+    "senders": ([["recv 2", "recv 1"]], [["send 0"], ["send 2"]], [["recv 1"], ["send 0"]]),
+    "receivers": ([["send 1", "send 2"]], [["send 2"], ["recv 0"]], [["recv 0"], ["recv 1"]]),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_no_long_message_waits_for_another(order: str) -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        data = torch.full((5_000_000,), float(rank.rank + 1), device="cuda")
+        taken = [torch.zeros_like(data) for _ in range(3)]
+        came = set()
+        torch.cuda.synchronize()
+        barrier.wait()  # ranks may share a GPU, where this waits for the other's calls too
+        with torch.cuda.stream(rank.stream):
+            for group in ORDERS[order][rank.rank]:
+                with paceline.group():
+                    for what, peer in ((words.split()[0], int(words.split()[1])) for words in group):
+                        if what == "send":
+                            rank.comm.send(data, peer)
+                        else:
+                            rank.comm.recv(taken[peer], peer)
+                            came.add(peer)
+        rank.finish()
+        assert all(bool((taken[peer] == peer + 1).all()) for peer in came)
+
+    on_gpus(3, body)
+
+
+@pytest.mark.parametrize("count", [3, 5_000_000])
+def test_a_group_has_messages_of_several_types(count: int) -> None:
+    kinds = [torch.int8, torch.float32]
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        other = 1 - rank.rank
+        given = torch.full((count,), rank.rank + 1, dtype=kinds[rank.rank], device="cuda")
+        taken = torch.zeros(count, dtype=kinds[other], device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(rank.stream), paceline.group():
+            if rank.rank == 0:
+                rank.comm.send(given, other)
+                rank.comm.recv(taken, other)
+            else:
+                rank.comm.recv(taken, other)
+                rank.comm.send(given, other)
+        rank.finish()
+        assert bool((taken == other + 1).all())
+
+    on_gpus(2, body)
+
+
+def test_messages_of_different_types_are_named() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        data = torch.zeros(1000, dtype=[torch.int32, torch.float32][rank.rank], device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(rank.stream):
+            if rank.rank == 0:
+                rank.comm.send(data, 1)
+                rank.stream.synchronize()
+                return
+            with pytest.raises(paceline.Mismatch, match=r"1000 (float32.* int32|int32.* float32)"):
+                rank.comm.recv(data, 0)
+                rank.finish()
+
+    on_gpus(2, body)
+
+
+def test_a_message_to_itself_needs_both_sides() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        data, other = torch.zeros(100, device="cuda"), torch.ones(50, device="cuda")
+        with pytest.raises(paceline.Mismatch, match="to itself"):
+            rank.comm.send(data, rank.rank)
+        with pytest.raises(paceline.Mismatch, match="to itself"), paceline.group():
+            rank.comm.send(data, rank.rank)
+            rank.comm.recv(other, rank.rank)
+        with torch.cuda.stream(rank.stream):
+            rank.comm.all_reduce(other)
+        rank.finish()
+
+    on_gpus(2, body)
+
+
+def test_long_messages_of_any_address_and_length() -> None:
+    rng = random.Random(5)
+    cases = [
+        (rng.choice([0, 0, 16, 8, 1]), rng.choice([0, 0, 8, 3]), rng.randrange(4 << 20, 40 << 20)) for _ in range(16)
+    ]
+    numbers = np.random.default_rng(5)
+    everyone = [torch.from_numpy(numbers.integers(0, 256, 48 << 20, dtype=np.uint8)) for _ in range(2)]
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        other = 1 - rank.rank
+        given, expected = everyone[rank.rank].cuda(), everyone[other].cuda()
+        torch.cuda.synchronize()
+        before = rank.comm.gpu_direct_calls()
+        for number, (shift, place, length) in enumerate(cases):
+            with torch.cuda.stream(rank.stream):
+                taken = torch.full((48 << 20,), UNTOUCHED, dtype=torch.uint8, device="cuda")
+                send = given[shift : shift + length]
+                receive = taken[place : place + length]
+                if number % 2 == 0:
+                    with paceline.group():
+                        rank.comm.send(send, other)
+                        rank.comm.recv(receive, other)
+                elif rank.rank == 0:
+                    rank.comm.send(send, other)
+                else:
+                    rank.comm.recv(receive, other)
+            rank.finish()
+            if number % 2 == 1 and rank.rank == 0:
+                continue
+            assert torch.equal(receive, expected[shift : shift + length]), (shift, place, length)
+            assert bool((taken[:place] == UNTOUCHED).all())
+            assert bool((taken[place + length :] == UNTOUCHED).all())
+        if os.environ.get("PACELINE_GPU_DIRECT") != "off":
+            assert rank.comm.gpu_direct_calls() > before
+
+    on_gpus(2, body)
