@@ -97,7 +97,7 @@ Result<Checked> checked(const Arguments& call, paceComm* comm, void* stream) {
   }
   const auto uses = check_buffers(call, request, rank, ranks);
   if (!uses.ok()) return uses.status();
-  const auto on_device = is_on_device(*comm, request, uses->send, uses->recv, stream);
+  const auto on_device = is_on_device(request, uses->send, uses->recv, stream);
   if (!on_device.ok()) return on_device.status();
   return Checked{request, *on_device};
 }

@@ -96,19 +96,10 @@ Result<HostStream*> stream_of(void* stream) {
   return static_cast<paceHostStream*>(stream)->stream.get();
 }
 
-Result<bool> is_on_device(paceComm& comm, const Request& request, bool reads, bool writes, void* stream) {
-  if (!machine_has_gpus()) return false;
+Result<bool> is_on_device(const Request& request, bool reads, bool writes, void* stream) {
+  if (!machine_has_gpus() || !cuda::driver_loaded()) return false;
   const void* const send = reads ? request.send : nullptr;
   const void* const recv = writes ? request.recv : nullptr;
-  // Looking for the driver costs a microsecond: not again for the buffers of the last call.
-  if (send == comm.host_send && recv == comm.host_recv && stream == nullptr && (send != nullptr || recv != nullptr))
-    return false;
-  if (!cuda::driver_loaded()) {
-    comm.host_send = send;
-    comm.host_recv = recv;
-    return false;
-  }
-  comm.host_send = comm.host_recv = nullptr;
   const bool send_there = cuda::device_of(send) >= 0;
   const bool recv_there = cuda::device_of(recv) >= 0;
   if (send != nullptr && recv != nullptr && send_there != recv_there)

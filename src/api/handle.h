@@ -33,9 +33,6 @@ struct paceComm {
     std::array<std::byte, 8> factor{};
   };
   std::vector<Operator> operators;
-  // Of the last call with host buffers, before the CUDA driver was loaded: they need not be looked up again.
-  const void* host_send = nullptr;
-  const void* host_recv = nullptr;
 
   // Whether this is a forked child's copy: the threads that were inside calls are not in this process.
   [[nodiscard]] bool in_child() const { return ::getpid() != process; }
@@ -104,7 +101,7 @@ paceComm* make_handle(std::unique_ptr<Communicator> communicator);
 
 // Whether the call is on GPU memory. reads, writes: whether its send and recv buffers matter on this rank. An error
 // where one is on a GPU and the other is not.
-Result<bool> is_on_device(paceComm& comm, const Request& request, bool reads, bool writes, void* stream);
+Result<bool> is_on_device(const Request& request, bool reads, bool writes, void* stream);
 
 // Run the call now, queue it on the stream, or keep it for the end of this thread's group.
 Status submit(paceComm* comm, const Request& request, bool on_device, void* stream);

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -24,6 +26,8 @@ namespace {
 // Messages over TCP could be longer; so long ones pipeline.
 constexpr std::size_t largest_tcp_message = 128 << 10;
 
+constexpr std::size_t least_default_staging = 256 << 10;
+
 // What a rank shows the others. All ranks run the same build (the handshake's version), so the bytes are the struct's.
 struct Card {
   std::int32_t cpus = 1;
@@ -34,6 +38,7 @@ struct Card {
   Probe probe;
   HeapPlace heap;  // descriptor -1: none
   std::array<char, 64> segment{};
+  std::uint64_t staging = 0;         // the first of a node: what its layout has
   std::array<char, 192> settings{};  // what plans depend on beside the problem
   Trouble trouble;
 };
@@ -117,7 +122,6 @@ class Connecting {
         nodes_(nodes_of(members)) {
     for (const auto& [name, ranks] : nodes_)
       if (std::ranges::find(ranks, rank_) != ranks.end()) node_ = ranks;
-    layout_.emplace(static_cast<int>(node_.size()), max_channels, configuration().staging);
   }
 
   Result<Connections> make(const Exchange& exchange) {
@@ -162,13 +166,11 @@ class Connecting {
     if (const auto place = heap_probe_.place()) card.heap = *place;
     put(card.settings, settings());
     if (node_.size() > 1 && leads()) {
-      auto created = Segment::create(layout_->total());
+      const Status created = create_segment(card);
       if (!created.ok()) {
-        card.trouble = trouble(created.status());
+        card.trouble = trouble(created);
         return card;
       }
-      segment_ = *created;
-      put(card.segment, segment_->name());
     }
     if (nodes_.size() > 1) {
       auto listener = TcpListener::open(me().address);
@@ -182,6 +184,26 @@ class Connecting {
     return card;
   }
 
+  // With less staging than usual where /dev/shm is small (64 MiB in a container) and the user has not said how much.
+  Status create_segment(Card& card) {
+    card.staging = configuration().staging != 0 ? configuration().staging : default_staging;
+    for (;;) {
+      auto created = Segment::create(layout(node_, card).total());
+      if (created.ok()) {
+        segment_ = *created;
+        put(card.segment, segment_->name());
+        return {};
+      }
+      const bool full = created.status().detail().system_errno == ENOSPC;
+      if (!full || configuration().staging != 0 || card.staging <= least_default_staging) return created.status();
+      card.staging /= 2;
+    }
+  }
+
+  static NodeLayout layout(const std::vector<int>& ranks, const Card& first) {
+    return {static_cast<int>(ranks.size()), max_channels, first.staging};
+  }
+
   Outcome reach(const std::vector<Card>& cards, Connections& made) {
     Outcome outcome;
     const Status node = reach_node(cards, outcome);
@@ -193,6 +215,7 @@ class Connecting {
   Status reach_node(const std::vector<Card>& cards, Outcome& outcome) {
     if (node_.size() == 1) return {};
     const Card& leader = cards[static_cast<std::size_t>(node_.front())];
+    layout_.emplace(layout(node_, leader));
     if (!leads()) {
       auto opened = Segment::open(leader.segment.data(), layout_->total());
       if (!opened.ok()) return opened.status();
@@ -248,16 +271,14 @@ class Connecting {
     made.nodes = node_order(std::move(ranks_of_nodes));
     made.gpus_in_use = std::ranges::all_of(cards, [](const Card& card) { return card.gpu != 0; });
     made.announced = cards.front().announced;
-    made.largest_message = made.several_nodes ? largest_tcp_message : layout_->slot_bytes();
+    made.largest_message = made.several_nodes ? largest_tcp_message : std::numeric_limits<std::size_t>::max();
     for (const auto& [name, ranks] : nodes_) {
       int cpus = 0;  // ranks may have CPUs of their own or share: the largest count is the node's
       for (int rank : ranks) cpus = std::max(cpus, cards[static_cast<std::size_t>(rank)].cpus);
       const double sharing = static_cast<double>(ranks.size()) / cpus;
       made.sharing = std::max(made.sharing, sharing);
-      if (ranks.size() > 1) {
-        const NodeLayout layout(static_cast<int>(ranks.size()), max_channels, configuration().staging);
-        made.largest_message = std::min(made.largest_message, layout.slot_bytes());
-      }
+      const Card& first = cards[static_cast<std::size_t>(ranks.front())];
+      if (ranks.size() > 1) made.largest_message = std::min(made.largest_message, layout(ranks, first).slot_bytes());
     }
     made.oversubscribed = static_cast<int>(node_.size()) > allowed_cpus();
 

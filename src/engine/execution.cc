@@ -78,7 +78,10 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
     std::byte* place = lane.places == nullptr ? nullptr : lane.places + i * stride;
     const Attempt attempt =
         transport_to(peers[i]).receive(step.channel, peers[i], lane.call, step.bytes, place, &sources[position]);
-    if (attempt != Attempt::done) return attempt;
+    if (attempt == Attempt::done) continue;
+    for (std::uint32_t later = i + 1; later < step.peer_count; ++later)
+      transport_to(peers[later]).expect(step.channel, peers[later]);
+    return attempt;
   }
   if (!may_write(lane, step)) return Attempt::later;
   std::size_t count = step.peer_count;

@@ -10,8 +10,6 @@ namespace paceline {
 namespace {
 
 constexpr std::size_t page = 4096;
-// A rank's slots should stay in its CPU's own cache (1-2 MiB today) while messages pass through.
-constexpr std::size_t default_staging = 1 << 20;
 constexpr std::size_t smallest_slot = 16 << 10;
 // Cell::bytes counts a slot.
 static_assert(largest_staging / static_cast<std::size_t>(capacity(1)) < std::size_t{1} << 30);
@@ -23,13 +21,11 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (va
 NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
     : ranks_(static_cast<std::size_t>(ranks)), channels_(static_cast<std::size_t>(channels)) {
   cells_ = std::bit_ceil(static_cast<std::uint32_t>(capacity(ranks)));
-  // A payload of 4 KiB, 1 KiB or a little: many ranks have many mailboxes, and the whole should stay within 10 MiB or
-  // so.
-  cell_bytes_ = (ranks <= 8 ? 65 : ranks <= 16 ? 17 : 2) * cache_line;
-  // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for). And so many
-  // that a slot has left its sender's first-level cache when it is read, which is much faster.
+  // A payload of 1 KiB or a little: what is longer gets through slots faster, and many ranks have many mailboxes.
+  cell_bytes_ = (ranks <= 16 ? 17 : 2) * cache_line;
+  // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for).
   slots_ = 2 * cells_;
-  slot_bytes_ = std::max(round_up((staging == 0 ? default_staging : staging) / slots_, page), smallest_slot);
+  slot_bytes_ = std::max(round_up(staging / slots_, page), smallest_slot);
   mailboxes_at_ = round_up(ranks_ * sizeof(Presence), page);
   const std::size_t mailbox_bytes = cells_ * cell_bytes_ + sizeof(Taken);
   slots_at_ = round_up(mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes, page);

@@ -52,9 +52,13 @@ struct alignas(cache_line) Taken {
   std::atomic<std::uint64_t> count;  // never wraps: a slot may be looked at again after any number of messages
 };
 
+// Bytes of slots a rank and channel. Whoever reads a slot keeps it in its CPU's own cache (1 or 2 MiB today), and to
+// write there again it must be fetched from that: by then newer slots should have pushed it out.
+inline constexpr std::size_t default_staging = 2 << 20;
+
 class NodeLayout {
  public:
-  // `staging`: bytes of slots a rank and channel, at most largest_staging; 0: the default.
+  // `staging`: bytes of slots a rank and channel, at most largest_staging; a slot has 16 KiB at least.
   NodeLayout(int ranks, int channels, std::size_t staging);
 
   [[nodiscard]] std::size_t total() const { return total_; }

@@ -108,6 +108,14 @@ void Segment::unlink_left_by(pid_t creator) {
   }
 }
 
+void Segment::populate(std::size_t offset, std::size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  madvise(data_ + offset, bytes, MADV_POPULATE_WRITE);
+#else
+  (void)offset, (void)bytes;
+#endif
+}
+
 void Segment::unlink() {
   // Relaxed: only who takes the name away is decided here.
   if (linked_.exchange(false, std::memory_order_relaxed)) shm_unlink(name_.c_str());

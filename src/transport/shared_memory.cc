@@ -77,6 +77,8 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
     lane.references.resize(layout_.slots());
     lane.reference_receivers.resize(layout_.slots() * peers_.size());
   }
+  for (int channel = 0; channel < max_channels; ++channel)
+    segment_->populate(layout_.slot(me_, channel, 0), layout_.slots() * layout_.slot_bytes());
 }
 
 SharedMemoryTransport::~SharedMemoryTransport() = default;
@@ -117,10 +119,17 @@ int SharedMemoryTransport::rank_of(const Receiver& receiver) const {
 inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes,
                                         const void* content, std::size_t content_bytes) {
   Cell* to = cell(mailbox);
+  // The line with the stamp last, and all of it at once: the receiver keeps looking at it, and would fetch it in
+  // between.
+  const auto* from = static_cast<const std::byte*>(content);
+  const std::size_t beside_stamp = std::min(content_bytes, sizeof to->data);
+  if (content_bytes > beside_stamp)
+    std::memcpy(to->data + beside_stamp, from + beside_stamp, content_bytes - beside_stamp);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // keeps the compiler to this order
   to->bytes = static_cast<std::uint32_t>(bytes);
   to->payload = static_cast<std::uint32_t>(payload);
   to->call = call;
-  std::memcpy(to->data, content, content_bytes);
+  std::memcpy(to->data, from, beside_stamp);
   ++mailbox.next;
   // Release: everything of the message comes before its stamp.
   to->stamp.store(static_cast<std::uint32_t>(mailbox.next), std::memory_order_release);
@@ -182,7 +191,11 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
 
   std::uint64_t where = reinterpret_cast<std::uint64_t>(data.data());
   if (!by_reference) {
-    where = layout_.slot(me_, channel, position);
+    // Messages shorter than a slot take all of it in turn: a line that was in use not long ago is still in its reader's
+    // cache, and would have to be fetched from there to be written again.
+    if (held.next_offset + data.size() > layout_.slot_bytes()) held.next_offset = 0;
+    where = layout_.slot(me_, channel, position) + held.next_offset;
+    held.next_offset += static_cast<std::uint32_t>((data.size() + cache_line - 1) / cache_line * cache_line);
     std::memcpy(segment_->data() + where, data.data(), data.size());
   }
   held.message = lane.accepted++;
@@ -255,6 +268,8 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
   }
   return Attempt::done;
 }
+
+void SharedMemoryTransport::expect(int channel, int from) { __builtin_prefetch(cell(incoming_[index(channel, from)])); }
 
 Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, std::byte* place,
                                                 const std::byte** data) {

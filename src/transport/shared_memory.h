@@ -45,6 +45,7 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] std::uint64_t sent(int channel) override;
   Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
                   const std::byte** data) override;
+  void expect(int channel, int from) override;
   Attempt release(int channel, int from) override;
   [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call) override;
   void announce_sleep() override;
@@ -72,6 +73,7 @@ class SharedMemoryTransport final : public Transport {
   struct Held {
     std::uint64_t message = 0;  // number among the channel's messages
     std::uint32_t receivers = 0;
+    std::uint32_t next_offset = 0;  // in the slot, of its next message
   };
   struct Receiver {
     Mailbox* mailbox = nullptr;

@@ -42,6 +42,8 @@ class Transport {
   // memory of its own. While `later`, call again with the same arguments; a part may already be in `place`.
   virtual Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
                           const std::byte** data) = 0;
+  // A hint, while another message is waited for: one from `from` is needed next.
+  virtual void expect(int /*channel*/, int /*from*/) {}
   // The message last received from `from` on this channel has been used. Failed: it may have been changed meanwhile,
   // for its sender's call has failed; what was made of it is worth nothing.
   virtual Attempt release(int channel, int from) = 0;

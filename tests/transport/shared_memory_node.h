@@ -27,9 +27,9 @@ inline Call message(std::uint32_t number) {
 // `numbers[i]`: the communicator's rank of the node's i-th.
 class Node {
  public:
-  explicit Node(int size, ReadInPlace in_place = {}, std::size_t staging = 0)
+  explicit Node(int size, ReadInPlace in_place = {}, std::size_t staging = default_staging)
       : Node(ranks_up_to(size), in_place, staging) {}
-  explicit Node(std::vector<int> numbers, ReadInPlace in_place = {}, std::size_t staging = 0)
+  explicit Node(std::vector<int> numbers, ReadInPlace in_place = {}, std::size_t staging = default_staging)
       : layout(static_cast<int>(numbers.size()), max_channels, staging),
         numbers_(std::move(numbers)),
         in_place_(in_place) {
