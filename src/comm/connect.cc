@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <optional>
 
@@ -26,6 +25,7 @@ namespace {
 // Messages over TCP could be longer; so long ones pipeline.
 constexpr std::size_t largest_tcp_message = 128 << 10;
 
+// Bytes a rank and channel: what a small /dev/shm must have room for.
 constexpr std::size_t least_default_staging = 256 << 10;
 
 // What a rank shows the others. All ranks run the same build (the handshake's version), so the bytes are the struct's.
@@ -271,7 +271,8 @@ class Connecting {
     made.nodes = node_order(std::move(ranks_of_nodes));
     made.gpus_in_use = std::ranges::all_of(cards, [](const Card& card) { return card.gpu != 0; });
     made.announced = cards.front().announced;
-    made.largest_message = made.several_nodes ? largest_tcp_message : std::numeric_limits<std::size_t>::max();
+    const bool shared_memory_alone = nodes_.size() == 1 && node_.size() > 1;
+    made.largest_message = shared_memory_alone ? layout_->slot_bytes() : largest_tcp_message;
     for (const auto& [name, ranks] : nodes_) {
       int cpus = 0;  // ranks may have CPUs of their own or share: the largest count is the node's
       for (int rank : ranks) cpus = std::max(cpus, cards[static_cast<std::size_t>(rank)].cpus);

@@ -69,6 +69,8 @@ class TracingTransport final : public Transport {
     return attempt;
   }
 
+  void expect(int channel, int from) override { traced_.expect(channel, from); }
+
   Attempt release(int channel, int from) override {
     const Attempt attempt = traced_.release(channel, from);
     const Receiving& state = receiving_[index(channel, from)];
