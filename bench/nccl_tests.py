@@ -146,12 +146,18 @@ def variables_of(library: str, nccl: str) -> dict[str, str]:
 def parse(output: str) -> list[Row]:
     """The table: size count type redop root, then time algbw busbw #wrong out of place and in place.
 
+    hypercube_perf leaves redop empty.
+
     >>> parse("  8   2  float  sum  -1  12.34  0.00  0.00  0  11.05  0.00  0.00  N/A")
     [Row(bytes=8, type='float', operation='sum', root=-1, microseconds=(12.34, 11.05), wrong=(0, None))]
+    >>> parse("  64  8  float  -1  55.86  0.00  0.00  0  8.47  0.03  0.03  0")
+    [Row(bytes=64, type='float', operation='', root=-1, microseconds=(55.86, 8.47), wrong=(0, 0))]
     """
     rows = []
     for line in output.splitlines():
         words = line.split()
+        if len(words) == 12:
+            words.insert(3, "")
         if len(words) != 13 or not words[0].isdigit() or not words[1].isdigit():
             continue
         wrong = tuple(None if word == "N/A" else int(float(word)) for word in (words[8], words[12]))

@@ -184,6 +184,23 @@ def training(*ways: str) -> str:
     return f"the numbers of NCCL; steps: {', '.join(steps)}"
 
 
+def small() -> str:
+    """Small all-reduces, in graphs and one by one, as fast as NCCL's within 5%: in turn, the least of three rounds."""
+    ranks = needs("torch")
+    least: dict[tuple[str, str], float] = {}
+    for _ in range(3):
+        for library, environment in (("nccl", WITHOUT_MULTICAST), ("paceline", on_paceline())):
+            output = succeeded(ranks_of("nccl_small_side.py", ranks, environment=environment, seconds=60))
+            for call, spent in re.findall(r"^(\w+ \d+) ([\d.]+) us$", output, re.MULTILINE):
+                least[library, call] = min(float(spent), least.get((library, call), float("inf")))
+    served(output)
+    ratios = {call: least["nccl", call] / ours for (library, call), ours in least.items() if library == "paceline"}
+    verdict = ", ".join(f"{call} B {least['paceline', call]:.1f} us ({ratio:.2f})" for call, ratio in ratios.items())
+    if min(ratios.values()) < 0.95:
+        raise Failed(f"slower than NCCL: {verdict}")
+    return f"NCCL's time / ours: {verdict}"
+
+
 def death() -> str:
     """The others end by themselves, with a sentence that names the dead rank."""
     ranks = needs("torch")
@@ -228,6 +245,7 @@ def many_processes(package: str, script: str) -> str:
 PROGRAMS: dict[str, Callable[[], str]] = {  # the most telling first
     "collectives": collectives,
     "training": lambda: training("ddp", "fsdp2", "tensor", "graph"),
+    "small": small,
     "death": death,
     "jax": lambda: one_process("jax", "nccl_jax_side.py"),
     "cupy": lambda: one_process("cupy", "nccl_cupy_side.py"),
