@@ -75,11 +75,12 @@ struct Checked {
   bool on_device = false;
 };
 
-Result<Checked> checked(const Arguments& call, paceComm* comm, void* stream) {
+// Fills `into` in its place: copies of what was just written would wait for it.
+Status check_call(const Arguments& call, paceComm* comm, void* stream, Checked& into) {
   PACE_TRY(check(comm));
   const int ranks = comm->communicator->size();
   const int rank = comm->communicator->rank();
-  Request request;
+  Request& request = into.request;
   request.which = call.which;
   request.send = static_cast<const std::byte*>(call.send);
   request.recv = static_cast<std::byte*>(call.recv);
@@ -99,16 +100,18 @@ Result<Checked> checked(const Arguments& call, paceComm* comm, void* stream) {
   if (!uses.ok()) return uses.status();
   const auto on_device = is_on_device(request, uses->send, uses->recv, stream);
   if (!on_device.ok()) return on_device.status();
-  return Checked{request, *on_device};
+  into.on_device = *on_device;
+  return {};
 }
 
 paceResult_t call(const Arguments& arguments, paceComm* comm, void* stream) {
   return guarded([&] {
-    auto ready = checked(arguments, comm, stream);
-    if (ready.ok()) [[likely]]
-      return finish(submit(comm, ready->request, ready->on_device, stream), comm);
-    spoil_group(ready.status());
-    return finish(ready.status(), comm);
+    Checked ready;
+    const Status status = check_call(arguments, comm, stream, ready);
+    if (status.ok()) [[likely]]
+      return finish(submit(comm, ready.request, ready.on_device, stream), comm);
+    spoil_group(status);
+    return finish(status, comm);
   });
 }
 

@@ -110,10 +110,9 @@ class Communicator {
   // A call made ready: where its plan runs, and what is left to do after it.
   struct Prepared {
     const Plan* plan = nullptr;
-    Call call;
     Memory memory;
   };
-  Result<Prepared> prepare(const Request& request);
+  Status prepare(const Request& request, Prepared& ready);
   Result<const Plan*> plan_for(const Request& request, bool in_place);
   Result<Plan> make_plan(const Request& request, bool in_place);
   [[nodiscard]] Plan make_message_plan(const Request& request) const;

@@ -27,8 +27,7 @@ bool scales_input(const Request& request) {
 
 // ---- Calls ----
 
-Result<Communicator::Prepared> Communicator::prepare(const Request& request) {
-  Prepared ready;
+Status Communicator::prepare(const Request& request, Prepared& ready) {
   const std::byte* input = request.send;
   bool in_place = is_in_place(request, rank());
   const bool moves = request.which == Collective::all_to_all && in_place;
@@ -59,18 +58,18 @@ Result<Communicator::Prepared> Communicator::prepare(const Request& request) {
     memory = *reserved;
   }
   ready.memory = {input, request.recv, memory, ready.plan->place_bytes == 0 ? nullptr : memory + scratch};
-  return ready;
+  return {};
 }
 
 Status Communicator::begin(const Request& request) {
-  auto ready = prepare(request);
-  if (!ready.ok()) return ready.status();
+  Prepared ready;
+  PACE_TRY(prepare(request, ready));
   const Call call = make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_);
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
-  if (connections_.single_copy) connections_.shared_memory->use_single_copy(ready->plan->single_copy);
+  if (connections_.single_copy) connections_.shared_memory->use_single_copy(ready.plan->single_copy);
   execution_->clear();
-  execution_->add(*ready->plan, call, ready->memory);
+  execution_->add(*ready.plan, call, ready.memory);
   return {};
 }
 

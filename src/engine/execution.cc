@@ -22,14 +22,21 @@ Execution::Execution(Wiring& wiring) : wiring_(wiring) {
   sources_.resize(static_cast<std::size_t>(max_channels) * (static_cast<std::size_t>(wiring.ranks) + 1));
 }
 
-void Execution::clear() { lanes_.clear(); }
+void Execution::clear() {
+  lanes_.clear();
+  channels_ = 0;
+}
 
 int Execution::add(const Plan& plan, const Call& call, const Memory& memory, int after) {
   std::byte* places = memory.places;
   for (std::size_t channel = 0; channel < plan.lanes.size(); ++channel) {
     const auto& steps = plan.lanes[channel];
     if (!steps.empty()) {
-      Lane lane;
+      const std::size_t stride = static_cast<std::size_t>(wiring_.ranks) + 1;
+      const std::size_t first_source = lanes_.size() * stride;
+      if (sources_.size() < first_source + stride) sources_.resize(first_source + stride);
+      Lane& lane = lanes_.emplace_back();  // filled in its place: a copy of it would wait for what was just written
+      channels_ = std::max(channels_, static_cast<int>(channel) + 1);
       lane.next = steps.data();
       lane.end = steps.data() + steps.size();
       lane.plan = &plan;
@@ -38,11 +45,8 @@ int Execution::add(const Plan& plan, const Call& call, const Memory& memory, int
       lane.base = {const_cast<std::byte*>(memory.input), memory.output, memory.scratch};
       lane.places = places;
       lane.after = after;
-      const std::size_t stride = static_cast<std::size_t>(wiring_.ranks) + 1;
-      lane.first_source = static_cast<std::uint32_t>(lanes_.size() * stride);
+      lane.first_source = static_cast<std::uint32_t>(first_source);
       for (std::size_t t = 0; t < lane.before.size(); ++t) lane.before[t] = wiring_.posted[t][channel];
-      lanes_.push_back(lane);
-      if (sources_.size() < lanes_.size() * stride) sources_.resize(lanes_.size() * stride);
     }
     if (places != nullptr) places += plan.place_bytes;
   }
@@ -125,7 +129,7 @@ inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
 bool Execution::everything_left() const {
   for (std::size_t t = 0; t < max_transports; ++t) {
     if (wiring_.transports[t] == nullptr) continue;
-    for (int channel = 0; channel < max_channels; ++channel)
+    for (int channel = 0; channel < channels_; ++channel)
       if (wiring_.transports[t]->sent(channel) < wiring_.posted[t][static_cast<std::size_t>(channel)]) return false;
   }
   return true;
@@ -188,7 +192,7 @@ Execution::Wait Execution::waiting_for() const {
   }
   for (std::size_t t = 0; t < max_transports; ++t) {
     if (wiring_.transports[t] == nullptr) continue;
-    for (int channel = 0; channel < max_channels; ++channel) {
+    for (int channel = 0; channel < channels_; ++channel) {
       if (wiring_.transports[t]->sent(channel) >= wiring_.posted[t][static_cast<std::size_t>(channel)]) continue;
       if (const int rank = wiring_.transports[t]->holder(channel, {}, {}); rank >= 0) return {rank, call_with(rank)};
     }
