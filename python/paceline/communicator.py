@@ -397,6 +397,8 @@ class Communicator(Membership):
     def _operator(self, op: Operation, kind: int) -> int:
         if isinstance(op, PreMulSum):
             return self._premulsum(op.scalar, kind)
+        if not isinstance(op, str):
+            raise InvalidArgument(f"op is of {type(op).__name__}: it is a name (the place for the result is out=)")
         number = OPERATIONS.get(op)
         if number is None:
             raise InvalidArgument(f"there is no operation {op!r}: take one of {', '.join(OPERATIONS)}, or premulsum()")

@@ -108,11 +108,9 @@ void Segment::unlink_left_by(pid_t creator) {
   }
 }
 
-void Segment::populate(std::size_t offset, std::size_t bytes) {
+void Segment::populate() {
 #ifdef MADV_POPULATE_WRITE
-  madvise(data_ + offset, bytes, MADV_POPULATE_WRITE);
-#else
-  (void)offset, (void)bytes;
+  madvise(data_, bytes_, MADV_POPULATE_WRITE);
 #endif
 }
 

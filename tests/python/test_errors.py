@@ -41,6 +41,8 @@ def test_peer_out_of_range(comm: paceline.Communicator, peer: int) -> None:
 def test_unknown_operation_and_type(comm: paceline.Communicator) -> None:
     with pytest.raises(paceline.InvalidArgument, match=r"no operation 'mean'.*avg"):
         comm.all_reduce(numpy.ones(4), op="mean")  # type: ignore[call-overload]
+    with pytest.raises(paceline.InvalidArgument, match=r"op is of ndarray.*out="):
+        comm.all_reduce(numpy.ones(4), numpy.ones(4))  # type: ignore[call-overload]
     with pytest.raises(paceline.InvalidArgument, match="no type 'float31'"):
         comm.explain("all_reduce", 1, "float31")
 
