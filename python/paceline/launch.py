@@ -66,6 +66,7 @@ def launch(
     grace: float = 10.0,
     program: str = "paceline run",
     environment: Mapping[str, str] | None = None,
+    bind: bool = False,
 ) -> int:
     """Run a command as `ranks` ranks on this machine, and wait for all of them.
 
@@ -76,6 +77,7 @@ def launch(
         grace: after a rank failed, seconds that the others have to end by themselves.
         program: who speaks on standard error when a rank fails.
         environment: the ranks' environment besides their own variables; None: this process's.
+        bind: each rank gets a CPU of its own, where there are enough.
 
     Returns:
         0, or the exit code of the rank that failed first (128 + number for a signal).
@@ -85,12 +87,16 @@ def launch(
     shared.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks)))
     if timeout is not None:
         shared["PACELINE_TIMEOUT"] = f"{timeout:g}"
-    return _Job(command, ranks, shared, grace, program).run()
+    return _Job(command, ranks, shared, grace, program, bind).run()
 
 
 class _Job:
-    def __init__(self, command: Sequence[str], ranks: int, environment: dict[str, str], grace: float, program: str):
+    def __init__(
+        self, command: Sequence[str], ranks: int, environment: dict[str, str], grace: float, program: str, bind: bool
+    ):
         self._command, self._ranks, self._environment = list(command), ranks, environment
+        cpus = sorted(os.sched_getaffinity(0))
+        self._cpus = cpus if bind and ranks <= len(cpus) else []
         self._grace, self._program = grace, program
         self._processes: list[subprocess.Popen[bytes]] = []
         self._descriptors: dict[int, int] = {}  # of processes that run -> rank
@@ -120,11 +126,12 @@ class _Job:
     def _start(self) -> None:
         die_with_parent = _die_with(os.getpid())
         for rank in range(self._ranks):
+            cpus = self._cpus[rank : rank + 1]
             process = subprocess.Popen(
                 self._command,
                 env=self._environment | {"PACELINE_RANK": str(rank)},
                 stdin=None if rank == 0 else subprocess.DEVNULL,
-                preexec_fn=die_with_parent,
+                preexec_fn=lambda cpus=cpus: _become_rank(die_with_parent, cpus),
             )
             self._processes.append(process)
             self._descriptors[os.pidfd_open(process.pid)] = rank
@@ -199,6 +206,12 @@ def _die_with(parent: int) -> Callable[[], None]:
             os._exit(1)
 
     return ask
+
+
+def _become_rank(die_with_parent: Callable[[], None], cpus: Sequence[int]) -> None:
+    die_with_parent()
+    if cpus:
+        os.sched_setaffinity(0, cpus)
 
 
 def launch_self(words: Sequence[str], ranks: int, program: str) -> int:

@@ -1,10 +1,13 @@
 #include "base/cpus.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
+#include <istream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -41,7 +44,29 @@ double quota_in(const std::string& directory) {
   return INFINITY;
 }
 
-double cpus_of_cgroups() {
+// How many CPUs a list like "0-3,8" has; 0 where there is none.
+int length_of_list(std::istream& list) {
+  int length = 0;
+  for (std::string range; std::getline(list, range, ',');) {
+    int first = 0;
+    int last = 0;
+    const int found = std::sscanf(range.c_str(), "%d-%d", &first, &last);
+    if (found > 0) length += found == 1 ? 1 : last - first + 1;
+  }
+  return length;
+}
+
+// The CPUs on which one cgroup directory lets its processes run; infinity where it does not say.
+double set_in(const std::string& directory) {
+  for (const char* name : {"/cpuset.cpus.effective", "/cpuset.effective_cpus"}) {
+    std::ifstream list(directory + name);
+    if (const int length = length_of_list(list); length > 0) return length;
+  }
+  return INFINITY;
+}
+
+// The least that any cgroup above this process has of what `limit` finds in its directory.
+double least_of_cgroups(const char* controller, double (*limit)(const std::string& directory)) {
   double least = INFINITY;
   std::ifstream groups("/proc/self/cgroup");  // lines of hierarchy:controllers:path
   for (std::string line; std::getline(groups, line);) {
@@ -49,24 +74,53 @@ double cpus_of_cgroups() {
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool has_cpu = controllers.empty() || ("," + controllers + ",").find(",cpu,") != std::string::npos;
-    if (!has_cpu) continue;
+    const bool has_it = ("," + controllers + ",").find(std::string(",") + controller + ",") != std::string::npos;
+    if (!controllers.empty() && !has_it) continue;
     const std::string root = controllers.empty() ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controllers;
     for (std::string path = line.substr(second + 1);; path = path.substr(0, path.rfind('/'))) {
-      least = std::min(least, quota_in(root + path));
+      least = std::min(least, limit(root + path));
       if (path.empty() || path == "/") break;
     }
-    least = std::min(least, quota_in(root));
+    least = std::min(least, limit(root));
   }
   return least;
 }
 
 }  // namespace
 
+CpuShare own_cpu_share() {
+  CpuShare share;
+  const Mask all = affinity();
+  for (std::size_t cpu = 0; cpu < 8 * bytes(all); ++cpu)
+    if (CPU_ISSET_S(cpu, bytes(all), all.data())) share.cpus.set(cpu % share.cpus.size());
+  if (all.empty()) share.cpus.set(0);
+  share.quota = std::max(1.0, std::floor(least_of_cgroups("cpu", quota_in)));
+  return share;
+}
+
+double processes_for_each_cpu(std::span<const CpuShare> processes) {
+  CpuShare together;
+  double busiest = 0;
+  for (const CpuShare& one : processes) {
+    together.cpus |= one.cpus;
+    together.quota = std::max(together.quota, one.quota);  // they may share one quota
+    const auto beside =
+        std::ranges::count_if(processes, [&](const CpuShare& other) { return (other.cpus & ~one.cpus).none(); });
+    busiest = std::max(busiest, static_cast<double>(beside) / static_cast<double>(one.cpus.count()));
+  }
+  const double cpus = std::min(static_cast<double>(together.cpus.count()), together.quota);
+  return std::max(busiest, static_cast<double>(processes.size()) / cpus);
+}
+
 int allowed_cpus() {
-  const double quota = cpus_of_cgroups();
-  const int mask = std::max(1, count(affinity()));
-  return std::isinf(quota) ? mask : std::clamp(static_cast<int>(quota), 1, mask);
+  const CpuShare share = own_cpu_share();
+  return static_cast<int>(std::min(static_cast<double>(share.cpus.count()), share.quota));
+}
+
+int machine_cpus() {
+  const double there = std::max(1.0, static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN)));
+  const double limits = std::min(least_of_cgroups("cpu", quota_in), least_of_cgroups("cpuset", set_in));
+  return static_cast<int>(std::clamp(limits, 1.0, there));
 }
 
 void move_to_cpu(int index) {

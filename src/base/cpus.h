@@ -1,10 +1,27 @@
-// How many CPUs this process may really use: the affinity mask, and the quota of every cgroup above it (v1 and v2).
+// Which CPUs processes may really use: the affinity mask, and the quota of every cgroup above (v1 and v2).
 #pragma once
+
+#include <bitset>
+#include <span>
 
 namespace paceline {
 
-// At least 1; a quota of 1.5 CPUs counts as 1.
+// What one process may use. CPUs by their numbers, from 1024 on modulo 1024.
+struct CpuShare {
+  std::bitset<1024> cpus;
+  double quota = 0;  // how many at a time
+};
+CpuShare own_cpu_share();
+
+// How many of these processes of one machine come to one CPU, at the busiest ones: above 1 they have to take turns.
+// Launchers give each process CPUs of its own, or all of them the same.
+double processes_for_each_cpu(std::span<const CpuShare> processes);
+
+// Of this process: at least 1; a quota of 1.5 CPUs counts as 1.
 int allowed_cpus();
+
+// Of the machine, or of the container: what no process of it can exceed, wherever a launcher has bound this one.
+int machine_cpus();
 
 // Move the calling thread to the index-th CPU (from 0, modulo their number) of those that it may run on, unless it is
 // there. It stays free to be moved on. For ranks that find themselves on one CPU while others are idle, where each

@@ -30,7 +30,7 @@ constexpr std::size_t least_default_staging = 256 << 10;
 
 // What a rank shows the others. All ranks run the same build (the handshake's version), so the bytes are the struct's.
 struct Card {
-  std::int32_t cpus = 1;
+  CpuShare cpus;
   std::uint32_t port = 0;
   std::uint32_t gpu = 0;  // this process uses one
   std::int64_t pid = 0;
@@ -158,7 +158,7 @@ class Connecting {
 
   Card prepare() {
     Card card;
-    card.cpus = allowed_cpus();
+    card.cpus = own_cpu_share();
     card.gpu = cuda::in_use() ? 1 : 0;
     card.pid = getpid();
     card.announced = announced_;
@@ -274,14 +274,14 @@ class Connecting {
     const bool shared_memory_alone = nodes_.size() == 1 && node_.size() > 1;
     made.largest_message = shared_memory_alone ? layout_->slot_bytes() : largest_tcp_message;
     for (const auto& [name, ranks] : nodes_) {
-      int cpus = 0;  // ranks may have CPUs of their own or share: the largest count is the node's
-      for (int rank : ranks) cpus = std::max(cpus, cards[static_cast<std::size_t>(rank)].cpus);
-      const double sharing = static_cast<double>(ranks.size()) / cpus;
+      std::vector<CpuShare> shares;
+      for (int rank : ranks) shares.push_back(cards[static_cast<std::size_t>(rank)].cpus);
+      const double sharing = processes_for_each_cpu(shares);
       made.sharing = std::max(made.sharing, sharing);
+      if (ranks == node_) made.oversubscribed = sharing > 1;
       const Card& first = cards[static_cast<std::size_t>(ranks.front())];
       if (ranks.size() > 1) made.largest_message = std::min(made.largest_message, layout(ranks, first).slot_bytes());
     }
-    made.oversubscribed = static_cast<int>(node_.size()) > allowed_cpus();
 
     made.routes.rank = rank_;
     made.routes.transport.assign(members_.size(), 1);
@@ -303,8 +303,10 @@ class Connecting {
     made.routes.needs_place[0] = single_copy;
     made.shared_memory = std::make_unique<SharedMemoryTransport>(segment_, *layout_, std::move(peers), made.node_rank,
                                                                  static_cast<int>(members_.size()), in_place);
-    log(LogLevel::info, rank_, "{} ranks on this node, {} CPUs, single copy {}, memory of paceMemAlloc {}",
-        node_.size(), allowed_cpus(), single_copy ? "on" : "off", heaps ? "read in place" : "staged");
+    log(LogLevel::info, rank_,
+        "{} ranks on this node, {} CPUs for this one{}, single copy {}, memory of paceMemAlloc {}", node_.size(),
+        allowed_cpus(), made.oversubscribed ? ", more ranks than CPUs" : "", single_copy ? "on" : "off",
+        heaps ? "read in place" : "staged");
   }
 
   const std::vector<Member>& members_;

@@ -36,7 +36,7 @@ std::filesystem::path cache_folder() {
 
 // Not NVML's word: it takes a tenth of a second to start.
 std::string machine_fingerprint() {
-  return fmt::format("{:016x}", hash(fmt::format("{} CPUs\n{}", allowed_cpus(), describe_machine("/", std::nullopt))));
+  return fmt::format("{:016x}", hash(fmt::format("{} CPUs\n{}", machine_cpus(), describe_machine("/", std::nullopt))));
 }
 
 std::string tuning_path(bool even_if_missing) {

@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 #include <sched.h>
 
+#include <cmath>
+#include <initializer_list>
 #include <thread>
+#include <vector>
 
 using namespace paceline;
 
@@ -37,4 +40,41 @@ TEST_CASE("allowed CPUs: one for a thread that may use one") {
     if (sched_setaffinity(0, sizeof one, &one) == 0) found = allowed_cpus();
   }).join();
   CHECK(found == 1);
+}
+
+TEST_CASE("machine CPUs: the same for a thread that may use one") {
+  const int all = machine_cpus();
+  CHECK(all >= allowed_cpus());
+  int found = 0;
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    if (sched_setaffinity(0, sizeof one, &one) == 0) found = machine_cpus();
+  }).join();
+  CHECK(found == all);
+}
+
+namespace {
+
+CpuShare share(std::initializer_list<int> cpus, double quota = INFINITY) {
+  CpuShare made;
+  for (int cpu : cpus) made.cpus.set(static_cast<std::size_t>(cpu));
+  made.quota = quota;
+  return made;
+}
+
+double together(std::vector<CpuShare> processes) { return processes_for_each_cpu(processes); }
+
+}  // namespace
+
+TEST_CASE("processes for each CPU: as launchers bind them") {
+  CHECK(together({share({0, 1}), share({0, 1})}) == 1);
+  CHECK(together({share({0}), share({1})}) == 1);  // one each
+  CHECK(together({share({0}), share({0})}) == 2);  // both on one, others idle
+  CHECK(together({share({0}), share({0}), share({0, 1, 2, 3})}) == 2);
+  CHECK(together({share({0}), share({0, 1})}) == 1);
+  CHECK(together({share({0, 1, 2, 3}), share({0, 1, 2, 3})}) == 0.5);
+  CHECK(together({share({0, 1}), share({0, 1}), share({2, 3}), share({2, 3})}) == 1);  // a socket for each two
+  CHECK(together({share({0, 1, 2, 3}, 1), share({0, 1, 2, 3}, 1)}) == 2);              // a container's quota
 }

@@ -36,6 +36,17 @@ def wait_until_gone(pids: list[int]) -> None:
     assert not any(map(alive, pids))
 
 
+def test_ranks_are_bound_to_cpus() -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    show = "import os; print(os.environ['PACELINE_RANK'], *os.sched_getaffinity(0))"
+    ranks = min(2, len(cpus))
+    done = run("-n", str(ranks), "--bind", "--", sys.executable, "-c", show)
+    assert sorted(done.stdout.split("\n")[:-1]) == [f"{rank} {cpus[rank]}" for rank in range(ranks)]
+    done = run("-n", str(len(cpus) + 1), "--bind", "--", "true")
+    assert done.returncode == 2
+    assert f"there are {len(cpus)} CPUs for {len(cpus) + 1} ranks" in done.stderr
+
+
 def test_ranks_learn_who_they_are() -> None:
     done = run("-n", "3", "--timeout", "7", "--", "sh", "-c", "echo $PACELINE_RANK $PACELINE_SIZE $PACELINE_TIMEOUT "
                "$PACELINE_ADDRESS $PACELINE_SECRET")  # fmt: skip

@@ -29,6 +29,9 @@ def add_parser(commands: Any) -> None:
         "--address", default="127.0.0.1", help="this machine's address on which rank 0 listens (default: 127.0.0.1)"
     )
     parser.add_argument(
+        "--bind", action="store_true", help="a CPU of its own for each rank (default: where the kernel puts it)"
+    )
+    parser.add_argument(
         "--nccl", action="store_true", help="put Paceline in NCCL's place under the program (paceline env nccl)"
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- CMD", help="the program and its arguments")
@@ -39,11 +42,14 @@ def job(chosen: argparse.Namespace) -> int:
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
     if not program:
         chosen.parser.error("no program: paceline run -n 4 -- CMD...")
+    if chosen.bind and chosen.ranks > (cpus := len(os.sched_getaffinity(0))):
+        chosen.parser.error(f"--bind: there are {cpus} CPUs for {chosen.ranks} ranks")
     return launch(
         program,
         chosen.ranks,
         address=chosen.address,
         timeout=chosen.timeout,
         grace=chosen.grace,
+        bind=chosen.bind,
         environment={**os.environ, **(nccl_environment() if chosen.nccl else {})},
     )
