@@ -8,8 +8,9 @@
 First `paceline tune` makes a profile (--profile F: take this one), of --calibrate's numbers of ranks. Then, with that
 profile, each algorithm's time is predicted (paceExplain) and measured. What is measured is the call's slowest rank:
 the median over the calls of a pass; of several passes, each with ranks started anew, the least, since a disturbance
-only adds. The calibration's own estimator is the same. How far apart the passes are says what no prediction can be
-better than: "between passes" is the median, over all rows, of the second fastest pass over the fastest.
+only adds. The calibration's own estimator is the same, and in both each rank has a CPU of its own. How far apart the
+passes are says what no prediction can be better than: "between passes" is the median, over all rows, of the second
+fastest pass over the fastest.
 
 The nodes of --transport tcp are network namespaces around a bridge. Each sends and receives at 1 Gbit/s, the last one
 at 200 Mbit/s (token buckets, `tc`), so a ring is as slow as its slowest link.
@@ -122,7 +123,7 @@ def _here(ranks: int, words: list[str], profile: str) -> None:
     from paceline.launch import launch
 
     environment = dict(os.environ, PACELINE_TUNING=profile, PACELINE_TRANSPORT="shm")
-    if launch([sys.executable, *words], ranks, environment=environment) != 0:
+    if launch([sys.executable, *words], ranks, environment=environment, bind=True) != 0:
         sys.exit("a rank failed")
 
 

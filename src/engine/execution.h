@@ -96,7 +96,7 @@ class Execution {
 
   Wiring& wiring_;
   std::vector<Lane> lanes_;
-  int channels_ = 0;  // used by the lanes: what was sent before has left
+  int channels_ = 0;                       // used by the lanes: what was sent before has left
   std::vector<const std::byte*> sources_;  // of each lane's current fold, ranks + 1 apart
 };
 

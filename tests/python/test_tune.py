@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from paceline.command.host_tune import disturbed
 
 QUICK = ("--seconds", "1", "--largest", "64K")
 
@@ -38,6 +39,13 @@ def changed(profile: Path, tmp_path: Path, **fields: object) -> str:
     path = tmp_path / "changed.json"
     path.write_text(json.dumps({**json.loads(profile.read_text()), **fields}))
     return str(path)
+
+
+def test_times_out_of_place_are_found() -> None:
+    assert disturbed({8: 1.0, 1024: 1.1, 2048: 1.2, 1 << 20: 100.0}) == []
+    assert disturbed({1024: 5.0, 2048: 30.0, 4096: 8.0}) == [2048]  # longer messages took less
+    assert disturbed({1024: 5.0, 2048: 6.0, 4096: 30.0, 8192: 31.0}) == [4096]  # no growth of times is as steep
+    assert disturbed({0: 1.0}) == disturbed({}) == []
 
 
 def test_the_profile_has_a_model_times_and_a_table(profile: Path) -> None:

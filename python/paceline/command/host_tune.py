@@ -6,7 +6,8 @@
      of which another algorithm was the fastest, or where an algorithm's times bend; and, of long messages' fastest
      algorithms, shorter and longer chunks and, inside a node, both protocols.
 
-A time is the least of the passes' medians: a disturbance only adds.
+A time is the least of the passes' medians: a disturbance only adds. At the end of a pass, what looks disturbed is
+measured again.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _SETTLING = 0.2  # s, of short calls before anything is measured
 _LEAST = 3  # calls in a pass: of long messages no more fit
 _LONGEST = 30_000.0  # us; no longer calls are made, as of long messages on slow links: their times grow with the size
 _BEND = 0.12  # of ln: how far from the middle of its neighbours a time may be, as a ratio to the formula's
+_AGAIN = 2  # times at most that a pass measures again what looks disturbed
+_DISTURBED = 1.15  # by how much a time must be out of place for that
 _WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
 LARGEST = _CANDIDATES[-1]
 
@@ -64,8 +67,8 @@ class HostTuning:
         rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))
         varied = sum(size >= _VARIED for size in self._candidates)
         rows += passes * len(self._names) * varied * (len(_CHUNKS) + len(_PROTOCOLS))
-        # Warming up and the slow calls of long messages take about as long as the timed calls.
-        self._effort = Effort(seconds=min(0.05, max(0.002, 0.4 * chosen.seconds / rows)), least=_LEAST)
+        # Warming up, the slow calls of long messages and what is measured again take longer than the timed calls.
+        self._effort = Effort(seconds=min(0.05, max(0.002, 0.35 * chosen.seconds / rows)), least=_LEAST)
         self._times: tuning.Times = {}
         self._longest = 0  # chunk, bytes
         self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size for this pass
@@ -76,6 +79,7 @@ class HostTuning:
         settle(self._trials[self._names[0]], _SETTLING)
         with self._progress(self._calibration) as progress:
             self._pass(self._calibration, progress)
+            self._measure_disturbed(progress)
         fitted = tuning.setting(self._comm, self._times, fit=True)
         self._times = {}
         return {**fitted, "passes": 0, "measured": [], "table": []}
@@ -97,6 +101,7 @@ class HostTuning:
                 for name, size in itertools.product(self._names, self._candidates):
                     if size >= _VARIED:
                         self._variants(name, size, progress)
+            self._measure_disturbed(progress)
         found = tuning.setting(self._comm, self._times, fit=False)
         return {**found, "passes": before["passes"] + 1, "model_error": before["model_error"]}
 
@@ -153,6 +158,17 @@ class HostTuning:
             points[nbytes] = min(points.get(nbytes, row.time_us.median), row.time_us.median)
             if row.time_us.median > _LONGEST:
                 self._limit[name, row.algorithm] = size
+
+    def _measure_disturbed(self, progress: Progress) -> None:
+        for _ in range(_AGAIN):
+            found: dict[tuple[str, int], list[str]] = {}
+            for (name, algorithm), points in self._times.items():
+                if name in self._trials:
+                    factor = self._trials[name].collective.total_bytes(1, self._comm.size, 1)
+                    for size in disturbed(points):
+                        found.setdefault((name, size * factor), []).append(algorithm)
+            for (name, size), algorithms in found.items():
+                self._measure(name, size, algorithms, progress)
 
     def _count(self, name: str, size: int) -> int:
         trial = self._trials[name]
@@ -211,3 +227,20 @@ class HostTuning:
         trial = self._trials[name]
         size = trial.dtype.size
         return {trial.collective.count(each, self._comm.size, size) * size for each in self._candidates}
+
+
+def disturbed(points: dict[int, float]) -> list[int]:
+    """The sizes whose times are hardly right: longer ones took less, or shorter ones less by more than their length.
+
+    >>> disturbed({1024: 5.0, 2048: 30.0, 4096: 8.0, 8192: 80.0})
+    [2048, 8192]
+    """
+    sizes = sorted(points)
+    found = []
+    for i, size in enumerate(sizes):
+        longer = min((points[other] for other in sizes[i + 1 :]), default=float("inf"))
+        before = sizes[i - 1] if i > 0 else 0
+        in_proportion = points[before] * size / before if before else float("inf")
+        if points[size] > _DISTURBED * min(longer, in_proportion):
+            found.append(size)
+    return found

@@ -159,7 +159,8 @@ def _launch(
         else:
             environment = dict(os.environ, PACELINE_TRANSPORT=_TRANSPORTS[transport])
         command = [sys.executable, "-m", "paceline", *words]
-        if launch(command, ranks, program="paceline tune", environment=environment) != 0:
+        bind = transport != "cuda"  # else the kernel's choice of CPUs is measured, another one in each pass
+        if launch(command, ranks, program="paceline tune", environment=environment, bind=bind) != 0:
             return None
         found: dict[str, Any] = json.loads(result.read_text())
         return found
