@@ -39,13 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command is None:
             top.print_help()
             return 2
-        return int(chosen.job(chosen))
+        code = int(chosen.job(chosen))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader went (`paceline bench ... | head`): no message, also not from Python's flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (Error, OSError) as error:
         print(f"{' '.join(filter(None, ('paceline', chosen.command)))}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader went (`paceline bench ... | head`): no message, also not from Python's flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1

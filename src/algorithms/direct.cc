@@ -51,16 +51,19 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   switch (problem.collective) {
     case Collective::broadcast:
     case Collective::scatter:
-      return rooted({.steps = steps, .sent = all, .copied = m.kept}, {.steps = steps, .taken = all},
-                    {.taken = m.chunk});
+      return rooted({.steps = steps, .receivers = m.chunks * further(m.others), .sent = all, .copied = m.kept},
+                    {.steps = steps, .taken = all}, {.taken = m.chunk});
     case Collective::gather:
       return rooted({.steps = steps, .taken = all, .copied = m.kept}, {.steps = steps, .sent = all}, {.sent = m.chunk});
     case Collective::reduce:
       return rooted({.steps = m.chunks, .folded = all, .written = m.bytes}, {.steps = steps, .sent = all},
                     {.sent = m.chunk});
     case Collective::all_gather:
-      return balanced(
-          {.steps = steps + m.chunks, .sent = model.multicast(m.bytes, m.others), .taken = all, .copied = m.kept});
+      return balanced({.steps = steps + m.chunks,
+                       .receivers = m.chunks * further(m.others),
+                       .sent = model.multicast(m.bytes, m.others),
+                       .taken = all,
+                       .copied = m.kept});
     case Collective::reduce_scatter:
       return balanced({.steps = steps + m.chunks, .sent = all, .folded = all, .written = m.bytes});
     default: return balanced({.steps = 2 * steps, .sent = all, .taken = all, .copied = m.kept});

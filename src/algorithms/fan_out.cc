@@ -2,7 +2,7 @@
 //
 // In shared memory the root writes a chunk where all others read it while it writes the next: two hops, whatever n is.
 // The root sends M bytes (n-1 times M where the transport has no multicast), the others none.
-// Time: (M/C + 1)(ts + C/B).
+// Time: (M/C + 1)(ts + C/B), and for the root the posting to n-1 ranks.
 #include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
@@ -10,14 +10,19 @@
 namespace paceline::fan_out {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
-  return {.chunk = pipeline_chunk(problem.count, 2, model)};
+  CostModel for_all = model;  // what a chunk costs the root before its bytes
+  for_all.start += further(problem.ranks - 1) * model.receiver;
+  return {.chunk = pipeline_chunk(problem.count, 2, for_all)};
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const double n = problem.ranks;
-  const Load root{.steps = m.chunks, .sent = model.multicast(m.bytes, m.others), .copied = m.kept};
+  const Load root{.steps = m.chunks,
+                  .receivers = m.chunks * further(m.others),
+                  .sent = model.multicast(m.bytes, m.others),
+                  .copied = m.kept};
   const Load other{.steps = m.chunks, .taken = m.bytes};
   return model.time(Work{.hops = 1,
                          .inside = 0,

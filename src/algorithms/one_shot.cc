@@ -12,6 +12,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Sizes m(problem, parameters, model);
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Load load{.steps = m.chunks * (m.others + 1),
+                  .receivers = m.chunks * further(m.others),
                   .sent = model.multicast(m.bytes, m.others),
                   .folded = m.others * m.bytes,
                   .written = m.bytes};

@@ -41,6 +41,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   for (int distance = 1; distance < surplus.actors; distance *= radix) {
     const int partners = group_size(surplus, distance, radix) - 1;
     acts = acts + Load{.steps = (partners + 1) * m.chunks,
+                       .receivers = m.chunks * further(partners),
                        .sent = model.multicast(m.bytes, partners),
                        .folded = partners * m.bytes,
                        .written = m.bytes};

@@ -20,7 +20,9 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Load first{.steps = m.chunks * n, .sent = others, .folded = others, .written = m.part};
   const Load takes{.steps = m.chunks * m.others, .taken = others};
   const bool all = problem.collective == Collective::all_reduce;
-  const Load hands_on{.steps = m.chunks, .sent = all ? model.multicast(m.part, m.others) : m.part};
+  const Load hands_on{.steps = m.chunks,
+                      .receivers = all ? m.chunks * further(m.others) : 0,
+                      .sent = all ? model.multicast(m.part, m.others) : m.part};
   // In the second shot of a reduce, all that comes to the root's node comes to the root.
   const Crossing shot = model.to_all_others(m.part, n);
   const double to_root = (n - model.node_ranks) * m.part;

@@ -20,6 +20,7 @@ namespace paceline {
 // What one rank does: steps, and bytes.
 struct Load {
   double steps = 0;
+  double receivers = 0;  // of its messages, beside the first of each
   double sent = 0;
   double taken = 0;    // received, and not folded
   double folded = 0;   // received and folded into the rank's own data
@@ -27,14 +28,17 @@ struct Load {
   double copied = 0;   // from one of its buffers to another
 
   friend Load operator+(const Load& a, const Load& b) {
-    return {a.steps + b.steps,   a.sent + b.sent,       a.taken + b.taken,
-            a.folded + b.folded, a.written + b.written, a.copied + b.copied};
+    return {a.steps + b.steps,   a.receivers + b.receivers, a.sent + b.sent,    a.taken + b.taken,
+            a.folded + b.folded, a.written + b.written,     a.copied + b.copied};
   }
   friend Load operator*(double factor, const Load& a) {
-    return {factor * a.steps,  factor * a.sent,    factor * a.taken,
-            factor * a.folded, factor * a.written, factor * a.copied};
+    return {factor * a.steps,  factor * a.receivers, factor * a.sent,  factor * a.taken,
+            factor * a.folded, factor * a.written,   factor * a.copied};
   }
 };
+
+// Of a message's receivers, those beside the first.
+constexpr double further(int receivers) { return receivers > 1 ? receivers - 1 : 0; }
 
 // Bytes that leave a node, or come to it: of all its ranks, and of the busiest one.
 struct Crossing {
@@ -61,7 +65,8 @@ struct CostModel {
 
   double start = 0.5;              // t_s: one message from one rank to the next, without its bytes
   double step = 0.03;              // what one more step costs the rank that takes it
-  double partner = 0.2;            // one more rank to take a message from, whose mailbox another CPU has just written
+  double partner = 0.18;           // one more rank to take a message from, whose mailbox another CPU has just written
+  double receiver = 0.07;          // one more rank to give a message to, whose mailbox another CPU has just read
   double bandwidth = 7000;         // B: bytes per us that one rank moves to another
   double reduce_bandwidth = 6000;  // bytes per us that one rank folds into its own
   double write_bandwidth = 40000;  // bytes per us of folds' results
@@ -88,8 +93,8 @@ struct CostModel {
   // A rank's work, without waiting for others.
   [[nodiscard]] double time(const Load& load) const {
     const double both_ways = std::max(load.sent, load.taken) + (1 - duplex) * std::min(load.sent, load.taken);
-    return load.steps * step + both_ways / bandwidth + load.folded / reduce_bandwidth + load.written / write_bandwidth +
-           load.copied / copy_bandwidth;
+    return load.steps * step + load.receivers * receiver + both_ways / bandwidth + load.folded / reduce_bandwidth +
+           load.written / write_bandwidth + load.copied / copy_bandwidth;
   }
   [[nodiscard]] const Load& busier(const Load& a, const Load& b) const { return time(a) < time(b) ? b : a; }
   // The busiest and the mean of all ranks' loads.

@@ -40,13 +40,10 @@ double total_error(const std::vector<Sample>& samples, const CostModel& model) {
 
 CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves, double* error) {
   const auto samples = samples_of(base, ranks, curves);
-  std::vector<double CostModel::*> rates{&CostModel::start,
-                                         &CostModel::step,
-                                         &CostModel::partner,
-                                         &CostModel::bandwidth,
-                                         &CostModel::reduce_bandwidth,
-                                         &CostModel::write_bandwidth,
-                                         &CostModel::copy_bandwidth};
+  std::vector<double CostModel::*> rates{&CostModel::start,           &CostModel::step,
+                                         &CostModel::partner,         &CostModel::receiver,
+                                         &CostModel::bandwidth,       &CostModel::reduce_bandwidth,
+                                         &CostModel::write_bandwidth, &CostModel::copy_bandwidth};
   if (base.sharing > 1) rates.push_back(&CostModel::switching);
   if (base.node_ranks > 1) rates.insert(rates.end(), {&CostModel::node_start, &CostModel::cable, &CostModel::stream});
   CostModel best = base;

@@ -35,7 +35,7 @@ Load load_of(Schedule& schedule, int rank) {
 
 CostModel bytes_only(double bandwidth, double reduce_bandwidth, double write_bandwidth, double copy_bandwidth) {
   CostModel model;
-  model.start = model.step = model.partner = 0;
+  model.start = model.step = model.partner = model.receiver = 0;
   model.bandwidth = bandwidth;
   model.reduce_bandwidth = reduce_bandwidth;
   model.write_bandwidth = write_bandwidth;
@@ -101,6 +101,27 @@ TEST_CASE("a formula counts the ranks beyond the first that one waits for at onc
   }
   CHECK(partners(Collective::all_reduce, "recursive_doubling", 16, 2) == doctest::Approx(0));
   CHECK(partners(Collective::all_reduce, "recursive_doubling", 16, 4) == doctest::Approx(4));
+}
+
+TEST_CASE("a formula counts the ranks beyond the first to which one message goes") {
+  CostModel model = bytes_only(1e300, 1e300, 1e300, 1e300);
+  model.receiver = 1;
+  const auto receivers = [&](Collective collective, std::string_view algorithm, int n, int radix = 2) {
+    const Problem problem{collective, n, 0, 16, true};
+    return algorithm_named(algorithm)->cost(problem, {.chunk = 16, .radix = radix}, model);
+  };
+  for (const int n : {2, 3, 8, 16}) {
+    INFO("ranks: ", n);
+    CHECK(receivers(Collective::broadcast, "fan_out", n) == doctest::Approx(n - 2));
+    CHECK(receivers(Collective::broadcast, "direct", n) == doctest::Approx(n - 2));
+    CHECK(receivers(Collective::all_gather, "direct", n) == doctest::Approx(n - 2));
+    CHECK(receivers(Collective::all_reduce, "one_shot", n) == doctest::Approx(n - 2));
+    CHECK(receivers(Collective::all_reduce, "two_shot", n) == doctest::Approx(n - 2));
+    CHECK(receivers(Collective::all_reduce, "ring", n) == doctest::Approx(0));
+    CHECK(receivers(Collective::barrier, "fan", n) == doctest::Approx(n - 2));
+  }
+  CHECK(receivers(Collective::broadcast, "knomial", 16, 4) == doctest::Approx(4));
+  CHECK(receivers(Collective::all_reduce, "recursive_doubling", 16, 4) == doctest::Approx(4));
 }
 
 TEST_CASE("the bytes that pass a cable in a cost formula are those of the schedule") {

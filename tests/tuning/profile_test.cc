@@ -41,6 +41,7 @@ TEST_CASE("what is written is read") {
   CHECK(read.ranks == 4);
   CHECK(read.model.start == 0.75);
   CHECK(read.model.partner == setting.model.partner);
+  CHECK(read.model.receiver == setting.model.receiver);
   CHECK(read.model.largest_chunk == setting.model.largest_chunk);
   REQUIRE(read.curves.size() == 2);
   CHECK(read.curves[0].algorithm == algorithm_named("ring"));
@@ -49,14 +50,17 @@ TEST_CASE("what is written is read") {
   CHECK(read.table[1].from == 133);
 }
 
-TEST_CASE("a profile from before partners were measured has none") {
-  const std::string text = write_setting(setting_of({}));
-  const std::string partner = "\"partner_us\":0.2,";
-  const auto place = text.find(partner);
-  REQUIRE(place != std::string::npos);
-  const auto read = read_setting(std::string(text).erase(place, partner.size()));
+TEST_CASE("a profile from before partners and receivers were measured has none") {
+  std::string text = write_setting(setting_of({}));
+  for (const std::string constant : {"\"partner_us\":0.18,", "\"receiver_us\":0.07,"}) {
+    const auto place = text.find(constant);
+    REQUIRE(place != std::string::npos);
+    text.erase(place, constant.size());
+  }
+  const auto read = read_setting(text);
   REQUIRE_MESSAGE(read.ok(), read.status().message());
   CHECK(read->model.partner == 0);
+  CHECK(read->model.receiver == 0);
 }
 
 TEST_CASE("the table changes where another gets faster, if it gains by it") {
@@ -173,6 +177,7 @@ TEST_CASE("the fit finds the constants by which times were made") {
   CHECK(found.start == doctest::Approx(truth.start).epsilon(0.05));
   CHECK(found.step == doctest::Approx(truth.step).epsilon(0.1));
   CHECK(found.partner == doctest::Approx(truth.partner).epsilon(0.1));
+  CHECK(found.receiver == doctest::Approx(truth.receiver).epsilon(0.1));
   CHECK(found.bandwidth == doctest::Approx(truth.bandwidth).epsilon(0.05));
   CHECK(found.reduce_bandwidth == doctest::Approx(truth.reduce_bandwidth).epsilon(0.05));
   CHECK(found.copy_bandwidth == doctest::Approx(truth.copy_bandwidth).epsilon(0.2));
