@@ -11,7 +11,7 @@
 namespace paceline {
 
 TEST_CASE("shm: messages of every size arrive byte for byte, in order") {
-  for (int ranks : {2, 9, 17}) {  // with both sizes of cells
+  for (int ranks : {2, 9, 17}) {  // with all sizes of cells
     Node node(ranks);
     const std::size_t cell = node.layout.cell_payload();
     const std::size_t slot = node.layout.slot_bytes();
