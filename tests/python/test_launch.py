@@ -47,6 +47,18 @@ def test_ranks_are_bound_to_cpus() -> None:
     assert f"there are {len(cpus)} CPUs for {len(cpus) + 1} ranks" in done.stderr
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
+def test_only_ranks_that_share_cpus_take_themselves_for_too_many() -> None:
+    init = "import paceline; paceline.init().close()"
+    first = min(os.sched_getaffinity(0))
+    on_one = ["taskset", "-c", str(first)]
+    for options, before, crowded in ((["--bind"], [], False), ([], [], False), ([], on_one, True)):
+        words = ["-n", "2", *options, "--", *before, sys.executable, "-c", init]
+        done = run(*words, env={**os.environ, "PACELINE_LOG": "info"})
+        assert done.returncode == 0, done.stderr
+        assert ("more ranks than CPUs" in done.stderr) == crowded, done.stderr
+
+
 def test_ranks_learn_who_they_are() -> None:
     done = run("-n", "3", "--timeout", "7", "--", "sh", "-c", "echo $PACELINE_RANK $PACELINE_SIZE $PACELINE_TIMEOUT "
                "$PACELINE_ADDRESS $PACELINE_SECRET")  # fmt: skip
