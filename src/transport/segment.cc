@@ -108,9 +108,11 @@ void Segment::unlink_left_by(pid_t creator) {
   }
 }
 
-void Segment::populate() {
+void Segment::populate(std::size_t offset, std::size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
-  madvise(data_, bytes_, MADV_POPULATE_WRITE);
+  madvise(data_ + offset, bytes, MADV_POPULATE_WRITE);
+#else
+  (void)offset, (void)bytes;
 #endif
 }
 

@@ -29,9 +29,9 @@ class Segment {
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return bytes_; }
   [[nodiscard]] const std::string& name() const { return name_; }
-  // Have all pages in this process's tables now, for writing, and not one by one as each is first used. Where the
+  // Have a part's pages in this process's tables now, for writing, and not one by one as each is first used. Where the
   // kernel cannot (before Linux 5.14), nothing happens.
-  void populate();
+  void populate(std::size_t offset, std::size_t bytes);
   // Take the name away; the memory stays until the last one unmaps it. Only the creator's has an effect.
   void unlink();
 

@@ -37,9 +37,10 @@ void wake(Presence& presence) {
 // payload within the cell's first line always goes there.
 constexpr std::size_t multicast_in_cells = 1024;
 
-// Bytes. A process has its page tables of a segment from the beginning, which takes about 0.1 us for each 4 KiB. Else
+// Bytes. A process has its page tables of a segment from the beginning, which takes up to 0.8 us for each 4 KiB. Else
 // every page costs a fault when it is first used, which goes on for hundreds of calls: each rank reads all others'.
-constexpr std::size_t populated_at_most = 512 << 20;
+// Longer segments would hold up the start: only what the rank itself writes.
+constexpr std::size_t populated_at_most = 128 << 20;
 
 std::uint64_t words_of(const Call& call) { return static_cast<std::uint64_t>(call.what) << 32 | call.sequence; }
 
@@ -81,7 +82,12 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
     lane.references.resize(layout_.slots());
     lane.reference_receivers.resize(layout_.slots() * peers_.size());
   }
-  if (layout_.total() <= populated_at_most) segment_->populate();
+  if (layout_.total() <= populated_at_most) {
+    segment_->populate(0, layout_.total());
+  } else {
+    for (int channel = 0; channel < max_channels; ++channel)
+      segment_->populate(layout_.slot(me_, channel, 0), layout_.slots() * layout_.slot_bytes());
+  }
 }
 
 SharedMemoryTransport::~SharedMemoryTransport() = default;
