@@ -9,7 +9,7 @@
 
 namespace paceline::cuda {
 
-// Whether the kernel before this one, of the same call, has done it all.
+// Whether the kernel before this long one, of the same call, has done it all.
 template <class Task>
 __device__ bool went_direct(const Task& task) {
   return task.after_direct && peek(&words(task.windows[task.rank]).went_direct[blockIdx.x]) != 0;
@@ -35,6 +35,14 @@ class WarpNumbers {
     const Numbers& mine = words(task.windows[task.rank]).numbers[blockIdx.x][lane];
     given_ = peek(&mine.given);
     taken_ = peek(&mine.taken);
+  }
+  // Those of the messages that come behind these.
+  template <class Task>
+  [[nodiscard]] __device__ WarpNumbers followed_by(const Task& task) const {
+    WarpNumbers next(task);
+    next.given_ = given_ + to_;
+    next.taken_ = taken_ + from_;
+    return next;
   }
   [[nodiscard]] __device__ std::uint32_t given(int peer) const { return __shfl_sync(0xffffffff, given_, peer); }
   [[nodiscard]] __device__ std::uint32_t taken(int source) const { return __shfl_sync(0xffffffff, taken_, source); }

@@ -50,7 +50,8 @@ class CudaEngine final : public GpuEngine {
   void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
   void open_boards(const std::vector<Card>& cards);
   Status offer(MessageTask& task);
-  Result<bool> run_direct(const Request& request, const GpuWay& way, cudaStream_t stream);
+  bool see(const Request& request, DirectTask& task) const;
+  Status run_direct(const Request& request, DirectTask& task, const Launch& how, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
   Status follow(cudaStream_t stream);
   void say_farewell();
@@ -71,7 +72,7 @@ class CudaEngine final : public GpuEngine {
   std::uint32_t blocks_ = 0;                    // that were launched for them, ever
   bool counts_ = false;                         // the call that is being made is one of them
   bool used_ = false;
-  bool overlaps_ = false;               // kernels may start before the one before them has ended: from sm_90 on
+  bool on_hopper_ = false;              // or later: kernels may start early, and have clusters
   std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
 };
 

@@ -9,9 +9,10 @@ namespace {
 
 // Blocks that load from other ranks, or store to them: found on H200 (direct_moves.cuh). With more than two ranks,
 // whose ways cross, eight are the fastest that only store.
-constexpr int storing_blocks(int ranks) { return ranks == 2 ? 24 : 8; }
-constexpr int loading_blocks = 16;  // where others copy what a rank keeps of its own
-constexpr int both_blocks = 24;     // that load and store
+constexpr int storing_blocks(int ranks) { return ranks == 2 ? 16 : 8; }
+constexpr int loading_blocks = 16;                                     // where others copy what a rank keeps of its own
+constexpr int both_blocks(int ranks) { return ranks == 2 ? 16 : 24; }  // that load and store
+constexpr int keeping_blocks = 8;                                      // that copy what a rank keeps of its own
 
 // Equal parts of a message, multiples of 16 bytes, the last ones shorter or empty.
 Stretch part(std::uint64_t bytes, int index, int count) {
@@ -50,14 +51,14 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks) {
   switch (request.which) {
     case Collective::all_reduce:
       add(part(bytes, rank, ranks), everyone, everyone);
-      plan.link_blocks = both_blocks;
+      plan.link_blocks = both_blocks(ranks);
       break;
     case Collective::reduce_scatter:
       add({0, 0, mine, 0, bytes}, everyone, only(rank));
       plan.link_blocks = max_blocks;
       break;
     case Collective::reduce:
-      plan.link_blocks = ranks == 2 ? max_blocks : both_blocks;
+      plan.link_blocks = ranks == 2 ? max_blocks : both_blocks(ranks);
       if (ranks == 2 ? rank == root : rank != root)
         add(ranks == 2 ? part(bytes, 0, 1) : without_root(), everyone, only(root));
       break;
@@ -76,7 +77,7 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks) {
         keep(part(bytes, 0, 1));
       else
         add(without_root(), only(root), everyone & ~only(root));
-      plan.link_blocks = ranks == 2 ? max_blocks : both_blocks;
+      plan.link_blocks = ranks == 2 ? max_blocks : both_blocks(ranks);
       break;
     case Collective::scatter:
       add({0, 0, mine, 0, bytes}, only(root), only(rank));
@@ -90,6 +91,17 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks) {
       break;
     default: break;
   }
+  if (ranks > 2) return plan;
+  // Where both ranks move data, in clusters; and no more blocks than are of use: the multiprocessors are for what else
+  // goes on.
+  switch (request.which) {
+    case Collective::all_reduce: plan.blocks = plan.link_blocks; break;
+    case Collective::all_gather:
+    case Collective::all_to_all: plan.blocks = plan.link_blocks + keeping_blocks; break;
+    case Collective::reduce_scatter: break;
+    default: return plan;
+  }
+  plan.cluster = 4;
   return plan;
 }
 

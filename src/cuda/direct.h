@@ -26,6 +26,8 @@ struct Stretch {
 // Whether it should, a table says (tuning/gpu_table.h).
 struct DirectPlan {
   bool possible = false;
+  int blocks = max_blocks;       // of the kernel: the same on every rank
+  int cluster = 1;               // blocks that lie close together
   int link_blocks = max_blocks;  // that load from other ranks, or store to them (direct_moves.cuh)
   int count = 0;
   Stretch stretches[max_gpus];

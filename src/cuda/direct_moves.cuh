@@ -9,11 +9,9 @@
 
 namespace paceline::cuda {
 
-inline constexpr int direct_threads = 512;
-
-// A block's number among those that use the link. The first eight blocks of a kernel come to lie on multiprocessors
-// (124 to 131 of an H200) that slow each other and the others down when they store to a peer: 343 GB/s each way from
-// any 24 blocks with them, 367 from 12 to 24 without.
+// A block's number among those that use the link. The first eight blocks of a kernel without clusters come to lie on
+// multiprocessors (124 to 131 of an H200) that slow each other and the others down when they store to a peer: 343 GB/s
+// each way from any 24 blocks with them, 367 from 12 to 24 without. So do 16 blocks in clusters of four.
 __device__ inline int from_the_end() { return static_cast<int>(gridDim.x - 1 - blockIdx.x); }
 
 class Copier {
@@ -145,7 +143,8 @@ class Folder {
     for (int u = 0; u < unroll; ++u) {
       auto folded = Row<Element, ulonglong2>::load(pairs[0][u]);
       folded.fold(static_cast<Operation>(task_.op), Row<Element, ulonglong2>::load(pairs[1][u]));
-      results[u] = finished(task_, folded);
+      if (task_.divides != 0) folded.halve(1);  // by two; no call, for which the registers would have to be saved
+      results[u] = folded.store();
     }
   }
   __device__ void fold_many(std::uint64_t at, Pairs& results) const {

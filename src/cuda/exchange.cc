@@ -324,7 +324,8 @@ void plan_collective(const Request& request, int rank, int ranks, const GpuWay& 
          exchanges.launches[0]);
 }
 
-bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task) {
+bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task,
+                      Launch& launch) {
   if (!way.direct) return false;
   const DirectPlan plan = plan_direct(request, rank, ranks);
   if (!plan.possible) return false;
@@ -339,6 +340,12 @@ bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay&
   task.link_blocks = static_cast<std::uint32_t>(plan.link_blocks);
   task.count = plan.count;
   std::copy_n(plan.stretches, plan.count, task.stretches);
+  launch = {Family::streaming, plan.blocks, direct_threads, plan.cluster};
+  GpuWay by_strips = way;
+  by_strips.family = Family::streaming;
+  Exchanges otherwise;
+  plan_collective(request, rank, ranks, by_strips, nullptr, otherwise);
+  if (otherwise.launches[0].family == Family::streaming) task.otherwise = otherwise.tasks[0];
   return true;
 }
 

@@ -28,6 +28,7 @@ struct Launch {
   Family family = Family::brief;
   int blocks = 1;
   int threads = 0;  // of a block; 0: the family's
+  int cluster = 1;  // blocks of one part of the GPU (a thread block cluster, from sm_90 on)
 };
 
 // A collective's exchanges for one rank, to be run one after the other. Windows, alarm and timeout are for the engine
@@ -41,9 +42,9 @@ struct Exchanges {
 void plan_collective(const Request& request, int rank, int ranks, const GpuWay& way, std::byte* dummy,
                      Exchanges& exchanges);
 
-// What goes by the users' buffers (direct.h), for one rank; false: not this call, on no rank. Where the others see the
-// buffers is for the engine to fill in.
-bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task);
+// What goes by the users' buffers (direct.h), for one rank, and what is done where some rank does not see them; false:
+// not this call, on no rank. Where the others see the buffers is for the engine to fill in.
+bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task, Launch& launch);
 
 // Of any kernel's argument: which call it is of; and how the elements of a reduction are computed with.
 void start(Terms& terms, int rank, int ranks, const Request& request);

@@ -58,6 +58,9 @@ class ExchangeWarp {
         take_(task.take(peer_)),
         gathered_(relays ? Part(task.gathered.of(peer_)) : Part()) {}
 
+  // Whether it has a place in a lane; in a block of any size some warps may not.
+  [[nodiscard]] __device__ bool has_part() const { return static_cast<unsigned>(group_) < groups(); }
+
   __device__ void run() {
     // The numbers and the rank's own memory are on their way together.
     link_.begin();
@@ -267,6 +270,14 @@ class ExchangeWarp {
   const Part gathered_;
 };
 
+// Of a block.
+template <Stride stride, bool two>
+__device__ Gathered<stride>* gathered_in_block() {
+  if constexpr (two) return nullptr;
+  __shared__ Gathered<stride> shared;
+  return &shared;
+}
+
 // strips, once: the Stride, which nvcc does not take as a kernel's argument.
 template <class Element, int strips, bool once, bool relays, bool two>
 __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1)
@@ -281,28 +292,15 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
     numbers = WarpNumbers(task);
     wait_for_kernel_before();
     if (overlaps) let_next_kernel_start();
-    if (went_direct(task)) {
-      __syncthreads();  // all have read it: the next kernel writes it when this one has signed off
-      return sign_off(task);
-    }
     numbers.read(task);
     if (blockIdx.x == 0) {
       announce(task, numbers);
       compare_calls(task, numbers);
     }
   } else {
-    Gathered<stride>* together = nullptr;
-    if constexpr (!two) {
-      __shared__ Gathered<stride> shared;
-      together = &shared;
-    }
-    ExchangeWarp<Element, stride, relays, two> warp(task, together);
+    ExchangeWarp<Element, stride, relays, two> warp(task, gathered_in_block<stride, two>());
     wait_for_kernel_before();
     if (overlaps) let_next_kernel_start();
-    if (went_direct(task)) {
-      __syncthreads();
-      return;
-    }
     warp.run();
   }
   // After an alarm the communicator has ended, and its numbers are of no use.

@@ -27,6 +27,7 @@ struct Integer {
   static __device__ Number min(Number a, Number b) { return b < a ? b : a; }
   static __device__ Number scale(Number a, Number factor) { return load(store(prod(a, factor))); }
   static __device__ Number divide(Number a, int divisor) { return load(store(a)) / Number(divisor); }
+  static __device__ Number halve(Number a, int exponent) { return divide(a, 1 << exponent); }
 };
 
 __device__ inline float larger(float a, float b) {
@@ -64,6 +65,13 @@ struct Floating {
   // Rounded to the type on the way, as on the host, where they are passes of their own.
   static __device__ Number scale(Number a, Number factor) { return load(store(Format::times(a, factor))); }
   static __device__ Number divide(Number a, int divisor) { return load(store(a)) / Number(divisor); }
+  // By 2^exponent: the same bits as divide(), in a tenth of the instructions.
+  static __device__ Number halve(Number a, int exponent) {
+    if constexpr (sizeof(Number) == 8)
+      return Format::times(load(store(a)), __longlong_as_double((1023LL - exponent) << 52));
+    else
+      return Format::times(load(store(a)), __int_as_float((127 - exponent) << 23));
+  }
 };
 
 struct Float32 {
@@ -188,7 +196,12 @@ struct Row {
 #pragma unroll
     for (int i = 0; i < count; ++i) values[i] = Element::scale(values[i], factor);
   }
+  __device__ void halve(int exponent) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) values[i] = Element::halve(values[i], exponent);
+  }
   __device__ void divide(int divisor) {
+    if ((divisor & (divisor - 1)) == 0) return halve(31 - __clz(divisor));
 #pragma unroll
     for (int i = 0; i < count; ++i) values[i] = Element::divide(values[i], divisor);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/log.h"
 #include "cuda/driver.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
@@ -13,6 +14,9 @@ namespace paceline::cuda {
 namespace {
 
 constexpr std::uint64_t no_buffer = 1;  // instead of an address: there is none, and none is needed
+// A buffer is offered in the first, mapped in the second and known in the third; of one in many pieces some dozen are
+// offered in each.
+constexpr int looks_for_graph = 6;
 
 // Announcements of messages carry bytes and type.
 Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
@@ -105,11 +109,13 @@ Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, 
   config.dynamicSmemBytes = static_cast<std::size_t>(large ? large_shared_bytes : 0);
   config.stream = stream;
   // The kernel's start may overlap with the end of the one before it: it waits by itself (wait_for_kernel_before).
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = overlaps_ ? 1 : 0;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(how.cluster), 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = !on_hopper_ ? 0 : how.cluster > 1 ? 2 : 1;
   PACE_CUDA("launching a kernel", cudaLaunchKernelExC(&config, kernel, &argument));
   if (counts_) blocks_ += config.gridDim.x;
   return {};
@@ -120,15 +126,21 @@ Status CudaEngine::run(const Request& request, void* stream) {
   auto* const on = static_cast<cudaStream_t>(stream);
   PACE_TRY(follow(on));
   const GpuWay way = choice_.table.way(request.which, request.count * size_of(request.type));
-  const Result<bool> tried = registration_ == nullptr ? Result<bool>(false) : run_direct(request, way, on);
-  if (!tried.ok()) return tried.status();
+  DirectTask direct;
+  Launch how_direct;
+  const bool tries_direct =
+      registration_ != nullptr && plan_direct_task(request, rank_, ranks_, way, direct, how_direct);
+  if (tries_direct) {
+    PACE_TRY(run_direct(request, direct, how_direct, on));
+    if (direct.otherwise.strips != 0) return {};
+  }
   Exchanges exchanges;
   std::byte* const dummy = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, dummy);
   plan_collective(request, rank_, ranks_, way, dummy, exchanges);
   for (std::size_t i = 0; i < static_cast<std::size_t>(exchanges.count); ++i) {
     Task& task = exchanges.tasks[i];
     complete(task, task.windows);
-    task.after_direct = *tried;
+    task.after_direct = tries_direct;
     // What copies looks at no element.
     const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
     const Launch& how = exchanges.launches[i];
@@ -141,24 +153,19 @@ Status CudaEngine::run(const Request& request, void* stream) {
   return {};
 }
 
-// Launches the kernel that works in the users' buffers, if the call is one for it.
-Result<bool> CudaEngine::run_direct(const Request& request, const GpuWay& way, cudaStream_t stream) {
-  DirectTask task;
-  if (!plan_direct_task(request, rank_, ranks_, way, task)) return false;
-  PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
-  const OutsideOfCapture outside;
-  registration_->look();
-  const std::uint64_t bytes = request.count * size_of(request.type);
+// Where each rank sees the call's buffers; nowhere, unless all see all. A rank whose buffer nobody reads or writes has
+// none to be seen.
+bool CudaEngine::see(const Request& request, DirectTask& task) const {
   Problem problem;
   problem.collective = request.which;
   problem.ranks = ranks_;
   problem.root = request.root;
-  problem.count = bytes;
+  problem.count = request.count * size_of(request.type);
   const std::uint64_t given = input_elements(problem, rank_);
   const std::uint64_t taken = output_elements(problem, rank_);
+  registration_->look();
   Sights inputs{};
   Sights outputs{};
-  // A rank whose buffer nobody reads or writes has none to be seen.
   const bool seen = fits_direct(request, ranks_) &&
                     (given == 0 || registration_->sights(request.send, given, inputs)) &&
                     (taken == 0 || registration_->sights(request.recv, taken, outputs));
@@ -166,10 +173,29 @@ Result<bool> CudaEngine::run_direct(const Request& request, const GpuWay& way, c
     task.inputs[rank] = !seen ? 0 : given == 0 ? no_buffer : inputs[rank];
     task.outputs[rank] = !seen ? 0 : taken == 0 ? no_buffer : outputs[rank];
   }
+  return seen;
+}
+
+// Launches the kernel that works in the users' buffers.
+Status CudaEngine::run_direct(const Request& request, DirectTask& task, const Launch& how, cudaStream_t stream) {
+  PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
+  const OutsideOfCapture outside;
+  bool seen = see(request, task);
+  // What a graph is told stays as it is: here all ranks look as often as it takes to see what can be seen.
+  const auto ended = [this] {
+    return std::atomic_ref(alarm_->abort).load(std::memory_order_relaxed) != 0 ||
+           std::atomic_ref(alarm_->left).load(std::memory_order_relaxed) != 0;
+  };
+  for (int look = 0; !counts_ && look < looks_for_graph && registration_->in_step(ended); ++look)
+    seen = see(request, task);
+  if (!counts_ && !seen)
+    log(LogLevel::info, rank_,
+        "a graph's {} of {} bytes goes through the window in every replay: not all see its buffers",
+        title(request.which), request.count * size_of(request.type));
   complete(task, task.windows);
+  complete(task.otherwise, task.otherwise.windows);
   const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
-  PACE_TRY(start(kernels.direct, {Family::brief, max_blocks, direct_block}, &task, stream));
-  return true;
+  return start(kernels.direct.of(ranks_), how, &task, stream);
 }
 
 Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,

@@ -111,7 +111,7 @@ Status CudaEngine::allocate(Card& card) {
   int generation = 0;
   PACE_CUDA("the GPU's generation cannot be told",
             cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device_));
-  overlaps_ = generation >= 9;
+  on_hopper_ = generation >= 9;
   void* memory = nullptr;
   PACE_CUDA("allocating the communicator's window on the GPU", cudaMalloc(&memory, layout_.total(ranks_)));
   windows_[static_cast<std::size_t>(rank_)] = static_cast<std::byte*>(memory);
@@ -165,7 +165,7 @@ Status CudaEngine::load_kernels() const {
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.brief.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.streaming.of(ranks_)));
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct.of(ranks_)));
     PACE_CUDA("loading a kernel",
               cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.walk));

@@ -12,7 +12,6 @@ Kernels kernels();  // kernels_*.cu
 const int large_shared_bytes = sizeof(LargeShared);
 const int large_block = large_threads;
 const int large_block_with_strips = large_threads + strip_threads;
-const int direct_block = direct_threads;
 
 __global__ void make_blank(std::uint64_t* words, std::uint64_t count) {
   for (std::uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)

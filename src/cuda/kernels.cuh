@@ -23,7 +23,8 @@ Kernels kernels() {
           short_kernels<Element, wide_stride.strips, true, true>(),
           short_kernels<Element, streaming_stride.strips, false, true>(),
           reinterpret_cast<const void*>(&exchange_large<Element, Task>),
-          reinterpret_cast<const void*>(&exchange_direct<Element>),
+          {reinterpret_cast<const void*>(&exchange_direct<Element, false>),
+           reinterpret_cast<const void*>(&exchange_direct<Element, true>)},
           reinterpret_cast<const void*>(&walk_schedule<Element>)};
 }
 

@@ -15,7 +15,7 @@ struct Kernels {
   ByRanks wide;
   ByRanks streaming;
   const void* large;
-  const void* direct;
+  ByRanks direct;
   const void* walk;  // of a schedule (walk.cuh)
 };
 Kernels kernels_of(DataType type);
@@ -35,6 +35,5 @@ extern const int large_shared_bytes;
 // Threads of a block.
 extern const int large_block;
 extern const int large_block_with_strips;
-extern const int direct_block;
 
 }  // namespace paceline::cuda

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "base/log.h"
 #include "cuda/driver.h"
@@ -16,6 +17,8 @@ namespace {
 
 constexpr int entries = 256;  // allocations of one rank that are known to the others
 constexpr std::uint64_t not_mapped = 1;
+// How long a rank that makes a graph waits for the others to do so.
+constexpr auto patience = std::chrono::seconds(2);
 
 struct Answer {
   std::atomic<std::uint64_t> id;       // of the allocation that it is about
@@ -37,8 +40,9 @@ std::string door_name(const std::string& board_name) { return board_name + ".doo
 // Zeros are an empty board.
 struct Registration::Board {
   std::atomic<std::uint32_t> changes;
-  SharedPieces::Bell bell;   // rung by the others
-  std::uint64_t door_token;  // 0: there is no door
+  std::atomic<std::uint32_t> steps;  // the owner's calls of in_step
+  SharedPieces::Bell bell;           // rung by the others
+  std::uint64_t door_token;          // 0: there is no door
   Entry all[entries];
 };
 
@@ -188,6 +192,25 @@ bool Registration::sights(const std::byte* buffer, std::uint64_t bytes, Sights& 
     all = all && sight != 0;
   }
   return all;
+}
+
+bool Registration::in_step(const std::function<bool()>& ended) {
+  const std::uint32_t steps = board_of(rank_)->steps.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const auto others_are_there = [&] {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const Board* const board = rank == rank_ ? nullptr : board_of(rank);
+      // Acquire: what the rank did before its step comes before this one's next look.
+      if (board != nullptr && !reached(board->steps.load(std::memory_order_acquire), steps)) return false;
+    }
+    return true;
+  };
+  waits_ = waits_ && std::none_of(here_.begin(), here_.end(), [](bool here) { return here; });
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (waits_ && !others_are_there()) {
+    waits_ = std::chrono::steady_clock::now() < until && !ended();
+    std::this_thread::yield();
+  }
+  return waits_;
 }
 
 }  // namespace paceline::cuda

@@ -3,7 +3,8 @@
 // A buffer that a long collective uses is made known to the other processes by its allocation: its CUDA IPC handle is
 // written on this rank's board, shared memory that all of them map. Each maps the allocation when it next makes a long
 // call, and writes on the board where it sees it. From then on the owner can tell every rank the address at which it
-// finds the buffer. Nobody waits for anybody: until all have answered, calls go through the windows.
+// finds the buffer. Nobody waits for anybody: until all have answered, calls go through the windows. Only calls that a
+// graph is made of wait, for what they are told now is what the graph has for ever.
 //
 // An allocation is known by the driver's number of it, so that memory which was freed and given out again at the same
 // address is another one. What was freed is taken off the board when the next one is put there; the others then let go
@@ -14,7 +15,9 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,6 +47,9 @@ class Registration {
   void look();
   // Where each rank sees `bytes` bytes at `buffer`: 0 if it does not, yet or ever. True: all do.
   bool sights(const std::byte* buffer, std::uint64_t bytes, Sights& into);
+  // Waits until the other ranks have called this as often as this one has. False: one has not come in time, or `ended`;
+  // then nobody is waited for any more. Not for ranks of one process: their calls may be made by one thread.
+  bool in_step(const std::function<bool()>& ended);
 
  private:
   struct Board;
@@ -65,6 +71,7 @@ class Registration {
   std::shared_ptr<Segment> mine_;
   std::array<std::shared_ptr<Segment>, max_gpus> boards_;
   std::array<bool, max_gpus> here_{};           // in this process
+  bool waits_ = true;                           // for the others, to be in step with them
   std::array<std::uint32_t, max_gpus> seen_{};  // changes of each board
   std::vector<Mapped> mapped_;
   std::unique_ptr<HandleDoor> door_;      // until all have opened the board; none: pieces stay unknown

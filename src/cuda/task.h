@@ -71,7 +71,7 @@ struct Terms {
   std::uint64_t call_count;
   std::byte factor[8];     // one element
   bool counted;            // its blocks are, when they have ended: it is no part of a graph
-  bool after_direct;       // a kernel of exchange_direct.cuh came before this one, and may have done it all
+  bool after_direct;       // a kernel of exchange_direct.cuh came before this long one, and may have done it all
   bool folds;              // else copies
   bool scales;             // what is given is multiplied by `factor` first
   bool overwrites;         // a piece that is taken may lie where one is given
@@ -170,6 +170,7 @@ struct DirectTask : Terms {
   std::uint32_t link_blocks;  // that load from other ranks, or store to them
   int count;
   Stretch stretches[max_gpus];
+  Task otherwise;  // by strips, where some rank does not see all buffers; without strips: in a kernel behind this one
 
   [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return peer == rank ? 0 : 1; }
   [[nodiscard]] constexpr std::uint32_t messages_from(int source) const { return source == rank ? 0 : 1; }

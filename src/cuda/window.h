@@ -26,8 +26,9 @@ inline constexpr int max_gpus = 16;       // ranks of one communicator
 inline constexpr int max_blocks = 32;     // of one kernel: those of several communicators fit on a GPU together
 inline constexpr int lanes_in_block = 4;  // of long messages
 inline constexpr int max_lanes = max_blocks * lanes_in_block;
-inline constexpr int announcements = 8;  // kept of each source
-inline constexpr int strip_bytes = 512;  // of short messages: what a warp moves at once, 16 bytes a thread
+inline constexpr int announcements = 8;     // kept of each source
+inline constexpr int strip_bytes = 512;     // of short messages: what a warp moves at once, 16 bytes a thread
+inline constexpr int direct_threads = 512;  // of a block that works in the users' buffers
 // How a warp moves them: so many at once; once, if it has no more of a message, or in rounds.
 struct Stride {
   int strips;

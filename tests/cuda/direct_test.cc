@@ -47,7 +47,14 @@ bool run(const Case& c, Buffers& buffers) {
     const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, c.ranks));
     possible = possible && plan->possible;
     REQUIRE(plan->link_blocks > 0);
-    REQUIRE(plan->link_blocks <= max_blocks);
+    REQUIRE(plan->link_blocks <= plan->blocks);
+    REQUIRE(plan->blocks == plan_direct(request, 0, c.ranks).blocks);
+    REQUIRE(plan->blocks <= max_blocks);
+    REQUIRE(plan->blocks % plan->cluster == 0);
+    // What a rank keeps of its own is copied by blocks that stay off the link.
+    for (int i = 0; i < plan->count; ++i)
+      if (const std::uint32_t self = 1U << rank; plan->stretches[i].from == self && (plan->stretches[i].to & self) != 0)
+        REQUIRE((plan->blocks > plan->link_blocks || plan->stretches[i].to == self));
     for (int i = 0; i < plan->count; ++i) {
       const Stretch& stretch = plan->stretches[i];
       REQUIRE(stretch.input % 16 == 0);

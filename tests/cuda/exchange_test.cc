@@ -315,7 +315,8 @@ TEST_CASE("ways that differ are told apart in a call's words") {
   };
   const auto direct = [&](const GpuWay& way) {
     DirectTask task;
-    REQUIRE(plan_direct_task(request, 0, 2, way, task));
+    Launch launch;
+    REQUIRE(plan_direct_task(request, 0, 2, way, task, launch));
     return task.call_what;
   };
   const GpuWay window{.family = GpuFamily::brief, .lanes = 2};
@@ -327,7 +328,33 @@ TEST_CASE("ways that differ are told apart in a call's words") {
   both.direct = true;
   CHECK(direct(both) != what(window));
   DirectTask task;
-  CHECK_FALSE(plan_direct_task(request, 0, 2, window, task));
+  Launch launch;
+  CHECK_FALSE(plan_direct_task(request, 0, 2, window, task, launch));
+}
+
+TEST_CASE("a direct call brings what is done where not all buffers are seen, as far as strips reach") {
+  alignas(16) std::byte memory[64];
+  Request request;
+  request.which = Collective::all_reduce;
+  request.type = DataType::uint8;
+  request.send = request.recv = memory;
+  const GpuWay way{.family = GpuFamily::large, .two_steps = true, .direct = true, .lanes = 3, .blocks = 5};
+  for (const int ranks : {2, 3, 4, 8, max_gpus}) {
+    DirectTask task;
+    Launch launch;
+    request.count = 64 << 20;
+    REQUIRE(plan_direct_task(request, 1, ranks, way, task, launch));
+    CHECK(launch.threads == direct_threads);
+    CHECK(task.otherwise.strips != 0);
+    CHECK(task.otherwise.rank == 1);
+    CHECK((task.otherwise.relays != 0) == (ranks > 2));
+    CHECK(task.otherwise.take(0).bytes == (ranks == 2 ? request.count : task.otherwise.own_bytes));
+    // Every peer has a warp in a block, beside the one that moves no data.
+    CHECK((launch.threads / 32 - 1) / (ranks - 1) >= 1);
+    request.count = (std::uint64_t{1} << 30) + 16;
+    REQUIRE(plan_direct_task(request, 1, ranks, way, task, launch));
+    CHECK(task.otherwise.strips == 0);
+  }
 }
 
 TEST_CASE("a barrier takes a word from everyone") {

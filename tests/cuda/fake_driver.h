@@ -19,10 +19,12 @@ class FakeDriver {
  public:
   FakeDriver() : library_(::dlopen(PACELINE_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL)) {
     REQUIRE(library_ != nullptr);
-    void* context = nullptr;
-    REQUIRE(call("cuDevicePrimaryCtxRetain", &context, 0) == 0);
-    REQUIRE(call("cuCtxSetCurrent", context) == 0);
+    REQUIRE(call("cuDevicePrimaryCtxRetain", &context_, 0) == 0);
+    REQUIRE(call("cuCtxSetCurrent", context_) == 0);
   }
+
+  // For other threads to make current.
+  [[nodiscard]] void* context() const { return context_; }
 
   template <class... Arguments>
   int call(const char* name, Arguments... arguments) const {
@@ -35,6 +37,7 @@ class FakeDriver {
 
  private:
   void* library_;
+  void* context_ = nullptr;
 };
 
 // GPU memory as a program maps it: a reserved range, and pieces that come and go.

@@ -5,10 +5,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda/fake_driver.h"
@@ -124,6 +126,57 @@ TEST_CASE("registration: who sees a buffer does so, whether or not all do") {
       REQUIRE_FALSE(ranks.call(range.at(0), 3 * piece, sights));
       REQUIRE(sights[1] == 0);
     });
+}
+
+TEST_CASE("registration: ranks in step see each other's buffers in one call, whoever comes first") {
+  for (const int first : {0, 1})
+    with_fake_driver([&](const FakeDriver& driver) {
+      FakeRange range(driver, 64 * piece);
+      for (std::uint64_t i = 0; i < 8; ++i) range.map(i * piece, piece);
+      const Ranks ranks(2, false);
+      std::array<Sights, 2> sights{};
+      std::array<bool, 2> seen{};
+      const auto call = [&](int rank) {
+        driver.call("cuCtxSetCurrent", driver.context());
+        const auto r = static_cast<std::size_t>(rank);
+        if (rank != first) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        for (int look = 0; look < 6; ++look) {
+          ranks.at(rank).look();
+          seen[r] = ranks.at(rank).sights(range.at(r * 4 * piece), 4 * piece, sights[r]);
+          if (!ranks.at(rank).in_step([] { return false; })) return;
+        }
+      };
+      std::thread other(call, 1);
+      call(0);
+      other.join();
+      REQUIRE(seen[0]);
+      REQUIRE(seen[1]);
+    });
+}
+
+TEST_CASE("registration: a rank that does not come is waited for once, and an end ends the wait") {
+  with_fake_driver([](const FakeDriver&) {
+    using Clock = std::chrono::steady_clock;
+    const auto never = [] { return false; };
+    const Ranks alone(2, false);
+    const auto begin = Clock::now();
+    REQUIRE_FALSE(alone.at(0).in_step(never));
+    const auto waited = Clock::now() - begin;
+    REQUIRE(waited > std::chrono::seconds(1));
+    REQUIRE(waited < std::chrono::seconds(10));
+    for (int i = 0; i < 1000; ++i) REQUIRE_FALSE(alone.at(0).in_step(never));
+    REQUIRE(Clock::now() - begin - waited < std::chrono::seconds(1));
+    REQUIRE(alone.at(1).in_step(never));  // the other one is ahead
+
+    const Ranks ended(2, false);
+    int looks = 0;
+    REQUIRE_FALSE(ended.at(0).in_step([&] { return ++looks == 3; }));
+    REQUIRE(looks == 3);
+
+    const Ranks here(2, true);  // perhaps one thread's
+    REQUIRE_FALSE(here.at(0).in_step(never));
+    REQUIRE(Clock::now() - begin - waited < std::chrono::seconds(1));
+  });
 }
 
 TEST_CASE("registration: other memory at the same address is never taken for what was there") {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ordinary programs for NCCL (PyTorch, JAX, CuPy) on Paceline's libnccl.so.2, on this machine's GPUs.
 
-    python tests/python/nccl_programs.py            # all of them, one line of verdict each; within 4 minutes
+    python tests/python/nccl_programs.py            # all of them, one line of verdict each; within 5 minutes
     python tests/python/nccl_programs.py training death
 
 Each ends well on Paceline, says by NCCL_DEBUG's line that Paceline served it, and, where it computes something that may
@@ -184,6 +184,19 @@ def training(*ways: str) -> str:
     return f"the numbers of NCCL; steps: {', '.join(steps)}"
 
 
+def steps() -> str:
+    """Steps of training beside the same on NCCL, in one process: none slower by more than pairs of steps can tell."""
+    ranks = needs("torch")
+    words = ("ddp,fsdp2,tensor,graph,compile", "small,large", "3")
+    output = succeeded(ranks_of("nccl_steps_side.py", ranks, *words, environment=on_paceline(), seconds=150))
+    served(output)
+    found = re.findall(r"^(\w+ \w+): NCCL.* pairs ([\d.]+) \([\d.]+ to ([\d.]+)\)$", output, re.MULTILINE)
+    verdict = "NCCL's time / ours: " + ", ".join(f"{training} {ratio}" for training, ratio, _ in found)
+    if len(found) != 10 or min(float(high) for _, _, high in found) < 0.99:
+        raise Failed(f"slower than NCCL: {verdict}\n{output}")
+    return verdict
+
+
 def small() -> str:
     """Small all-reduces, in graphs and one by one, as fast as NCCL's within 5%: in turn, the least of three rounds."""
     ranks = needs("torch")
@@ -246,6 +259,7 @@ PROGRAMS: dict[str, Callable[[], str]] = {  # the most telling first
     "collectives": collectives,
     "training": lambda: training("ddp", "fsdp2", "tensor", "graph"),
     "small": small,
+    "steps": steps,
     "death": death,
     "jax": lambda: one_process("jax", "nccl_jax_side.py"),
     "cupy": lambda: one_process("cupy", "nccl_cupy_side.py"),
@@ -259,7 +273,7 @@ PROGRAMS: dict[str, Callable[[], str]] = {  # the most telling first
 
 
 def main() -> int:
-    limit = time.monotonic() + 200  # to begin a program
+    limit = time.monotonic() + 260  # to begin a program
     failures = 0
     for name in sys.argv[1:] or PROGRAMS:
         begin = time.monotonic()

@@ -10,38 +10,54 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-WIDTH, LAYERS, BATCH, STEPS = 1024, 4, 64, 30
+STEPS = 30
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int = 1024
+    batch: int = 64
+    dtype: torch.dtype = torch.float32
+    layers: int = 4
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, size: Size) -> None:
         super().__init__()
-        self.up = nn.Linear(WIDTH, 4 * WIDTH)
-        self.down = nn.Linear(4 * WIDTH, WIDTH)
+        self.up = nn.Linear(size.width, 4 * size.width)
+        self.down = nn.Linear(4 * size.width, size.width)
 
     def forward(self, x: Tensor) -> Tensor:
         added: Tensor = x + self.down(torch.relu(self.up(x)))
         return added
 
 
-def model() -> nn.Sequential:
+def model(size: Size) -> nn.Sequential:
     torch.manual_seed(1)
-    return nn.Sequential(*(Block() for _ in range(LAYERS))).cuda()
+    with torch.device("cuda"):
+        return nn.Sequential(*(Block(size) for _ in range(size.layers))).to(size.dtype)
 
 
-def batch(seed: int) -> Tensor:
+def batch(size: Size, seed: int) -> Tensor:
     generator = torch.Generator(device="cuda").manual_seed(seed)
-    return torch.randn(BATCH, WIDTH, device="cuda", generator=generator)
+    return torch.randn(size.batch, size.width, device="cuda", generator=generator).to(size.dtype)
+
+
+def mesh_of(group: Group) -> DeviceMesh:
+    if group is None:
+        return init_device_mesh("cuda", (dist.get_world_size(),))
+    return DeviceMesh.from_group(group, "cuda")
 
 
 def optimizer_of(trained: nn.Module) -> torch.optim.Optimizer:
@@ -66,60 +82,46 @@ def full(parameter: Tensor) -> Tensor:
     return whole.detach()
 
 
-def train(way: str, step: Callable[[], Tensor], trained: nn.Module, directory: Path) -> None:
-    losses = [step().clone() for _ in range(5)]
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(STEPS):
-        dist.barrier()
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        loss = step()
-        torch.cuda.synchronize()
-        times.append(1e6 * (time.perf_counter() - begin))
-        losses.append(loss.clone())
-    parameters = torch.cat([full(parameter).flatten() for parameter in trained.parameters()])
-    if dist.get_rank() == 0:
-        torch.save({"losses": torch.stack(losses).cpu(), "parameters": parameters.cpu()}, directory / f"{way}.pt")
-        print(f"{way}: step {sorted(times)[len(times) // 2]:.1f} us", flush=True)
+# A model, and a step of its training on the process group (None: of all ranks).
+Group = dist.ProcessGroup | None
+Training = tuple[nn.Module, Callable[[], Tensor]]
 
 
-def ddp(directory: Path) -> None:
-    trained = DistributedDataParallel(model())
-    train("ddp", steps_of(trained, batch(10 + dist.get_rank())), trained, directory)
+def ddp(size: Size, group: Group) -> Training:
+    trained = DistributedDataParallel(model(size), process_group=group)
+    return trained, steps_of(trained, batch(size, 10 + dist.get_rank()))
 
 
-def fsdp2(directory: Path) -> None:
-    trained = model()
+def fsdp2(size: Size, group: Group) -> Training:
+    trained, mesh = model(size), mesh_of(group)
     for block in trained:
-        fully_shard(block)
-    fully_shard(trained)
-    train("fsdp2", steps_of(trained, batch(10 + dist.get_rank())), trained, directory)
+        fully_shard(block, mesh=mesh)
+    fully_shard(trained, mesh=mesh)
+    return trained, steps_of(trained, batch(size, 10 + dist.get_rank()))
 
 
-def tensor_parallel(directory: Path) -> None:
-    trained = model()
-    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+def tensor_parallel(size: Size, group: Group) -> Training:
+    trained, mesh = model(size), mesh_of(group)
     for block in trained:
         parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-    train("tensor", steps_of(trained, batch(10)), trained, directory)
+    return trained, steps_of(trained, batch(size, 10))
 
 
-def compiled(directory: Path) -> None:
-    trained = DistributedDataParallel(model())
-    train("compile", steps_of(torch.compile(trained), batch(10 + dist.get_rank())), trained, directory)
+def compiled(size: Size, group: Group) -> Training:
+    trained = DistributedDataParallel(model(size), process_group=group)
+    return trained, steps_of(torch.compile(trained), batch(size, 10 + dist.get_rank()))
 
 
-def graph(directory: Path) -> None:
+def graph(size: Size, group: Group) -> Training:
     """A whole step, with an all-reduce for each gradient, in a CUDA graph."""
-    trained, x = model(), batch(10 + dist.get_rank())
+    trained, x = model(size), batch(size, 10 + dist.get_rank())
     optimizer = optimizer_of(trained)
 
     def step() -> Tensor:
         loss: Tensor = trained(x).square().mean()
         loss.backward()
         for parameter in trained.parameters():
-            dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+            dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG, group=group)
         optimizer.step()
         return loss.detach()
 
@@ -140,10 +142,37 @@ def graph(directory: Path) -> None:
         recorded.replay()
         return loss
 
-    train("graph", replay, trained, directory)
+    replay.reads = step  # type: ignore[attr-defined]  # the parameters and the batch live as long as the graph
+
+    return trained, replay
 
 
 WAYS = {"ddp": ddp, "fsdp2": fsdp2, "tensor": tensor_parallel, "graph": graph, "compile": compiled}
+
+
+def microseconds(step: Callable[[], Tensor]) -> tuple[float, Tensor]:
+    """The time of a step that all ranks begin together; and its loss."""
+    dist.barrier()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    loss = step()
+    torch.cuda.synchronize()
+    return 1e6 * (time.perf_counter() - begin), loss
+
+
+def train(way: str, directory: Path) -> None:
+    trained, step = WAYS[way](Size(), None)
+    losses = [step().clone() for _ in range(5)]
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(STEPS):
+        spent, loss = microseconds(step)
+        times.append(spent)
+        losses.append(loss.clone())
+    parameters = torch.cat([full(parameter).flatten() for parameter in trained.parameters()])
+    if dist.get_rank() == 0:
+        torch.save({"losses": torch.stack(losses).cpu(), "parameters": parameters.cpu()}, directory / f"{way}.pt")
+        print(f"{way}: step {sorted(times)[len(times) // 2]:.1f} us", flush=True)
 
 
 def main() -> None:
@@ -151,7 +180,7 @@ def main() -> None:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     for way in ways:
-        WAYS[way](directory)
+        train(way, directory)
     dist.barrier()
     dist.destroy_process_group()
     print(f"rank {os.environ['RANK']} is well", flush=True)

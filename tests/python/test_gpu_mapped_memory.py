@@ -89,3 +89,10 @@ def test_nothing_goes_direct_when_it_is_turned_off() -> None:
 def test_torchs_expandable_segments(ranks: int) -> None:
     pytest.importorskip("torch")
     assert min(direct_calls("torch", ranks, **EXPANDABLE)) > 20
+
+
+@needs_two
+@pytest.mark.parametrize("ranks", sorted({2, gpus()}))
+def test_graphs_of_new_tensors_go_direct(ranks: int) -> None:
+    pytest.importorskip("torch")
+    assert direct_calls("graphs", ranks) >= [36] * ranks
