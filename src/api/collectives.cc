@@ -13,17 +13,6 @@ Status end_group();
 
 namespace {
 
-// The arguments of any call, as they came.
-struct Arguments {
-  Collective which;
-  const void* send;
-  void* recv;
-  std::size_t count;
-  paceDataType_t type;
-  int op;
-  int root;
-};
-
 Status bad(const Arguments& call, const std::string& what) {
   return Status(Code::invalid_argument, fmt::format("{}: {}", title(call.which), what));
 }
@@ -46,12 +35,6 @@ Status check_operation(const Arguments& call, paceComm* comm, Request& request) 
   return {};
 }
 
-// Which of its buffers a call uses on this rank.
-struct Uses {
-  bool send = false;
-  bool recv = false;
-};
-
 Result<Uses> check_buffers(const Arguments& call, const Request& request, int rank, int ranks) {
   Problem problem;
   problem.collective = call.which;
@@ -69,11 +52,6 @@ Result<Uses> check_buffers(const Arguments& call, const Request& request, int ra
   if (writes && call.recv == nullptr) return bad(call, "the receive buffer is NULL");
   return Uses{reads, writes};
 }
-
-struct Checked {
-  Request request;
-  bool on_device = false;
-};
 
 // Fills `into` in its place: copies of what was just written would wait for it.
 Status check_call(const Arguments& call, paceComm* comm, void* stream, Checked& into) {
@@ -98,6 +76,7 @@ Status check_call(const Arguments& call, paceComm* comm, void* stream, Checked& 
   }
   const auto uses = check_buffers(call, request, rank, ranks);
   if (!uses.ok()) return uses.status();
+  into.uses = *uses;
   const auto on_device = is_on_device(request, uses->send, uses->recv, stream);
   if (!on_device.ok()) return on_device.status();
   into.on_device = *on_device;
@@ -106,10 +85,12 @@ Status check_call(const Arguments& call, paceComm* comm, void* stream, Checked& 
 
 paceResult_t call(const Arguments& arguments, paceComm* comm, void* stream) {
   return guarded([&] {
+    Status status;
+    if (stream == nullptr && run_familiar(comm, arguments, status)) return finish(status, comm);
     Checked ready;
-    const Status status = check_call(arguments, comm, stream, ready);
+    status = check_call(arguments, comm, stream, ready);
     if (status.ok()) [[likely]]
-      return finish(submit(comm, ready.request, ready.on_device, stream), comm);
+      return finish(submit(comm, arguments, ready, stream), comm);
     spoil_group(status);
     return finish(status, comm);
   });

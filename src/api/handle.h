@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "api/familiar_calls.h"
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "comm/host_stream.h"
@@ -33,6 +34,7 @@ struct paceComm {
     std::array<std::byte, 8> factor{};
   };
   std::vector<Operator> operators;
+  paceline::api::FamiliarCalls familiar;
 
   // Whether this is a forked child's copy: the threads that were inside calls are not in this process.
   [[nodiscard]] bool in_child() const { return ::getpid() != process; }
@@ -104,6 +106,8 @@ paceComm* make_handle(std::unique_ptr<Communicator> communicator);
 Result<bool> is_on_device(const Request& request, bool reads, bool writes, void* stream);
 
 // Run the call now, queue it on the stream, or keep it for the end of this thread's group.
-Status submit(paceComm* comm, const Request& request, bool on_device, void* stream);
+Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, void* stream);
+// Run a call without a stream now, if it was run before; false: it was not, or cannot be run now.
+bool run_familiar(paceComm* comm, const Arguments& arguments, Status& status);
 
 }  // namespace paceline::api

@@ -31,14 +31,17 @@ struct Group {
 };
 thread_local Group group;
 
-Status run_now(paceComm* comm, const Request& request) {
+Status run_now(paceComm* comm, const Arguments& arguments, const Checked& call) {
   Communicator& communicator = *comm->communicator;
   // Calls on a communicator keep their order: a blocking one comes after those queued on streams.
   after_queued(*comm);
   const Hold hold(communicator);
   if (!hold.held()) [[unlikely]]
     return two_threads();
-  return communicator.run(request);
+  if (arguments.op >= paceNumOps) return communicator.run(call.request);  // an operator may be another one next time
+  FamiliarCalls::Call& place = comm->familiar.place(arguments);
+  place = {true, arguments, call, {}};
+  return communicator.run(call.request, &place.plan);
 }
 
 Status run_group_now(const std::vector<Queued>& calls) {
@@ -126,8 +129,24 @@ Status run_group_on_device(std::vector<OnDevice> calls) {
 
 }  // namespace
 
-Status submit(paceComm* comm, const Request& request, bool on_device, void* stream) {
-  if (on_device) {
+bool run_familiar(paceComm* comm, const Arguments& arguments, Status& status) {
+  if (group.depth > 0 || !check(comm).ok()) return false;
+  after_queued(*comm);
+  const Hold hold(*comm->communicator);
+  if (!hold.held()) [[unlikely]]
+    return false;
+  FamiliarCalls::Call& call = comm->familiar.place(arguments);
+  if (!call.any || call.arguments != arguments) return false;
+  const Uses uses = call.checked.uses;
+  if (const auto there = is_on_device(call.checked.request, uses.send, uses.recv, nullptr); !there.ok() || *there)
+    return false;
+  status = comm->communicator->run(call.checked.request, &call.plan);
+  return true;
+}
+
+Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, void* stream) {
+  const Request& request = call.request;
+  if (call.on_device) {
     if (group.depth > 0) {
       group.device_calls.push_back({comm, request, stream});
       return {};
@@ -138,7 +157,7 @@ Status submit(paceComm* comm, const Request& request, bool on_device, void* stre
     });
   }
   if (stream == nullptr && group.depth == 0) [[likely]]
-    return run_now(comm, request);
+    return run_now(comm, arguments, call);
   auto queue_on = stream_of(stream);
   if (!queue_on.ok()) return queue_on.status();
   if (group.depth > 0) {

@@ -22,6 +22,8 @@ class Arena {
     }
     return memory_.get();
   }
+  // nullptr: nothing was reserved so far.
+  [[nodiscard]] const std::byte* begin() const { return memory_.get(); }
 
  private:
   struct Free {

@@ -57,8 +57,15 @@ class Communicator {
   // Calls on GPU memory in which the ranks worked in each other's buffers, ever.
   Result<std::uint64_t> direct_calls();
 
+  // What a caller keeps of a call for the next one that is the same in every field.
+  struct KnownPlan {
+    const Plan* plan = nullptr;  // none, or the call's input must be made ready each time
+    Memory memory;
+    const std::byte* arena = nullptr;  // that the memory's scratch is in
+    std::uint64_t epoch = 0;           // of the plans
+  };
   // One call, from its beginning to its end.
-  Status run(const Request& request);
+  Status run(const Request& request, KnownPlan* known = nullptr);
   // Several, as paceGroupEnd says: calls[i] is for communicators[i].
   static Status run_group(std::span<Communicator* const> communicators, std::span<const Request> calls);
 
@@ -116,7 +123,7 @@ class Communicator {
   Result<const Plan*> plan_for(const Request& request, bool in_place);
   Result<Plan> make_plan(const Request& request, bool in_place);
   [[nodiscard]] Plan make_message_plan(const Request& request) const;
-  Status begin(const Request& request);
+  Status begin(const Request& request, KnownPlan* known = nullptr);
   void finish(const Request& request) const;
   Status deliver_to_self(std::span<const Request* const> messages) const;
   Status begin_messages(std::span<const Request* const> messages);

@@ -61,9 +61,16 @@ Status Communicator::prepare(const Request& request, Prepared& ready) {
   return {};
 }
 
-Status Communicator::begin(const Request& request) {
+Status Communicator::begin(const Request& request, KnownPlan* known) {
   Prepared ready;
-  PACE_TRY(prepare(request, ready));
+  if (known != nullptr && known->plan != nullptr && known->epoch == plans_.epoch() &&
+      known->arena == scratch_.begin()) {
+    ready = {known->plan, known->memory};
+  } else {
+    PACE_TRY(prepare(request, ready));
+    const bool as_given = ready.memory.input == request.send;
+    if (known != nullptr) *known = {as_given ? ready.plan : nullptr, ready.memory, scratch_.begin(), plans_.epoch()};
+  }
   const Call call = make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_);
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
@@ -131,11 +138,11 @@ void Communicator::break_off(const Status& cause) {
   (void)membership_->report(Status(std::move(detail)));
 }
 
-Status Communicator::run(const Request& request) {
+Status Communicator::run(const Request& request, KnownPlan* known) {
   if (membership_->failed()) return membership_->failure();
   const Request* const one = &request;
   const bool message = is_message(request.which);
-  PACE_TRY(message ? begin_messages({&one, 1}) : begin(request));
+  PACE_TRY(message ? begin_messages({&one, 1}) : begin(request, known));
   membership_->activity.inside.store(true, std::memory_order_relaxed);
   Execution* execution = execution_.get();
   Status status = paceline::run(std::span(&execution, 1));

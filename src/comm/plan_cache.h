@@ -49,7 +49,10 @@ class PlanCache {
     if (bytes_ > most_bytes_) [[unlikely]]
       drop_least_recently_used();
   }
+  // Plans found in an earlier one may be gone.
+  [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
   void clear() {
+    ++epoch_;
     last_ = nullptr;
     plans_.clear();
     bytes_ = 0;
@@ -79,6 +82,7 @@ class PlanCache {
     std::vector<std::pair<std::uint64_t, Shape>> by_use;
     for (const auto& [shape, kept] : plans_) by_use.emplace_back(kept.used, shape);
     std::ranges::sort(by_use, {}, [](const auto& one) { return one.first; });
+    ++epoch_;
     last_ = nullptr;
     for (std::size_t i = 0; i + 1 < by_use.size() && bytes_ > most_bytes_ / 2; ++i) {
       const auto oldest = plans_.find(by_use[i].second);
@@ -90,6 +94,7 @@ class PlanCache {
   std::unordered_map<Shape, Kept, Hash> plans_;
   std::pair<const Shape, Kept>* last_ = nullptr;
   std::uint64_t uses_ = 0;
+  std::uint64_t epoch_ = 0;
   const std::size_t most_bytes_;
   std::size_t bytes_ = 0;
 };

@@ -30,6 +30,8 @@ constexpr double shared_cpu_us = 4;
 constexpr std::chrono::milliseconds between_moves{1};
 // What one transport's sleep cannot notice of another's arrivals is noticed this late.
 constexpr double shared_sleep_us = 200;
+// The clock of a wait starts after so many looks in vain.
+constexpr std::uint64_t looks_before_clock = 31;
 // From when on, and how often, a wait looks for reasons why it might be in vain.
 constexpr double doubt_us = 5000;
 
@@ -88,18 +90,22 @@ class Wait {
       Membership& membership = *execution->wiring().membership;
       if (membership.failed()) return membership.failure();
     }
-    if (looks_++ == 0) {
+    const std::uint64_t looks = looks_++;
+    if (looks == 0) {
+      yielding_ = oversubscribed_;
+      timed_ = false;
+    }
+    // Reading the clock costs as much as a look at a mailbox: not each time, and not for a wait that ends at once.
+    if (!yielding_ && (looks & 63U) != looks_before_clock) {
+      if (looks != 0) _mm_pause();
+      return {};
+    }
+    if (!timed_) {
+      timed_ = true;
       begin_ = Clock::now();
       doubted_us_ = doubt_us;
       announced_ = false;
       gone_ = {};
-      yielding_ = oversubscribed_;
-      if (!oversubscribed_) return {};
-    }
-    // Reading the clock costs as much as a look at a mailbox: not each time.
-    if (!oversubscribed_ && !yielding_ && (looks_ & 63U) != 0) {
-      _mm_pause();
-      return {};
     }
     const double elapsed = microseconds_since(begin_);
     yielding_ = oversubscribed_ || elapsed > configuration().spin;
@@ -158,6 +164,7 @@ class Wait {
   std::span<Execution* const> executions_;
   bool oversubscribed_ = false;
   bool yielding_ = false;
+  bool timed_ = false;  // the clock has started
   bool announced_ = false;
   std::uint64_t looks_ = 0;
   Gone gone_;
