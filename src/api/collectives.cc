@@ -85,10 +85,13 @@ Status check_call(const Arguments& call, paceComm* comm, void* stream, Checked& 
 
 paceResult_t call(const Arguments& arguments, paceComm* comm, void* stream) {
   return guarded([&] {
-    Status status;
-    if (stream == nullptr && run_familiar(comm, arguments, status)) return finish(status, comm);
+    if (stream == nullptr) {
+      bool done = false;
+      const Status status = run_familiar(comm, arguments, done);
+      if (done) return finish(status, comm);
+    }
     Checked ready;
-    status = check_call(arguments, comm, stream, ready);
+    const Status status = check_call(arguments, comm, stream, ready);
     if (status.ok()) [[likely]]
       return finish(submit(comm, arguments, ready, stream), comm);
     spoil_group(status);

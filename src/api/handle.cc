@@ -56,20 +56,17 @@ Status two_threads() {
                 "(paceCommSplit)");
 }
 
-void after_queued(paceComm& comm) {
-  // Acquire: what the queued calls wrote comes before what follows.
+void wait_for_queued(paceComm& comm) {
   for (int queued = comm.queued.load(std::memory_order_acquire); queued != 0 && !comm.in_child();
        queued = comm.queued.load(std::memory_order_acquire))
     comm.queued.wait(queued, std::memory_order_acquire);
 }
 
 Status check(paceComm* comm) {
-  if (comm == nullptr) [[unlikely]]
-    return Status(Code::invalid_argument, "the communicator is NULL");
-  // Relaxed: whoever destroys a communicator while another thread uses it has lost anyway.
-  if (comm->magic.load(std::memory_order_relaxed) != paceComm::valid) [[unlikely]]
-    return Status(Code::invalid_usage, "the communicator has been destroyed, or is none");
-  return {};
+  if (is_valid(comm)) [[likely]]
+    return {};
+  return comm == nullptr ? Status(Code::invalid_argument, "the communicator is NULL")
+                         : Status(Code::invalid_usage, "the communicator has been destroyed, or is none");
 }
 
 namespace {
@@ -96,8 +93,10 @@ Result<HostStream*> stream_of(void* stream) {
   return static_cast<paceHostStream*>(stream)->stream.get();
 }
 
+bool gpus_in_use() { return machine_has_gpus() && cuda::driver_loaded(); }
+
 Result<bool> is_on_device(const Request& request, bool reads, bool writes, void* stream) {
-  if (!machine_has_gpus() || !cuda::driver_loaded()) return false;
+  if (!gpus_in_use()) return false;
   const void* const send = reads ? request.send : nullptr;
   const void* const recv = writes ? request.recv : nullptr;
   const bool send_there = cuda::device_of(send) >= 0;

@@ -87,8 +87,16 @@ class Hold {
 Status two_threads();
 
 // Wait for the communicator's calls that are queued on streams. In a forked child there is nothing to wait for.
-void after_queued(paceComm& comm);
+void wait_for_queued(paceComm& comm);
+inline void after_queued(paceComm& comm) {
+  // Acquire: what the queued calls wrote comes before what follows.
+  if (comm.queued.load(std::memory_order_acquire) != 0) wait_for_queued(comm);
+}
 
+// Relaxed: whoever destroys a communicator while another thread uses it has lost anyway.
+inline bool is_valid(const paceComm* comm) {
+  return comm != nullptr && comm->magic.load(std::memory_order_relaxed) == paceComm::valid;
+}
 // Ok, or what is wrong with the handle.
 Status check(paceComm* comm);
 // The stream that the argument names; nullptr for none. An error for anything else.
@@ -101,13 +109,15 @@ inline bool fits(const Request& request, int ranks) {
 
 paceComm* make_handle(std::unique_ptr<Communicator> communicator);
 
+// Whether this process uses GPUs at all.
+bool gpus_in_use();
 // Whether the call is on GPU memory. reads, writes: whether its send and recv buffers matter on this rank. An error
 // where one is on a GPU and the other is not.
 Result<bool> is_on_device(const Request& request, bool reads, bool writes, void* stream);
 
 // Run the call now, queue it on the stream, or keep it for the end of this thread's group.
 Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, void* stream);
-// Run a call without a stream now, if it was run before; false: it was not, or cannot be run now.
-bool run_familiar(paceComm* comm, const Arguments& arguments, Status& status);
+// Run a call without a stream now, if it was run before. done: left as it is if it was not, or cannot be run now.
+Status run_familiar(paceComm* comm, const Arguments& arguments, bool& done);
 
 }  // namespace paceline::api

@@ -1,6 +1,7 @@
 // From a checked call to its run: now, on a stream, or at the end of a group.
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <utility>
 
@@ -30,6 +31,11 @@ struct Group {
   std::vector<OnDevice> device_calls;
 };
 thread_local Group group;
+// Of all threads: while there is none, nobody has to find out about his own.
+std::atomic<int> open_groups{0};
+
+// Relaxed: a thread sees what it did itself.
+bool in_group() { return open_groups.load(std::memory_order_relaxed) != 0 && group.depth > 0; }
 
 Status run_now(paceComm* comm, const Arguments& arguments, const Checked& call) {
   Communicator& communicator = *comm->communicator;
@@ -41,7 +47,7 @@ Status run_now(paceComm* comm, const Arguments& arguments, const Checked& call) 
   if (arguments.op >= paceNumOps) return communicator.run(call.request);  // an operator may be another one next time
   FamiliarCalls::Call& place = comm->familiar.place(arguments);
   place = {true, arguments, call, {}};
-  return communicator.run(call.request, &place.plan);
+  return communicator.run(call.request, place.plan);
 }
 
 Status run_group_now(const std::vector<Queued>& calls) {
@@ -129,25 +135,26 @@ Status run_group_on_device(std::vector<OnDevice> calls) {
 
 }  // namespace
 
-bool run_familiar(paceComm* comm, const Arguments& arguments, Status& status) {
-  if (group.depth > 0 || !check(comm).ok()) return false;
+Status run_familiar(paceComm* comm, const Arguments& arguments, bool& done) {
+  if (!is_valid(comm) || in_group()) return {};
   after_queued(*comm);
   const Hold hold(*comm->communicator);
   if (!hold.held()) [[unlikely]]
-    return false;
+    return {};
   FamiliarCalls::Call& call = comm->familiar.place(arguments);
-  if (!call.any || call.arguments != arguments) return false;
-  const Uses uses = call.checked.uses;
-  if (const auto there = is_on_device(call.checked.request, uses.send, uses.recv, nullptr); !there.ok() || *there)
-    return false;
-  status = comm->communicator->run(call.checked.request, &call.plan);
-  return true;
+  if (call.arguments != arguments || !call.any) return {};
+  if (gpus_in_use()) {
+    const auto on_device = is_on_device(call.checked.request, call.checked.uses.send, call.checked.uses.recv, nullptr);
+    if (!on_device.ok() || *on_device) return {};
+  }
+  done = true;
+  return comm->communicator->run(call.checked.request, call.plan);
 }
 
 Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, void* stream) {
   const Request& request = call.request;
   if (call.on_device) {
-    if (group.depth > 0) {
+    if (in_group()) {
       group.device_calls.push_back({comm, request, stream});
       return {};
     }
@@ -156,11 +163,11 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
                                        : communicator.run_on_device(request, stream);
     });
   }
-  if (stream == nullptr && group.depth == 0) [[likely]]
+  if (stream == nullptr && !in_group()) [[likely]]
     return run_now(comm, arguments, call);
   auto queue_on = stream_of(stream);
   if (!queue_on.ok()) return queue_on.status();
-  if (group.depth > 0) {
+  if (in_group()) {
     group.calls.push_back({comm, request, *queue_on});
   } else {
     queue(**queue_on, {{comm, request, *queue_on}});
@@ -170,17 +177,18 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
 
 // A call of an open group that failed its checks: the group starts nothing.
 void spoil_group(const Status& status) {
-  if (group.depth > 0 && group.error.ok()) group.error = status;
+  if (in_group() && group.error.ok()) group.error = status;
 }
 
 Status start_group() {
-  ++group.depth;
+  if (group.depth++ == 0) open_groups.fetch_add(1, std::memory_order_relaxed);
   return {};
 }
 
 Status end_group() {
   if (group.depth == 0) return Status(Code::invalid_usage, "paceGroupEnd without paceGroupStart");
   if (--group.depth > 0) return {};
+  open_groups.fetch_sub(1, std::memory_order_relaxed);
   std::vector<Queued> calls = std::exchange(group.calls, {});
   std::vector<OnDevice> device_calls = std::exchange(group.device_calls, {});
   PACE_TRY(std::exchange(group.error, Status()));

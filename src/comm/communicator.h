@@ -57,15 +57,19 @@ class Communicator {
   // Calls on GPU memory in which the ranks worked in each other's buffers, ever.
   Result<std::uint64_t> direct_calls();
 
-  // What a caller keeps of a call for the next one that is the same in every field.
+  // A call made ready: where its plan runs. Its caller may keep it for the next call that is the same in every field.
   struct KnownPlan {
-    const Plan* plan = nullptr;  // none, or the call's input must be made ready each time
+    const Plan* plan = nullptr;  // none: not ready, or not for another call
     Memory memory;
     const std::byte* arena = nullptr;  // that the memory's scratch is in
     std::uint64_t epoch = 0;           // of the plans
   };
   // One call, from its beginning to its end.
-  Status run(const Request& request, KnownPlan* known = nullptr);
+  Status run(const Request& request, KnownPlan& known);
+  Status run(const Request& request) {
+    KnownPlan unknown;
+    return run(request, unknown);
+  }
   // Several, as paceGroupEnd says: calls[i] is for communicators[i].
   static Status run_group(std::span<Communicator* const> communicators, std::span<const Request> calls);
 
@@ -114,20 +118,15 @@ class Communicator {
   Status share_tuning(std::string text);
   void use_profile(std::shared_ptr<const Profile> profile);
 
-  // A call made ready: where its plan runs, and what is left to do after it.
-  struct Prepared {
-    const Plan* plan = nullptr;
-    Memory memory;
-  };
-  Status prepare(const Request& request, Prepared& ready);
+  Status prepare(const Request& request, KnownPlan& ready);
   Result<const Plan*> plan_for(const Request& request, bool in_place);
   Result<Plan> make_plan(const Request& request, bool in_place);
   [[nodiscard]] Plan make_message_plan(const Request& request) const;
-  Status begin(const Request& request, KnownPlan* known = nullptr);
+  Status begin(const Request& request, KnownPlan& known);
   void finish(const Request& request) const;
   Status deliver_to_self(std::span<const Request* const> messages) const;
   Status begin_messages(std::span<const Request* const> messages);
-  Status end(Status status);
+  void end(const Status& status);
   void break_off(const Status& cause);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);
   Status connect_devices();

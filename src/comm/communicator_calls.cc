@@ -27,7 +27,7 @@ bool scales_input(const Request& request) {
 
 // ---- Calls ----
 
-Status Communicator::prepare(const Request& request, Prepared& ready) {
+Status Communicator::prepare(const Request& request, KnownPlan& ready) {
   const std::byte* input = request.send;
   bool in_place = is_in_place(request, rank());
   const bool moves = request.which == Collective::all_to_all && in_place;
@@ -47,36 +47,34 @@ Status Communicator::prepare(const Request& request, Prepared& ready) {
     input = *operands;
     in_place = false;
   }
-  auto plan = plan_for(request, in_place);
-  if (!plan.ok()) return plan.status();
-  ready.plan = *plan;
-  const std::size_t scratch = (ready.plan->scratch_bytes + 63) / 64 * 64;
+  auto found = plan_for(request, in_place);
+  if (!found.ok()) return found.status();
+  const Plan& plan = **found;
+  const std::size_t scratch = (plan.scratch_bytes + 63) / 64 * 64;
   std::byte* memory = nullptr;
-  if (const std::size_t places = ready.plan->place_bytes * ready.plan->lanes.size(); scratch + places > 0) {
+  if (const std::size_t places = plan.place_bytes * plan.lanes.size(); scratch + places > 0) {
     auto reserved = scratch_.reserve(scratch + places);
     if (!reserved.ok()) return reserved.status();
     memory = *reserved;
   }
-  ready.memory = {input, request.recv, memory, ready.plan->place_bytes == 0 ? nullptr : memory + scratch};
+  ready = {&plan,
+           {input, request.recv, memory, plan.place_bytes == 0 ? nullptr : memory + scratch},
+           scratch_.begin(),
+           plans_.epoch()};
   return {};
 }
 
-Status Communicator::begin(const Request& request, KnownPlan* known) {
-  Prepared ready;
-  if (known != nullptr && known->plan != nullptr && known->epoch == plans_.epoch() &&
-      known->arena == scratch_.begin()) {
-    ready = {known->plan, known->memory};
-  } else {
-    PACE_TRY(prepare(request, ready));
-    const bool as_given = ready.memory.input == request.send;
-    if (known != nullptr) *known = {as_given ? ready.plan : nullptr, ready.memory, scratch_.begin(), plans_.epoch()};
-  }
+Status Communicator::begin(const Request& request, KnownPlan& known) {
+  if (known.plan == nullptr || known.epoch != plans_.epoch() || known.arena != scratch_.begin())
+    PACE_TRY(prepare(request, known));
   const Call call = make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_);
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
-  if (connections_.single_copy) connections_.shared_memory->use_single_copy(ready.plan->single_copy);
+  if (connections_.single_copy) connections_.shared_memory->use_single_copy(known.plan->single_copy);
   execution_->clear();
-  execution_->add(*ready.plan, call, ready.memory);
+  execution_->add(*known.plan, call, known.memory);
+  // An input that was scaled or moved must be so again.
+  if (known.memory.input != request.send) known.plan = nullptr;
   return {};
 }
 
@@ -118,11 +116,10 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
   return {};
 }
 
-Status Communicator::end(Status status) {
+void Communicator::end(const Status& status) {
   if (!status.ok() && membership_->failed() && connections_.shared_memory) connections_.shared_memory->withdraw();
   membership_->activity.inside.store(false, std::memory_order_relaxed);
   plans_.trim();
-  return status;
 }
 
 // A group has failed on another communicator before this one had done its part: its peers will not get theirs.
@@ -138,16 +135,20 @@ void Communicator::break_off(const Status& cause) {
   (void)membership_->report(Status(std::move(detail)));
 }
 
-Status Communicator::run(const Request& request, KnownPlan* known) {
+Status Communicator::run(const Request& request, KnownPlan& known) {
   if (membership_->failed()) return membership_->failure();
   const Request* const one = &request;
   const bool message = is_message(request.which);
-  PACE_TRY(message ? begin_messages({&one, 1}) : begin(request, known));
+  if (message)
+    PACE_TRY(begin_messages({&one, 1}));
+  else
+    PACE_TRY(begin(request, known));
   membership_->activity.inside.store(true, std::memory_order_relaxed);
   Execution* execution = execution_.get();
   Status status = paceline::run(std::span(&execution, 1));
   if (status.ok() && !message) finish(request);
-  return end(std::move(status));
+  end(status);
+  return status;
 }
 
 Status Communicator::run_group(std::span<Communicator* const> communicators, std::span<const Request> calls) {
@@ -176,7 +177,8 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
       } else {
         if (turn > part.collectives.size()) continue;
         request = part.collectives[turn - 1];
-        status = communicator->begin(*request);
+        KnownPlan unknown;
+        status = communicator->begin(*request, unknown);
       }
       if (!status.ok()) break;
       communicator->membership_->activity.inside.store(true, std::memory_order_relaxed);
@@ -193,7 +195,7 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
         const bool more_to_come = all_begun && turn < parts[communicator].collectives.size();
         if (more_to_come || !communicator->execution_->has_ended()) communicator->break_off(status);
       }
-      (void)communicator->end(status);
+      communicator->end(status);
     }
   }
   return status;

@@ -27,8 +27,8 @@ std::string sum_of(std::vector<std::int32_t>& send, std::vector<std::int32_t>& r
     PACE_REQUIRE(recv[i] == ranks * static_cast<std::int32_t>(i) + call * ranks * (ranks - 1) / 2);
   return "";
 }
-#define PACE_SUMS(...)                                             \
-  do {                                                             \
+#define PACE_SUMS(...)                                                  \
+  do {                                                                  \
     if (auto wrong = sum_of(__VA_ARGS__); !wrong.empty()) return wrong; \
   } while (false)
 
