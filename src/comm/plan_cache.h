@@ -49,7 +49,8 @@ class PlanCache {
     if (bytes_ > most_bytes_) [[unlikely]]
       drop_least_recently_used();
   }
-  // Plans found in an earlier one may be gone.
+  // Plans found in an earlier one may be gone. Who goes by a plan and its epoch, without find(), does not count as
+  // using it: when there are too many, it is planned once more.
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
   void clear() {
     ++epoch_;

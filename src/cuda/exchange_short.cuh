@@ -273,9 +273,12 @@ class ExchangeWarp {
 // Of a block.
 template <Stride stride, bool two>
 __device__ Gathered<stride>* gathered_in_block() {
-  if constexpr (two) return nullptr;
-  __shared__ Gathered<stride> shared;
-  return &shared;
+  if constexpr (two) {
+    return nullptr;
+  } else {
+    __shared__ Gathered<stride> shared;
+    return &shared;
+  }
 }
 
 // strips, once: the Stride, which nvcc does not take as a kernel's argument.

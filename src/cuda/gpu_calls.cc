@@ -14,8 +14,8 @@ namespace paceline::cuda {
 namespace {
 
 constexpr std::uint64_t no_buffer = 1;  // instead of an address: there is none, and none is needed
-// A buffer is offered in the first, mapped in the second and known in the third; of one in many pieces some dozen are
-// offered in each.
+// A buffer is offered in the first, mapped in the second and known in the third; of one in many pieces 64 are offered
+// in each.
 constexpr int looks_for_graph = 6;
 
 // Announcements of messages carry bytes and type.

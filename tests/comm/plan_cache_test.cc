@@ -28,8 +28,10 @@ TEST_CASE("plan cache: a plan is found by every field of its shape") {
         Shape{.count = 5, .which = Collective::all_reduce, .in_place = true}})
     CHECK(plans.find(other) == nullptr);
   CHECK(plans.find(shape(5)) == &kept);
+  const std::uint64_t epoch = plans.epoch();
   plans.clear();
   CHECK(plans.find(shape(5)) == nullptr);
+  CHECK(plans.epoch() != epoch);
 }
 
 TEST_CASE("plan cache: counts that never repeat do not fill the memory, and what is used often stays") {
@@ -54,7 +56,13 @@ TEST_CASE("plan cache: nothing goes before the end of the call, and not the plan
   const Plan& second = plans.keep(shape(2), plan(1000));
   CHECK(plans.find(shape(1)) == &first);
   CHECK(plans.find(shape(2)) == &second);
+  const std::uint64_t epoch = plans.epoch();
   plans.trim();
+  CHECK(plans.epoch() != epoch);
+  plans.trim();
+  plans.keep(shape(3), plan(0));
+  CHECK(plans.find(shape(3)) != nullptr);
+  CHECK(plans.find(shape(2)) == &second);
   CHECK(plans.find(shape(1)) == nullptr);
   CHECK(plans.find(shape(2)) == &second);
 }

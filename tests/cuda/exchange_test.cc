@@ -238,12 +238,18 @@ TEST_CASE("whatever a table says, the result is right") {
         }
 }
 
-TEST_CASE("strips go no further than their offsets, and a message in parts has one for each rank") {
-  alignas(16) std::byte memory[16];
+// Of bytes, in place.
+Request all_reduce_in(std::byte* memory) {
   Request request;
   request.which = Collective::all_reduce;
   request.type = DataType::uint8;
   request.send = request.recv = memory;
+  return request;
+}
+
+TEST_CASE("strips go no further than their offsets, and a message in parts has one for each rank") {
+  alignas(16) std::byte memory[16];
+  Request request = all_reduce_in(memory);
   const auto launch = [&](std::size_t count, int ranks, const GpuWay& way) {
     Exchanges exchanges;
     request.count = count;
@@ -303,10 +309,7 @@ TEST_CASE("a table's lanes and blocks are kept as far as there are strips for th
 
 TEST_CASE("ways that differ are told apart in a call's words") {
   alignas(16) std::byte memory[64];
-  Request request;
-  request.which = Collective::all_reduce;
-  request.type = DataType::uint8;
-  request.send = request.recv = memory;
+  Request request = all_reduce_in(memory);
   request.count = 64;
   const auto what = [&](const GpuWay& way) {
     Exchanges exchanges;
@@ -334,10 +337,7 @@ TEST_CASE("ways that differ are told apart in a call's words") {
 
 TEST_CASE("a direct call brings what is done where not all buffers are seen, as far as strips reach") {
   alignas(16) std::byte memory[64];
-  Request request;
-  request.which = Collective::all_reduce;
-  request.type = DataType::uint8;
-  request.send = request.recv = memory;
+  Request request = all_reduce_in(memory);
   const GpuWay way{.family = GpuFamily::large, .two_steps = true, .direct = true, .lanes = 3, .blocks = 5};
   for (const int ranks : {2, 3, 4, 8, max_gpus}) {
     DirectTask task;
