@@ -345,7 +345,9 @@ bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay&
   by_strips.family = Family::streaming;
   Exchanges otherwise;
   plan_collective(request, rank, ranks, by_strips, nullptr, otherwise);
-  if (otherwise.launches[0].family == Family::streaming) task.otherwise = otherwise.tasks[0];
+  if (otherwise.launches[0].family != Family::streaming) return true;
+  task.otherwise = otherwise.tasks[0];
+  task.otherwise.call_what = task.call_what;  // its warps look at the announcement of either message
   return true;
 }
 

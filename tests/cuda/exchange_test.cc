@@ -347,6 +347,8 @@ TEST_CASE("a direct call brings what is done where not all buffers are seen, as 
     CHECK(launch.threads == direct_threads);
     CHECK(task.otherwise.strips != 0);
     CHECK(task.otherwise.rank == 1);
+    CHECK(task.otherwise.call_what == task.call_what);
+    CHECK(task.otherwise.call_count == task.call_count);
     CHECK((task.otherwise.relays != 0) == (ranks > 2));
     CHECK(task.otherwise.take(0).bytes == (ranks == 2 ? request.count : task.otherwise.own_bytes));
     // Every peer has a warp in a block, beside the one that moves no data.
