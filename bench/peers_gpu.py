@@ -1,5 +1,6 @@
-"""GPU libraries behind one interface: what compare_gpu.py times. Each enqueues one collective on a CUDA stream.
+"""GPU libraries behind one interface: what compare_gpu.py times. Each enqueues a collective on a CUDA stream, many times.
 
+C libraries are called from C, by a loop, as the programs call them that they were made for.
 All collectives are of float32. `bytes` is the whole message as nccl-tests counts it: all ranks' parts together where
 each rank has a part. Rank 0 is the root, and sends to rank 1.
 """
@@ -9,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ import paceline
 import torch
 from paceline import _native
 from paceline.door import nccl_library
+from repeat_calls import call, repeat
 
 FLOAT32, SUM = 7, 0  # the same numbers in NCCL and Paceline
 PARTS = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}  # `bytes` is all ranks' parts
@@ -40,7 +41,10 @@ class Peer(Protocol):
 
     def takes(self, collective: str, nbytes: int) -> bool: ...
     def buffers(self, nbytes: int) -> Buffers: ...
-    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None: ...
+    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int, times: int) -> None: ...
+
+
+Calls = list[tuple[int, tuple[int, ...]]]  # repeat_calls.py's
 
 
 def counts(collective: str, nbytes: int, ranks: int) -> int:
@@ -72,29 +76,29 @@ class Paceline:
     def buffers(self, nbytes: int) -> Buffers:
         return plain_buffers(nbytes)
 
-    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None:
-        library, comm, rank = self._library, self.comm._handle, self.comm.rank
+    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int, times: int) -> None:
+        if repeat(self._calls(collective, buffers, nbytes, stream), times):
+            raise RuntimeError(self._library.paceGetLastError(self.comm._handle).decode())
+
+    def _calls(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> Calls:
+        library, rank = self._library, self.comm.rank
         send, recv = buffers.send.data_ptr(), buffers.recv.data_ptr()
-        count = counts(collective, nbytes, self.comm.size)
-        calls: dict[str, Callable[[], int]] = {
-            "all_reduce": lambda: library.paceAllReduce(send, recv, count, FLOAT32, SUM, comm, stream),
-            "broadcast": lambda: library.paceBroadcast(send, recv if rank else send, count, FLOAT32, 0, comm, stream),
-            "reduce": lambda: library.paceReduce(send, recv, count, FLOAT32, SUM, 0, comm, stream),
-            "all_gather": lambda: library.paceAllGather(send, recv, count, FLOAT32, comm, stream),
-            "reduce_scatter": lambda: library.paceReduceScatter(send, recv, count, FLOAT32, SUM, comm, stream),
-            "all_to_all": lambda: library.paceAllToAll(send, recv, count, FLOAT32, comm, stream),
-            "gather": lambda: library.paceGather(send, recv, count, FLOAT32, 0, comm, stream),
-            "scatter": lambda: library.paceScatter(send, recv, count, FLOAT32, 0, comm, stream),
-            "send_recv": lambda: (
-                library.paceSend(send, count, FLOAT32, 1, comm, stream)
-                if rank == 0
-                else library.paceRecv(recv, count, FLOAT32, 0, comm, stream)
-                if rank == 1
-                else 0
-            ),
-        }
-        if calls[collective]():
-            raise RuntimeError(library.paceGetLastError(comm).decode())
+        n, end = counts(collective, nbytes, self.comm.size), (self.comm._handle, stream)
+        if collective == "send_recv":
+            message = {0: (library.paceSend, send, 1), 1: (library.paceRecv, recv, 0)}.get(rank)
+            return [call(message[0], message[1], n, FLOAT32, message[2], *end)] if message else []
+        return [
+            {
+                "all_reduce": lambda: call(library.paceAllReduce, send, recv, n, FLOAT32, SUM, *end),
+                "broadcast": lambda: call(library.paceBroadcast, send, recv if rank else send, n, FLOAT32, 0, *end),
+                "reduce": lambda: call(library.paceReduce, send, recv, n, FLOAT32, SUM, 0, *end),
+                "all_gather": lambda: call(library.paceAllGather, send, recv, n, FLOAT32, *end),
+                "reduce_scatter": lambda: call(library.paceReduceScatter, send, recv, n, FLOAT32, SUM, *end),
+                "all_to_all": lambda: call(library.paceAllToAll, send, recv, n, FLOAT32, *end),
+                "gather": lambda: call(library.paceGather, send, recv, n, FLOAT32, 0, *end),
+                "scatter": lambda: call(library.paceScatter, send, recv, n, FLOAT32, 0, *end),
+            }[collective]()
+        ]
 
 
 class _UniqueId(ctypes.Structure):
@@ -157,61 +161,56 @@ class Nccl:
         )
         return torch.as_tensor(_Memory(pointer.value or 0, size // 4), device="cuda")
 
-    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None:
-        library, comm, rank = self._library, self._comm, self._rank
-        count = counts(collective, nbytes, self._ranks)
-        send, recv = ctypes.c_void_p(buffers.send.data_ptr()), ctypes.c_void_p(buffers.recv.data_ptr())
-        n, on = ctypes.c_size_t(count), ctypes.c_void_p(stream)
-        if collective == "all_reduce":
-            self._check(library.ncclAllReduce(send, recv, n, FLOAT32, SUM, comm, on))
-        elif collective == "broadcast":
-            self._check(library.ncclBroadcast(send, recv if rank else send, n, FLOAT32, 0, comm, on))
-        elif collective == "reduce":
-            self._check(library.ncclReduce(send, recv, n, FLOAT32, SUM, 0, comm, on))
-        elif collective == "all_gather":
-            self._check(library.ncclAllGather(send, recv, n, FLOAT32, comm, on))
-        elif collective == "reduce_scatter":
-            self._check(library.ncclReduceScatter(send, recv, n, FLOAT32, SUM, comm, on))
-        elif collective == "all_to_all" and hasattr(library, "ncclAlltoAll"):
-            self._check(library.ncclAlltoAll(send, recv, n, FLOAT32, comm, on))
-        elif collective == "gather" and hasattr(library, "ncclGather"):
-            self._check(library.ncclGather(send, recv, n, FLOAT32, 0, comm, on))
-        elif collective == "scatter" and hasattr(library, "ncclScatter"):
-            self._check(library.ncclScatter(send, recv, n, FLOAT32, 0, comm, on))
-        else:
-            self._messages(collective, buffers, count, on)
+    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int, times: int) -> None:
+        self._check(repeat(self._calls(collective, buffers, nbytes, stream), times))
 
-    def _messages(self, collective: str, buffers: Buffers, count: int, on: ctypes.c_void_p) -> None:
+    def _calls(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> Calls:
+        library = self._library
+        send, recv = buffers.send.data_ptr(), buffers.recv.data_ptr()
+        n, end = counts(collective, nbytes, self._ranks), (self._comm.value or 0, stream)
+        last = recv if self._rank else send
+        makers = {
+            "all_reduce": lambda: call(library.ncclAllReduce, send, recv, n, FLOAT32, SUM, *end),
+            "broadcast": lambda: call(library.ncclBroadcast, send, last, n, FLOAT32, 0, *end),
+            "reduce": lambda: call(library.ncclReduce, send, recv, n, FLOAT32, SUM, 0, *end),
+            "all_gather": lambda: call(library.ncclAllGather, send, recv, n, FLOAT32, *end),
+            "reduce_scatter": lambda: call(library.ncclReduceScatter, send, recv, n, FLOAT32, SUM, *end),
+        }
+        if hasattr(library, "ncclAlltoAll"):
+            makers |= {
+                "all_to_all": lambda: call(library.ncclAlltoAll, send, recv, n, FLOAT32, *end),
+                "gather": lambda: call(library.ncclGather, send, recv, n, FLOAT32, 0, *end),
+                "scatter": lambda: call(library.ncclScatter, send, recv, n, FLOAT32, 0, *end),
+            }
+        return [makers[collective]()] if collective in makers else self._messages(collective, send, recv, n, end)
+
+    def _messages(self, collective: str, send: int, recv: int, n: int, end: tuple[int, int]) -> Calls:
         """A message; and what NCCL has only as sends and receives before 2.28."""
-        library, comm, rank, ranks = self._library, self._comm, self._rank, self._ranks
-        n = ctypes.c_size_t(count)
+        library, rank = self._library, self._rank
 
-        def send(peer: int, part: int) -> None:
-            address = ctypes.c_void_p(buffers.send.data_ptr() + part * count * 4)
-            self._check(library.ncclSend(address, n, FLOAT32, peer, comm, on))
+        def given(peer: int, part: int) -> tuple[int, tuple[int, ...]]:
+            return call(library.ncclSend, send + part * n * 4, n, FLOAT32, peer, *end)
 
-        def recv(peer: int, part: int) -> None:
-            address = ctypes.c_void_p(buffers.recv.data_ptr() + part * count * 4)
-            self._check(library.ncclRecv(address, n, FLOAT32, peer, comm, on))
+        def taken(peer: int, part: int) -> tuple[int, tuple[int, ...]]:
+            return call(library.ncclRecv, recv + part * n * 4, n, FLOAT32, peer, *end)
 
-        self._check(library.ncclGroupStart())
-        for peer in range(ranks):
+        calls = [call(library.ncclGroupStart)]
+        for peer in range(self._ranks):
             if collective == "all_to_all":
-                send(peer, peer)
-                recv(peer, peer)
+                calls += [given(peer, peer), taken(peer, peer)]
             elif collective == "scatter" and rank == 0:
-                send(peer, peer)
+                calls.append(given(peer, peer))
             elif collective == "gather" and rank == 0:
-                recv(peer, peer)
+                calls.append(taken(peer, peer))
         if collective == "scatter":
-            recv(0, 0)
+            calls.append(taken(0, 0))
         elif collective == "gather":
-            send(0, 0)
+            calls.append(given(0, 0))
         elif collective == "send_recv" and rank == 0:
-            send(1, 0)
+            calls.append(given(1, 0))
         elif collective == "send_recv" and rank == 1:
-            recv(0, 0)
-        self._check(library.ncclGroupEnd())
+            calls.append(taken(0, 0))
+        return [*calls, call(library.ncclGroupEnd)]
 
 
 class _Memory:
@@ -264,12 +263,13 @@ class SymmetricMemory:
         tensor.zero_()
         return Buffers(tensor, torch.zeros_like(tensor) if self._way == "one-shot" else tensor)
 
-    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> None:
+    def enqueue(self, collective: str, buffers: Buffers, nbytes: int, stream: int, times: int) -> None:
         tensor = buffers.send[: nbytes // 4]
-        if self._way == "one-shot":
-            torch.ops.symm_mem.one_shot_all_reduce_out(tensor, "sum", self._group, buffers.recv[: nbytes // 4])
-        else:
-            torch.ops.symm_mem.two_shot_all_reduce_(tensor, "sum", self._group)
+        for _ in range(times):
+            if self._way == "one-shot":
+                torch.ops.symm_mem.one_shot_all_reduce_out(tensor, "sum", self._group, buffers.recv[: nbytes // 4])
+            else:
+                torch.ops.symm_mem.two_shot_all_reduce_(tensor, "sum", self._group)
 
 
 def _agreed_port(comm: paceline.Communicator) -> int:
