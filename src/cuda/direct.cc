@@ -10,9 +10,14 @@ namespace {
 // Blocks that load from other ranks, or store to them: found on H200 (direct_moves.cuh). With more than two ranks,
 // whose ways cross, eight are the fastest that only store.
 constexpr int storing_blocks(int ranks) { return ranks == 2 ? 16 : 8; }
-constexpr int loading_blocks = 16;                                     // where others copy what a rank keeps of its own
-constexpr int both_blocks(int ranks) { return ranks == 2 ? 16 : 24; }  // that load and store
-constexpr int keeping_blocks = 8;                                      // that copy what a rank keeps of its own
+constexpr int loading_blocks(int ranks) { return ranks == 2 ? 24 : max_blocks; }
+constexpr int keeping_blocks = 8;  // that copy what a rank keeps of its own, where others use the link
+constexpr int blocks_in_cluster = 4;
+// That load and store. Of two ranks few for a long message: the multiprocessors are for what else goes on.
+constexpr std::uint64_t long_from = 24 << 20;  // bytes
+constexpr int both_blocks(int ranks, std::uint64_t bytes) {
+  return ranks > 2 ? 24 : bytes < long_from ? max_blocks : 16;
+}
 
 // Equal parts of a message, multiples of 16 bytes, the last ones shorter or empty.
 Stretch part(std::uint64_t bytes, int index, int count) {
@@ -24,16 +29,48 @@ Stretch part(std::uint64_t bytes, int index, int count) {
   return stretch;
 }
 
-}  // namespace
+std::uint32_t only(int one) { return std::uint32_t{1} << one; }
+std::uint32_t all(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
 
-DirectPlan plan_direct(const Request& request, int rank, int ranks) {
-  DirectPlan plan;
-  const std::uint64_t bytes = request.count * size_of(request.type);
-  plan.possible = ranks > 1 && request.which != Collective::barrier && bytes > 0 && bytes % 16 == 0;
-  if (!plan.possible) return plan;
+// What each rank folds. Parts of a reduce are folded by those who are not the root: its link carries all of the message
+// as it is. Of two ranks the root does it all.
+void plan_folds(const Request& request, std::uint64_t bytes, int ranks, bool pushed, DirectPlan& plan) {
+  const int root = request.root;
+  plan.count = ranks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Stretch& stretch = plan.stretches[rank];
+    std::uint32_t to = only(rank);
+    if (request.which == Collective::all_reduce) {
+      stretch = part(bytes, rank, ranks);
+      to = all(ranks);
+    } else if (request.which == Collective::reduce_scatter) {
+      stretch = {0, 0, bytes * static_cast<unsigned>(rank), 0, bytes};
+    } else if (ranks == 2 ? rank == root : rank != root) {
+      stretch = ranks == 2 ? part(bytes, 0, 1) : part(bytes, rank > root ? rank - 1 : rank, ranks - 1);
+      to = only(root);
+    }
+    stretch.from = all(ranks);
+    stretch.to = to;
+  }
+  if (pushed) {
+    plan.pushes = true;
+    plan.cluster = blocks_in_cluster;
+    plan.blocks = 2 * pushing_blocks;
+    plan.link_blocks = pushing_blocks;
+    return;
+  }
+  const bool all_reduce = request.which == Collective::all_reduce;
+  const bool stores_to_others = all_reduce || (ranks > 2 && request.which == Collective::reduce);
+  plan.link_blocks = stores_to_others ? both_blocks(ranks, bytes) : max_blocks;
+  if (ranks > 2 || request.which == Collective::reduce) return;
+  plan.cluster = blocks_in_cluster;
+  if (all_reduce) plan.blocks = plan.link_blocks;
+}
 
-  const std::uint32_t everyone = (std::uint32_t{1} << ranks) - 1;
-  const auto only = [](int one) { return std::uint32_t{1} << one; };
+// What goes one way is loaded by who gets it, which leaves more of the link to data. But what several give to a root
+// fills its link anyway.
+void plan_moves(const Request& request, std::uint64_t bytes, int rank, int ranks, DirectPlan& plan) {
+  const std::uint32_t everyone = all(ranks);
   const std::uint64_t mine = bytes * static_cast<unsigned>(rank);
   const int root = request.root;
   const auto add = [&](Stretch stretch, std::uint32_t from, std::uint32_t to) {
@@ -42,46 +79,28 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks) {
     stretch.to = to;
     plan.stretches[plan.count++] = stretch;
   };
-  // What goes one way is loaded by who gets it, which leaves more of the link to data. But what several give to a root
-  // fills its link anyway. Parts of a rooted collective are moved by those who are not the root: its link carries all
-  // of the message as it is.
-  const auto without_root = [&] { return part(bytes, rank > root ? rank - 1 : rank, ranks - 1); };
-  const auto keep = [&](Stretch stretch) { add(stretch, only(rank), only(rank)); };
   plan.link_blocks = storing_blocks(ranks);
   switch (request.which) {
-    case Collective::all_reduce:
-      add(part(bytes, rank, ranks), everyone, everyone);
-      plan.link_blocks = both_blocks(ranks);
-      break;
-    case Collective::reduce_scatter:
-      add({0, 0, mine, 0, bytes}, everyone, only(rank));
-      plan.link_blocks = max_blocks;
-      break;
-    case Collective::reduce:
-      plan.link_blocks = ranks == 2 ? max_blocks : both_blocks(ranks);
-      if (ranks == 2 ? rank == root : rank != root)
-        add(ranks == 2 ? part(bytes, 0, 1) : without_root(), everyone, only(root));
-      break;
     case Collective::all_gather: add({0, 0, 0, mine, bytes}, only(rank), everyone); break;
     case Collective::gather:
       if (ranks > 2) {
         add({0, 0, 0, mine, bytes}, only(rank), only(root));
       } else if (rank == root) {
-        plan.link_blocks = loading_blocks;
+        plan.link_blocks = loading_blocks(ranks);
         for (int peer = 0; peer < ranks; ++peer)
           add({0, 0, 0, bytes * static_cast<unsigned>(peer), bytes}, only(peer), only(root));
       }
       break;
-    case Collective::broadcast:
+    case Collective::broadcast:  // parts are relayed by those who are not the root
       if (rank == root)
-        keep(part(bytes, 0, 1));
+        add(part(bytes, 0, 1), only(rank), only(rank));
       else
-        add(without_root(), only(root), everyone & ~only(root));
-      plan.link_blocks = ranks == 2 ? max_blocks : both_blocks(ranks);
+        add(part(bytes, rank > root ? rank - 1 : rank, ranks - 1), only(root), everyone & ~only(root));
+      plan.link_blocks = ranks == 2 ? loading_blocks(ranks) : both_blocks(ranks, bytes);
       break;
     case Collective::scatter:
       add({0, 0, mine, 0, bytes}, only(root), only(rank));
-      plan.link_blocks = max_blocks;
+      plan.link_blocks = loading_blocks(ranks);
       break;
     case Collective::all_to_all:
       for (int step = 0; step < ranks; ++step) {
@@ -91,18 +110,29 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks) {
       break;
     default: break;
   }
-  if (ranks > 2) return plan;
-  // Where both ranks move data, in clusters; and no more blocks than are of use: the multiprocessors are for what else
-  // goes on.
-  switch (request.which) {
-    case Collective::all_reduce: plan.blocks = plan.link_blocks; break;
-    case Collective::all_gather:
-    case Collective::all_to_all: plan.blocks = plan.link_blocks + keeping_blocks; break;
-    case Collective::reduce_scatter: break;
-    default: return plan;
-  }
-  plan.cluster = 4;
+  if (ranks > 2) return;
+  const bool rooted = request.which == Collective::broadcast || request.which == Collective::scatter;
+  const int link_blocks = request.which == Collective::gather ? loading_blocks(ranks) : plan.link_blocks;
+  plan.blocks = rooted ? link_blocks : link_blocks + keeping_blocks;  // the same on both
+  plan.cluster = blocks_in_cluster;
+}
+
+}  // namespace
+
+DirectPlan plan_direct(const Request& request, int rank, int ranks, bool pushed) {
+  DirectPlan plan;
+  const std::uint64_t bytes = request.count * size_of(request.type);
+  plan.possible = ranks > 1 && request.which != Collective::barrier && bytes > 0 && bytes % 16 == 0;
+  if (!plan.possible) return plan;
+  if (reduces(request.which))
+    plan_folds(request, bytes, ranks, pushed, plan);
+  else
+    plan_moves(request, bytes, rank, ranks, plan);
   return plan;
+}
+
+Seen seen_by_others(const Request& request, bool pushes) {
+  return {!pushes, !pushes || request.which != Collective::reduce_scatter};
 }
 
 bool fits_direct(const Request& request, int ranks) {

@@ -2,8 +2,9 @@
 //
 // A collective is stretches: the bytes at one offset of some ranks' inputs, folded in the order of the ranks if there
 // are several, go to one offset of some ranks' outputs. Every stretch is moved by one rank. The offsets are the same in
-// all buffers, so the addresses of the buffers are all that the ranks must tell each other (exchange_direct.cuh). No
-// CUDA here: what a call does can be tested anywhere.
+// all buffers, so the addresses of the buffers are all that the ranks must tell each other (exchange_direct.cuh). What
+// is folded may also be pushed to who folds it (pushes.cuh): then nobody loads from another rank's memory. No CUDA
+// here: what a call does can be tested anywhere.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +23,25 @@ struct Stretch {
   std::uint64_t bytes = 0;
 };
 
-// The stretches that a rank moves, and whether the call, which is the same on every rank, can go this way at all.
-// Whether it should, a table says (tuning/gpu_table.h).
+// The stretches that a rank moves, or, of a fold, what rank r folds at place r; and whether the call, which is the same
+// on every rank, can go this way at all. Whether it should, a table says (tuning/gpu_table.h).
 struct DirectPlan {
   bool possible = false;
   int blocks = max_blocks;       // of the kernel: the same on every rank
   int cluster = 1;               // blocks that lie close together
-  int link_blocks = max_blocks;  // that load from other ranks, or store to them (direct_moves.cuh)
+  int link_blocks = max_blocks;  // that load from other ranks, or store to them (direct_moves.cuh); or push
+  bool pushes = false;
   int count = 0;
   Stretch stretches[max_gpus];
 };
-DirectPlan plan_direct(const Request& request, int rank, int ranks);
+DirectPlan plan_direct(const Request& request, int rank, int ranks, bool pushed = false);
+
+// Which buffers of a call other ranks must see: in pushed folds they load none, and store to few.
+struct Seen {
+  bool input = true;
+  bool output = true;
+};
+Seen seen_by_others(const Request& request, bool pushes);
 
 // Whether this rank's buffers of the call may be read and written while others are at work on theirs: aligned, and not
 // the same memory for what is given and taken at different times.

@@ -106,7 +106,7 @@ class Folder {
 
  public:
   __device__ Folder(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs)
-      : task_(task), stretch_(task.stretches[0]), inputs_(inputs), outputs_(outputs) {}
+      : task_(task), stretch_(task.stretches[task.rank]), inputs_(inputs), outputs_(outputs) {}
 
   // In the order of the ranks.
   __device__ void fold() const {
@@ -140,12 +140,8 @@ class Folder {
     Pairs pairs[rows];
     load(0, at, pairs);
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-      auto folded = Row<Element, ulonglong2>::load(pairs[0][u]);
-      folded.fold(static_cast<Operation>(task_.op), Row<Element, ulonglong2>::load(pairs[1][u]));
-      if (task_.divides != 0) folded.halve(1);  // by two; no call, for which the registers would have to be saved
-      results[u] = folded.store();
-    }
+    for (int u = 0; u < unroll; ++u)
+      results[u] = fold_of_two<Element>(static_cast<Operation>(task_.op), task_.divides != 0, pairs[0][u], pairs[1][u]);
   }
   __device__ void fold_many(std::uint64_t at, Pairs& results) const {
     Row<Element, ulonglong2> folded[unroll];
@@ -190,7 +186,6 @@ class Folder {
 
 template <class Element>
 __device__ void fold_directly(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs) {
-  if (task.count == 0) return;
   constexpr std::size_t bytes = sizeof(typename Element::Stored);
   if (task.ranks == 2)  // what the registers hold
     Folder<Element, 2, (bytes == 1 ? 4 : 8)>(task, inputs, outputs).fold();

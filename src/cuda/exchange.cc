@@ -327,7 +327,7 @@ void plan_collective(const Request& request, int rank, int ranks, const GpuWay& 
 bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task,
                       Launch& launch) {
   if (!way.direct) return false;
-  const DirectPlan plan = plan_direct(request, rank, ranks);
+  const DirectPlan plan = plan_direct(request, rank, ranks, way.pushed);
   if (!plan.possible) return false;
   task = DirectTask();
   start(task, rank, ranks, request);
@@ -338,6 +338,7 @@ bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay&
   task.input = writable(request.send);
   task.output = request.recv;
   task.link_blocks = static_cast<std::uint32_t>(plan.link_blocks);
+  task.pushes = plan.pushes;
   task.count = plan.count;
   std::copy_n(plan.stretches, plan.count, task.stretches);
   launch = {Family::streaming, plan.blocks, direct_threads, plan.cluster};

@@ -2,7 +2,8 @@
 //
 // At the beginning every rank tells every other at which addresses that one sees its input and output (registration.h),
 // in a packet each with the message's number as its flag. If all ranks see all buffers, each moves its stretches: it
-// loads from the inputs, folds in the order of the ranks, and stores into the outputs. At the end every block tells its
+// loads from the inputs, folds in the order of the ranks, and stores into the outputs; or what is folded is pushed
+// (pushes.cuh). At the end every block tells its
 // like on the other ranks, and waits for them, so that a kernel's end means that its rank's buffers are done with. If
 // some rank does not see some buffer, all go through the window instead: by strips, in this kernel; or, if there are
 // too many, in the next one, which finds out so (`went_direct`).
@@ -13,6 +14,7 @@
 
 #include "cuda/direct_moves.cuh"
 #include "cuda/exchange_short.cuh"
+#include "cuda/pushes.cuh"
 #include "cuda/sights.cuh"
 
 namespace paceline::cuda {
@@ -49,12 +51,14 @@ __device__ inline bool exchange_sights(const DirectTask& task, const WarpNumbers
 }
 
 // In the users' buffers.
-template <class Element>
+template <class Element, bool two>
 __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers, std::byte* const* inputs,
                               std::byte* const* outputs) {
   WindowWords& mine = words(task.windows[task.rank]);
   const int thread = static_cast<int>(threadIdx.x);
-  if (task.folds)
+  if (task.pushes)
+    push_and_fold<Element, two>(task, numbers, outputs);
+  else if (task.folds)
     fold_directly<Element>(task, inputs, outputs);
   else
     Copier(task, inputs, outputs).copy();
@@ -105,7 +109,7 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
     fence_system();  // the others' buffers are as they were when they told of them
   }
   const bool together = __syncthreads_and(ready) != 0;
-  if (together) move_directly<Element>(task, numbers, inputs, outputs);
+  if (together) move_directly<Element, two>(task, numbers, inputs, outputs);
   if (blockIdx.x == 0 && thread / 32 == 1) compare_calls(task, numbers);
   if (!together && task.otherwise.strips != 0) {
     numbers = numbers.followed_by(task.otherwise);

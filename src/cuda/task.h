@@ -167,9 +167,10 @@ struct DirectTask : Terms {
   // Where rank p sees these; 0: not all do.
   std::uint64_t inputs[max_gpus];
   std::uint64_t outputs[max_gpus];
-  std::uint32_t link_blocks;  // that load from other ranks, or store to them
+  std::uint32_t link_blocks;  // that load from other ranks, or store to them; or push
+  bool pushes;
   int count;
-  Stretch stretches[max_gpus];
+  Stretch stretches[max_gpus];  // of a fold: what rank p folds
   Task otherwise;  // by strips, where some rank does not see all buffers; without strips: in a kernel behind this one
 
   [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return peer == rank ? 0 : 1; }

@@ -5,7 +5,8 @@
 //   strips    for each source and lane a ring of strips of 512 bytes, which are blank until something comes
 //             (exchange_short.cuh)
 //   vouchers  a word for each strip, for what looks blank itself
-//   chunks    for each source and lane a ring of chunks, with a flag for each chunk (exchange_large.cuh)
+//   chunks    for each source and lane a ring of chunks, with a flag for each chunk (exchange_large.cuh), or of
+//             shorter ones (pushes.cuh): one kernel's are all taken before the other kind comes
 //
 // The layout depends on the number of ranks alone, so every rank knows where to write in every window.
 #pragma once
@@ -26,6 +27,14 @@ inline constexpr int max_gpus = 16;       // ranks of one communicator
 inline constexpr int max_blocks = 32;     // of one kernel: those of several communicators fit on a GPU together
 inline constexpr int lanes_in_block = 4;  // of long messages
 inline constexpr int max_lanes = max_blocks * lanes_in_block;
+// Of long folds that are pushed (pushes.cuh): blocks that push, and as many that fold; each of their warps has a lane,
+// and moves so many vectors a thread at once.
+inline constexpr int pushing_blocks = 12;
+inline constexpr int pushing_warps = 15;
+inline constexpr int push_lanes = pushing_blocks * pushing_warps;
+inline constexpr int push_unroll = 4;
+inline constexpr std::uint32_t push_chunk = push_unroll * 512;  // bytes
+static_assert(push_lanes >= max_lanes);
 inline constexpr int announcements = 8;     // kept of each source
 inline constexpr int strip_bytes = 512;     // of short messages: what a warp moves at once, 16 bytes a thread
 inline constexpr int direct_threads = 512;  // of a block that works in the users' buffers
@@ -81,8 +90,8 @@ struct StripLane {
 struct WindowWords {
   // Written by the other rank.
   Announcement announced[max_gpus][announcements];
-  std::uint32_t ready[max_gpus][max_lanes];  // how many chunks it has put here, ever
-  std::uint32_t freed[max_gpus][max_lanes];  // how many of this rank's chunks it has taken, ever
+  std::uint32_t ready[max_gpus][push_lanes];  // how many chunks it has put here, ever
+  std::uint32_t freed[max_gpus][push_lanes];  // how many of this rank's chunks it has taken, ever
   // Of blocks of exchange_direct.cuh: where this rank sees the other's input and output, for odd and even messages; and
   // the last message that the block has done. Offers of messages lie where inputs do.
   Packet sights[max_gpus][max_blocks][2][2];
@@ -92,8 +101,8 @@ struct WindowWords {
   // Written by this rank's kernels, and kept from one to the next.
   alignas(
       128) Numbers numbers[max_blocks][max_gpus];  // each block has its copy: the first may end before the last begins
-  std::uint32_t chunks_given[max_gpus][max_lanes];
-  std::uint32_t chunks_taken[max_gpus][max_lanes];
+  std::uint32_t chunks_given[max_gpus][push_lanes];
+  std::uint32_t chunks_taken[max_gpus][push_lanes];
   std::uint64_t dummy[max_gpus];          // what barriers pass on
   std::uint32_t went_direct[max_blocks];  // of the last kernel of exchange_direct.cuh: each block's copy
   std::uint32_t blocks_done;              // of kernels that were launched one by one, not by a graph; ever
@@ -118,6 +127,7 @@ struct WindowLayout {
   std::uint32_t ring = 0;        // strips of one lane: a power of two
   std::uint32_t chunk_slot = 0;  // bytes of one
   std::uint32_t chunk_slots = 0;
+  std::uint32_t push_slots = 0;  // of a lane's ring of pushed chunks: a power of two
 
   static constexpr WindowLayout of(int ranks) {
     WindowLayout layout;
@@ -125,6 +135,7 @@ struct WindowLayout {
     layout.ring = ranks <= 2 ? 64 : ranks <= 4 ? 32 : ranks <= 8 ? 16 : 8;
     layout.chunk_slot = ranks <= 2 ? largest_chunk : ranks <= 8 ? 16 << 10 : 8 << 10;
     layout.chunk_slots = ranks <= 4 ? 4 : 2;
+    layout.push_slots = ranks <= 2 ? 32 : ranks <= 4 ? 16 : ranks <= 8 ? 8 : 4;
     layout.strips = (sizeof(WindowWords) + 4095) / 4096 * 4096;
     layout.vouchers = layout.strips + layout.all_strips(ranks) * strip_bytes;
     layout.large = layout.vouchers + layout.all_strips(ranks) * sizeof(std::uint64_t);
@@ -133,16 +144,26 @@ struct WindowLayout {
   static constexpr std::uint64_t sources(int ranks) { return ranks > 1 ? static_cast<std::uint64_t>(ranks) - 1 : 1; }
   [[nodiscard]] constexpr std::uint64_t all_strips(int ranks) const { return sources(ranks) * strip_lanes * ring; }
   // Of a window, bytes.
-  [[nodiscard]] constexpr std::uint64_t total(int ranks) const {
-    return large + sources(ranks) * max_lanes * chunk_slots * chunk_slot;
+  [[nodiscard]] constexpr std::uint64_t total(int ranks) const { return large + sources(ranks) * chunks_of_source(); }
+  [[nodiscard]] constexpr std::uint64_t chunks_of_source() const {
+    return std::uint64_t{max_lanes} * chunk_slots * chunk_slot;
   }
   // Where chunk `number` of a lane lies, bytes.
   [[nodiscard]] constexpr std::uint64_t chunk(int place, std::uint32_t lane, std::uint32_t number) const {
     const std::uint64_t ring = static_cast<std::uint64_t>(place) * max_lanes + lane;
     return large + (ring * chunk_slots + number % chunk_slots) * chunk_slot;
   }
+  [[nodiscard]] constexpr std::uint64_t pushed(int place, std::uint32_t lane, std::uint32_t number) const {
+    const std::uint64_t slot = std::uint64_t{lane} * push_slots + number % push_slots;
+    return large + static_cast<std::uint64_t>(place) * chunks_of_source() + slot * push_chunk;
+  }
+  [[nodiscard]] constexpr bool has_room_for_pushes() const {
+    return std::uint64_t{push_lanes} * push_slots * push_chunk <= chunks_of_source();
+  }
 };
 static_assert(WindowLayout::of(2).total(2) < (64u << 20) && WindowLayout::of(4).total(4) < (64u << 20) &&
               WindowLayout::of(8).total(8) < (64u << 20) && WindowLayout::of(16).total(16) < (64u << 20));
+static_assert(WindowLayout::of(2).has_room_for_pushes() && WindowLayout::of(4).has_room_for_pushes() &&
+              WindowLayout::of(8).has_room_for_pushes() && WindowLayout::of(16).has_room_for_pushes());
 
 }  // namespace paceline::cuda

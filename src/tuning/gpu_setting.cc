@@ -32,6 +32,14 @@ bool read_optional(const json& row, const char* key, double most, Number& into) 
   return true;
 }
 
+bool read_flag(const json& row, const char* key, bool& into) {
+  const auto found = row.find(key);
+  if (found == row.end()) return true;
+  if (!found->is_boolean()) return false;
+  into = found->get<bool>();
+  return true;
+}
+
 // The collective is checked by the caller.
 Result<GpuRow> row_of(const json& object, Collective collective) {
   GpuRow row;
@@ -44,8 +52,8 @@ Result<GpuRow> row_of(const json& object, Collective collective) {
   std::uint8_t steps = 1;
   if (!read_optional(object, "steps", 2, steps) || steps == 0) return wrong("has a row of neither 1 nor 2 steps");
   row.way.two_steps = steps == 2;
-  if (object.contains("direct") && !object["direct"].is_boolean()) return wrong("has a row with a wrong direct");
-  row.way.direct = object.contains("direct") && object["direct"].get<bool>();
+  if (!read_flag(object, "direct", row.way.direct)) return wrong("has a row with a wrong direct");
+  if (!read_flag(object, "pushed", row.way.pushed)) return wrong("has a row with a wrong pushed");
   if (!read_optional(object, "lanes", UINT8_MAX, row.way.lanes) ||
       !read_optional(object, "blocks", UINT8_MAX, row.way.blocks) ||
       !read_optional(object, "chunk", UINT32_MAX, row.way.chunk))
@@ -102,6 +110,7 @@ json write_gpu_setting(const GpuSetting& setting) {
     json written{{"collective", name(row.collective)}, {"from", row.from}, {"family", name(row.way.family)}};
     if (row.way.two_steps) written["steps"] = 2;
     if (row.way.direct) written["direct"] = true;
+    if (row.way.pushed) written["pushed"] = true;
     if (row.way.lanes > 0) written["lanes"] = row.way.lanes;
     if (row.way.blocks > 0) written["blocks"] = row.way.blocks;
     if (row.way.chunk > 0) written["chunk"] = row.way.chunk;

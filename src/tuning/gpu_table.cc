@@ -17,7 +17,7 @@ constexpr std::uint64_t no_digest = 0xcbf29ce484222325U;
 std::uint64_t add(std::uint64_t digest, const GpuWay& way) {
   for (const std::uint64_t value :
        {static_cast<std::uint64_t>(way.family), std::uint64_t{way.two_steps}, std::uint64_t{way.direct},
-        std::uint64_t{way.lanes}, std::uint64_t{way.blocks}, std::uint64_t{way.chunk}})
+        std::uint64_t{way.pushed}, std::uint64_t{way.lanes}, std::uint64_t{way.blocks}, std::uint64_t{way.chunk}})
     digest = add(digest, value);
   return digest;
 }
@@ -34,13 +34,13 @@ std::uint64_t direct_from(Collective which, int ranks) {
   }
 }
 
-// Rows that ascend, from a size on direct: the row that it falls into is cut in two.
-void go_direct(std::vector<GpuRow>& rows, std::uint64_t from) {
+// Rows that ascend, from a size on direct, or pushed: the row that it falls into is cut in two.
+void change_from(std::vector<GpuRow>& rows, std::uint64_t from, bool GpuWay::*what) {
   const auto behind = std::ranges::find_if(rows, [&](const GpuRow& row) { return row.from >= from; });
   const GpuRow cut = *(behind - 1);
   const bool begins = behind != rows.end() && behind->from == from;
   const auto first = begins ? behind : rows.insert(behind, {cut.collective, from, cut.way});
-  for (GpuRow& row : std::span(first, rows.end())) row.way.direct = true;
+  for (GpuRow& row : std::span(first, rows.end())) row.way.*what = true;
 }
 
 }  // namespace
@@ -56,6 +56,7 @@ GpuTable GpuTable::rules(int ranks) {
   // By strips up to here; and parts that are passed on, of more than two ranks, from here.
   constexpr std::uint64_t strips_to = 8 * mega;
   constexpr std::uint64_t parts_from = 192 * kilo;
+  constexpr std::uint64_t pushed_from = 192 * mega;  // an all-reduce of two ranks; below, multiprocessors count more
   const bool many = ranks > 2;
   const auto parts = static_cast<unsigned>(ranks);
   GpuTable table;
@@ -72,7 +73,8 @@ GpuTable GpuTable::rules(int ranks) {
       rows.push_back({which, strips_to * parts + 1, {.family = GpuFamily::large, .two_steps = true}});
     else if (!(which == Collective::broadcast && many))
       rows.push_back({which, strips_to + 1, {.family = GpuFamily::large}});
-    go_direct(rows, direct_from(which, ranks));
+    change_from(rows, direct_from(which, ranks), &GpuWay::direct);
+    if (which == Collective::all_reduce && !many) change_from(rows, pushed_from, &GpuWay::pushed);
   }
   return table;
 }

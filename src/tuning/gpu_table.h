@@ -26,6 +26,8 @@ struct GpuWay {
   bool two_steps = false;
   // In the users' buffers where all ranks see them (cuda/direct.h); the rest is for where they do not.
   bool direct = false;
+  // Of what is folded directly: the ranks push it to who folds it; else that one loads it.
+  bool pushed = false;
   // Of short messages: strips that a block moves side by side. 0: as the size asks for; so are the two below.
   std::uint8_t lanes = 0;
   std::uint8_t blocks = 0;  // at most

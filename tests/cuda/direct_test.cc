@@ -36,7 +36,7 @@ Buffers buffers_of(const Case& c) {
 }
 
 // False: not a call for this.
-bool run(const Case& c, Buffers& buffers) {
+bool run(const Case& c, bool pushed, Buffers& buffers) {
   bool possible = true;
   for (int rank = 0; rank < c.ranks; ++rank) {
     Request request;
@@ -44,11 +44,13 @@ bool run(const Case& c, Buffers& buffers) {
     request.count = c.count;
     request.root = c.root;
     request.type = DataType::uint8;
-    const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, c.ranks));
+    const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, c.ranks, pushed));
     possible = possible && plan->possible;
+    REQUIRE(plan->pushes == (pushed && reduces(c.which)));
+    if (plan->pushes) REQUIRE(plan->blocks == 2 * plan->link_blocks);
     REQUIRE(plan->link_blocks > 0);
     REQUIRE(plan->link_blocks <= plan->blocks);
-    REQUIRE(plan->blocks == plan_direct(request, 0, c.ranks).blocks);
+    REQUIRE(plan->blocks == plan_direct(request, 0, c.ranks, pushed).blocks);
     REQUIRE(plan->blocks <= max_blocks);
     REQUIRE(plan->blocks % plan->cluster == 0);
     // What a rank keeps of its own is copied by blocks that stay off the link.
@@ -56,6 +58,7 @@ bool run(const Case& c, Buffers& buffers) {
       if (const std::uint32_t self = 1U << rank; plan->stretches[i].from == self && (plan->stretches[i].to & self) != 0)
         REQUIRE((plan->blocks > plan->link_blocks || plan->stretches[i].to == self));
     for (int i = 0; i < plan->count; ++i) {
+      if (reduces(c.which) && i != rank) continue;
       const Stretch& stretch = plan->stretches[i];
       REQUIRE(stretch.input % 16 == 0);
       REQUIRE(stretch.output % 16 == 0);
@@ -103,13 +106,15 @@ TEST_CASE("a direct collective's stretches are its result") {
           CAPTURE(ranks);
           CAPTURE(root);
           CAPTURE(count);
-          Buffers buffers = buffers_of(c);
-          REQUIRE(run(c, buffers));
-          for (int rank = 0; rank < ranks; ++rank) {
-            const auto& output = buffers.outputs[static_cast<std::size_t>(rank)];
-            std::size_t wrong = 0;
-            for (std::size_t i = 0; i < output.size(); ++i) wrong += output[i] != expected_at(c, rank, i) ? 1 : 0;
-            REQUIRE(wrong == 0);
+          for (const bool pushed : {false, true}) {
+            Buffers buffers = buffers_of(c);
+            REQUIRE(run(c, pushed, buffers));
+            for (int rank = 0; rank < ranks; ++rank) {
+              const auto& output = buffers.outputs[static_cast<std::size_t>(rank)];
+              std::size_t wrong = 0;
+              for (std::size_t i = 0; i < output.size(); ++i) wrong += output[i] != expected_at(c, rank, i) ? 1 : 0;
+              REQUIRE(wrong == 0);
+            }
           }
         }
       }
@@ -138,6 +143,55 @@ TEST_CASE("a rank that keeps some of its own and gives or gets more has blocks f
         }
         if (keeps && goes_far) CHECK(plan->link_blocks < max_blocks);
       }
+}
+
+// What a rank pushes to another is what that one folds: all ranks have the same list.
+TEST_CASE("all ranks know what each folds") {
+  for (const Collective which : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})
+    for (const int ranks : {2, 3, ranks_most}) {
+      Request request;
+      request.which = which;
+      request.type = DataType::uint8;
+      request.count = (1 << 20) + 16;
+      request.root = ranks - 1;
+      const auto first = std::make_unique<DirectPlan>(plan_direct(request, 0, ranks, true));
+      REQUIRE(first->count == ranks);
+      for (int rank = 1; rank < ranks; ++rank) {
+        const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, ranks, true));
+        for (int folder = 0; folder < ranks; ++folder) {
+          const Stretch& here = plan->stretches[folder];
+          const Stretch& there = first->stretches[folder];
+          CHECK(here.input == there.input);
+          CHECK(here.output == there.output);
+          CHECK(here.bytes == there.bytes);
+          CHECK(here.to == there.to);
+        }
+      }
+    }
+}
+
+TEST_CASE("of pushed folds no input is seen by others, and of a reduce-scatter no output") {
+  Request request;
+  request.which = Collective::all_reduce;
+  CHECK(seen_by_others(request, false).input);
+  CHECK_FALSE(seen_by_others(request, true).input);
+  CHECK(seen_by_others(request, true).output);
+  request.which = Collective::reduce_scatter;
+  CHECK(seen_by_others(request, false).output);
+  CHECK_FALSE(seen_by_others(request, true).output);
+}
+
+TEST_CASE("pushed chunks of all lanes lie side by side in the room that a source has") {
+  for (const int ranks : {2, 3, 4, 5, 8, 9, max_gpus}) {
+    const WindowLayout layout = WindowLayout::of(ranks);
+    std::uint64_t next = layout.large;
+    for (std::uint32_t lane = 0; lane < push_lanes; ++lane)
+      for (std::uint32_t number = 0; number < layout.push_slots; ++number, next += push_chunk)
+        REQUIRE(layout.pushed(0, lane, number + 3 * layout.push_slots) == next);
+    CHECK(next <= layout.chunk(1, 0, 0));
+    CHECK(layout.pushed(1, 0, 0) == layout.chunk(1, 0, 0));
+    CHECK((layout.push_slots & (layout.push_slots - 1)) == 0);
+  }
 }
 
 TEST_CASE("odd calls do not go by the users' buffers") {

@@ -25,6 +25,7 @@ WAYS: dict[int, dict[str, Any]] = {
     700_000: {"family": "streaming", "steps": 2},
     4_500_000: {"family": "large", "steps": 2, "direct": True},
     4_500_016: {"family": "large", "steps": 2},
+    4_500_032: {"family": "large", "direct": True, "pushed": True},
 }
 PIECES = tuple(WAYS)
 LARGEST = 5_000_000

@@ -45,11 +45,12 @@ def extremes(comm: Communicator) -> None:
         if name == "barrier":
             continue
         trial = trial_of(comm, name)
-        for number, (family, steps, direct) in enumerate(product(FAMILIES, (1, 2), (False, True))):
+        for number, (family, steps, direct) in enumerate(product(FAMILIES, (1, 2), (None, "loaded", "pushed"))):
             # Lanes, blocks and chunks in other combinations for each.
             lanes, blocks = NUMBERS[number % 4], NUMBERS[(number // 2 + 1) % 4]
             chunk = (0, 1, 5000, 2**32 - 1)[(number + 2) % 4]
-            way = {"family": family, "steps": steps, "direct": direct, "lanes": lanes, "blocks": blocks, "chunk": chunk}
+            way = {"family": family, "steps": steps, "lanes": lanes, "blocks": blocks, "chunk": chunk}
+            way |= {"direct": direct is not None, "pushed": direct == "pushed"}
             use(comm, name, way)
             for count in COUNTS:
                 trial.run(count, 1)

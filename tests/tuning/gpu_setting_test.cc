@@ -25,8 +25,9 @@ std::string with_row(const std::string& row) {
 
 TEST_CASE("GPU settings that are written are read") {
   GpuSetting setting = setting_of({"NVIDIA H200", "nvlink", 4}, 8);
-  setting.rows.push_back({Collective::all_reduce, 1 << 20, {GpuFamily::streaming, true, false, 15, 24, 0}});
-  setting.rows.push_back({Collective::all_reduce, std::uint64_t{1} << 33, {GpuFamily::large, true, true, 0, 0, 16384}});
+  setting.rows.push_back({Collective::all_reduce, 1 << 20, {GpuFamily::streaming, true, false, false, 15, 24, 0}});
+  setting.rows.push_back(
+      {Collective::all_reduce, std::uint64_t{1} << 33, {GpuFamily::large, true, true, true, 0, 0, 16384}});
   const auto read = read_gpu_settings(json::array({write_gpu_setting(setting)}));
   REQUIRE_MESSAGE(read.ok(), read.status().message());
   REQUIRE(read->size() == 1);

@@ -28,6 +28,9 @@ TEST_CASE("the rules of two ranks") {
   CHECK_FALSE(rules.way(Collective::all_reduce, 12 * mega - 1).direct);
   CHECK(rules.way(Collective::all_reduce, 12 * mega).direct);
   CHECK(rules.way(Collective::all_reduce, UINT64_MAX).direct);
+  CHECK_FALSE(rules.way(Collective::all_reduce, 192 * mega - 1).pushed);
+  CHECK(rules.way(Collective::all_reduce, 192 * mega).pushed);
+  CHECK_FALSE(rules.way(Collective::reduce_scatter, 192 * mega).pushed);
   CHECK_FALSE(rules.way(Collective::all_gather, 6 * mega - 1).direct);
   CHECK(rules.way(Collective::all_gather, 6 * mega).direct);
   CHECK(rules.way(Collective::all_gather, 6 * mega).family == GpuFamily::brief);
@@ -93,8 +96,8 @@ TEST_CASE("ways that tables take side by side have marks of their own") {
   std::vector<std::uint8_t> marks;
   for (const GpuFamily family : {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::large})
     for (const bool two_steps : {false, true})
-      for (const bool direct : {false, true})
-        marks.push_back(mark({.family = family, .two_steps = two_steps, .direct = direct}));
+      for (const auto [direct, pushed] : {std::pair(false, false), {true, false}, {true, true}})
+        marks.push_back(mark({.family = family, .two_steps = two_steps, .direct = direct, .pushed = pushed}));
   std::sort(marks.begin(), marks.end());
   CHECK(std::unique(marks.begin(), marks.end()) == marks.end());
   CHECK(mark(plain) == mark(GpuWay{}));

@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import isqrt
 from typing import Any
 
+FOLDS = ("all_reduce", "reduce", "reduce_scatter")
 IN_PARTS = ("all_reduce", "reduce", "broadcast")  # those that more than two ranks can do in two steps
 WORTH = 0.97  # a change is worth at least 3%: between equals what ran at the next smaller size stays
 
@@ -40,6 +41,7 @@ class Way:
     blocks: int = 0
     chunk: int = 0
     direct: bool = False  # in the users' buffers; else through the window
+    pushed: bool = False  # what is folded so is pushed to who folds it; else loaded by it
 
     def fields(self) -> dict[str, Any]:
         """As a row of a table has it.
@@ -48,12 +50,12 @@ class Way:
         {'family': 'streaming', 'steps': 2, 'lanes': 8}
         """
         said = {"steps": self.steps if self.steps > 1 else 0, "lanes": self.lanes, "blocks": self.blocks}
-        said |= {"chunk": self.chunk, "direct": self.direct}
+        said |= {"chunk": self.chunk, "direct": self.direct, "pushed": self.pushed}
         return {"family": self.family, **{key: value for key, value in said.items() if value}}
 
     def __str__(self) -> str:
         if self.direct:
-            return "direct"
+            return "direct, pushed" if self.pushed else "direct"
         said = [f"{key} {value}" for key, value in self.fields().items() if key != "family"]
         return f"{self.family} ({', '.join(said)})" if said else self.family
 
@@ -86,7 +88,8 @@ def candidates(collective: str, ranks: int, nbytes: int) -> list[Way]:
             ways.append(Way("large", steps, blocks=_BLOCKS // 2))
     if fits(_DIRECT) and nbytes % 16 == 0:
         # Where not all ranks see the buffers, the kernel after it does the work; else that one ends at once.
-        ways.append(Way("streaming" if nbytes <= 8 * _MEGA else "large", direct=True))
+        family = "streaming" if nbytes <= 8 * _MEGA else "large"
+        ways += [Way(family, direct=True, pushed=pushed) for pushed in (False, True)[: 1 + (collective in FOLDS)]]
     return ways
 
 
@@ -109,7 +112,7 @@ def _short(family: str, steps: int, piece: int, ranks: int) -> list[Way]:
 
 def through_window(way: Way) -> Way:
     """The same where not all ranks see the buffers."""
-    return replace(way, direct=False)
+    return replace(way, direct=False, pushed=False)
 
 
 def choose(times: Times) -> dict[int, Way]:
@@ -121,9 +124,10 @@ def choose(times: Times) -> dict[int, Way]:
         best = min(window, key=lambda way: window[way])
         if last is not None and WORTH * window.get(through_window(last), float("inf")) <= window[best]:
             best = through_window(last)
-        direct = min((time for way, time in times[nbytes].items() if way.direct), default=float("inf"))
+        direct = {way.pushed: time for way, time in times[nbytes].items() if way.direct}
         worth = 1 if last is not None and last.direct else WORTH
-        last = replace(best, direct=direct < worth * window[best])
+        goes = bool(direct) and min(direct.values()) < worth * window[best]
+        last = replace(best, direct=goes, pushed=goes and min(direct, key=lambda pushed: direct[pushed]))
         chosen[nbytes] = last
     return chosen
 
@@ -170,9 +174,10 @@ def summary(table: Sequence[Mapping[str, Any]]) -> str:
     """A collective's rows for people."""
     parts = []
     for row, after in zip(table, [*table[1:], None], strict=True):
-        way = Way(**{key: value for key, value in row.items() if key not in ("collective", "from", "direct")})
+        way = Way(**{key: value for key, value in row.items() if key not in ("collective", "from", "direct", "pushed")})
         below = "" if after is None else f" below {_rounded(after['from'])}"
-        parts.append(f"{'direct, or ' if row.get('direct') else ''}{way}{below}")
+        direct = ("pushed, or " if row.get("pushed") else "direct, or ") if row.get("direct") else ""
+        parts.append(f"{direct}{way}{below}")
     return ", then ".join(parts)
 
 
