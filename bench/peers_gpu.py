@@ -1,4 +1,4 @@
-"""GPU libraries behind one interface: what compare_gpu.py times. Each enqueues a collective on a CUDA stream, many times.
+"""GPU libraries behind one interface: timed by compare_gpu.py. Each enqueues a collective many times on a CUDA stream.
 
 C libraries are called from C, by a loop, as the programs call them that they were made for.
 All collectives are of float32. `bytes` is the whole message as nccl-tests counts it: all ranks' parts together where
@@ -83,7 +83,7 @@ class Paceline:
     def _calls(self, collective: str, buffers: Buffers, nbytes: int, stream: int) -> Calls:
         library, rank = self._library, self.comm.rank
         send, recv = buffers.send.data_ptr(), buffers.recv.data_ptr()
-        n, end = counts(collective, nbytes, self.comm.size), (self.comm._handle, stream)
+        n, end = counts(collective, nbytes, self.comm.size), (self.comm._handle or 0, stream)
         if collective == "send_recv":
             message = {0: (library.paceSend, send, 1), 1: (library.paceRecv, recv, 0)}.get(rank)
             return [call(message[0], message[1], n, FLOAT32, message[2], *end)] if message else []

@@ -1,4 +1,5 @@
-/* Makes calls of C libraries many times in a row: Python needs longer for one than a GPU library does (repeat_calls.py). */
+/* Makes calls of C libraries many times in a row: Python needs longer for one than a GPU library does
+ * (repeat_calls.py). */
 
 /* As the x86-64 and Arm conventions have it: who is called takes as many of the arguments as it has. */
 struct call {

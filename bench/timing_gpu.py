@@ -1,8 +1,8 @@
 """How compare_gpu.py times: every library in turn, three rounds, by CUDA events, the slowest rank's time.
 
-In mode `graph` a CUDA graph of many calls is replayed; in mode `eager` the calls are made one by one, from C. A round's figure
-is the slowest rank's time between two events, divided by the number of calls. After the rounds every library makes one
-more call, on new inputs, and its result is checked exactly.
+In mode `graph` a CUDA graph of many calls is replayed; in mode `eager` the calls are made one by one, from C. A round's
+figure is the slowest rank's time between two events, divided by the number of calls. After the rounds every library
+makes one more call, on new inputs, and its result is checked exactly.
 """
 
 from __future__ import annotations

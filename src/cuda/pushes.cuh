@@ -61,8 +61,7 @@ template <class Function>
 __device__ void for_each_pair(const Stretch& stretch, std::uint64_t offset, Function function) {
 #pragma unroll
   for (int u = 0; u < push_unroll; ++u)
-    if (const std::uint64_t at = offset + u * 512 + threadIdx.x % 32 * 16; at < stretch.bytes)
-      function(u, at);
+    if (const std::uint64_t at = offset + u * 512 + threadIdx.x % 32 * 16; at < stretch.bytes) function(u, at);
 }
 
 // Waits that last, out of line: what is live beside them would have to be saved at each turn.
@@ -86,8 +85,8 @@ __device__ __noinline__ inline std::uint32_t wait_for_push(const DirectTask& tas
   }
 }
 
-// A warp's part of a block that pushes: to one peer after the other, beginning behind this rank, so that not all give to
-// one. What the next peer has freed is asked for while a chunk is on its way.
+// A warp's part of a block that pushes: to one peer after the other, beginning behind this rank, so that not all give
+// to one. What the next peer has freed is asked for while a chunk is on its way.
 __device__ inline void push(const PushLane& lane, const WarpNumbers& numbers, Pushing& shared, int warp) {
   const DirectTask& task = lane.task;
   const unsigned thread = threadIdx.x % 32;
