@@ -105,7 +105,8 @@ __device__ inline void push(const PushLane& lane, const WarpNumbers& numbers, Pu
       const std::uint32_t number = shared.given[peer][warp] + round;
       const std::uint32_t message = numbers.given(peer) + 1;
       const bool has = lane.has(peer, round);
-      if (const std::uint32_t wanted = number + 1 - task.layout.push_slots; has && !reached(freed, wanted))
+      const std::uint32_t wanted = number + 1 - task.layout.push_slots;
+      if (has && __any_sync(0xffffffff, !reached(freed, wanted)))  // its threads may have seen different counts
         well = __all_sync(0xffffffff, wait_for_push_room(task, freed_by(peer), peer, message, wanted));
       freed = peek(freed_by(peer_at(i + 1 < task.ranks ? i + 1 : 1)));
       if (!has || !well) continue;
