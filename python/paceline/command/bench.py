@@ -24,6 +24,7 @@ from ..launch import launch_self, launched_size
 from ..trace import merge_events
 from . import bench_table, plot
 from .collectives import COLLECTIVES, Collective
+from .files import output_file
 from .gpu_trial import GpuTrial
 from .measure import Effort, Row, measure
 from .pattern import Pattern
@@ -68,9 +69,11 @@ def add_parser(commands: Any) -> None:
     add("--check", action="store_true", help="check a result of every row bit for bit; exit code 1 if any is wrong")
     add("--iterations", type=positive, metavar="N", help="timed calls a row (default: as many as fit into 0.25 s)")
     add("--warmup", type=int, metavar="N", help="calls before them (default: by time)")
-    add("--json", metavar="F", help="write the rows to this file")
-    add("--plot", metavar="F", help="draw latency and bandwidth against size to this file (needs matplotlib)")
-    add("--trace", metavar="F", help="record what each rank's steps did when, for Perfetto (5 calls a row)")
+    add("--json", type=output_file, metavar="F", help="write the rows to this file")
+    add("--plot", type=output_file, metavar="F",
+        help="draw latency and bandwidth against size to this file (needs matplotlib)")  # fmt: skip
+    add("--trace", type=output_file, metavar="F",
+        help="record what each rank's steps did when, for Perfetto (5 calls a row)")  # fmt: skip
     parser.set_defaults(job=job, parser=parser)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import __version__, _native
+from .files import output_file
 from .sizes import size_text
 
 
@@ -44,7 +45,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--nccl", action="store_true", help="look at libnccl.so.2 instead: who would serve a program's calls, and why"
     )
-    parser.add_argument("--json", metavar="F", help="write the findings to this file")
+    parser.add_argument("--json", type=output_file, metavar="F", help="write the findings to this file")
     parser.set_defaults(job=job, parser=parser)
 
 

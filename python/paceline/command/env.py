@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..door import nccl_environment
+from .files import output_file
 
 DOORS = {"nccl": nccl_environment}
 
@@ -23,7 +24,7 @@ def add_parser(commands: Any) -> None:
         epilog='example: eval "$(paceline env nccl)"; torchrun --nproc-per-node 2 train.py',
     )
     parser.add_argument("door", metavar="nccl", choices=sorted(DOORS), help="whose place Paceline takes")
-    parser.add_argument("--json", metavar="F", help="write the variables to this file")
+    parser.add_argument("--json", type=output_file, metavar="F", help="write the variables to this file")
     parser.set_defaults(job=job, parser=parser)
 
 

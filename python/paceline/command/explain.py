@@ -14,6 +14,7 @@ from ..joining import init
 from ..launch import launch_self, launched_size
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
+from .files import output_file
 from .question import add_question
 from .sizes import positive, size_text
 
@@ -34,7 +35,7 @@ def add_parser(commands: Any) -> None:
     add("-n", "--ranks", type=positive, default=4, help="how many ranks (default: 4)")
     add_question(parser, "8:64M:x8")
     add("--op", choices=OPERATIONS, default="sum", metavar="O", help="the operation (default: sum)")
-    add("--json", metavar="F", help="write the rows to this file")
+    add("--json", type=output_file, metavar="F", help="write the rows to this file")
     parser.set_defaults(job=job, parser=parser)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from .. import __version__
 from ..prediction import predict
 from . import predict_plot
+from .files import output_file
 from .question import add_question
 from .sizes import positive, size, size_text, sizes
 from .topology_source import add_source, source_request
@@ -79,10 +80,11 @@ def add_parser(commands: Any) -> None:
     add("--slow-gpu", type=slow, action="append", default=[], metavar="GPU:FACTOR", help="a straggler, as 3:2.5")
     add("--slow-link", type=slow, action="append", default=[], metavar="LINK:FACTOR",
         help="a slow link, as 'gpu0 -> switch0:2'")  # fmt: skip
-    add("--json", metavar="F", help="write the rows to this file")
-    add("--plot", metavar="F", help="draw time and bus bandwidth against size")
-    add("--trace", metavar="F", help="write the timeline of one algorithm at one size (open it in Perfetto)")
-    add("--link-plot", metavar="F", help="draw the load of each link, of one algorithm at one size")
+    add("--json", type=output_file, metavar="F", help="write the rows to this file")
+    add("--plot", type=output_file, metavar="F", help="draw time and bus bandwidth against size")
+    add("--trace", type=output_file, metavar="F",
+        help="write the timeline of one algorithm at one size (open it in Perfetto)")  # fmt: skip
+    add("--link-plot", type=output_file, metavar="F", help="draw the load of each link, of one algorithm at one size")
     parser.set_defaults(job=job, parser=parser)
 
 

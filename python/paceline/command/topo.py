@@ -10,6 +10,7 @@ from typing import Any
 
 from ..topology import topology
 from . import topo_plot
+from .files import output_file
 from .sizes import positive
 from .topology_source import add_source, source_request
 
@@ -30,8 +31,8 @@ def add_parser(commands: Any) -> None:
     add = parser.add_argument
     add_source(parser, required=False, gpus="the collectives' GPUs, as 0,1,4-7 (default: all)")
     add("--nodes", type=positive, metavar="K", help="how many nodes of the preset")
-    add("--json", metavar="F", help="write everything to this file")
-    add("--plot", metavar="F", help="draw the graph to this file (SVG)")
+    add("--json", type=output_file, metavar="F", help="write everything to this file")
+    add("--plot", type=output_file, metavar="F", help="draw the graph to this file (SVG)")
     add("--nccl-xml-out", metavar="F", help="write the topology as NCCL's topology XML")
     add("--nccl-rings-out", metavar="F", help="write the rings as NCCL's graph XML (NCCL_GRAPH_FILE)")
     parser.set_defaults(job=job, parser=parser)
