@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 NAMES = [name for name in COLLECTIVES if name != "barrier"]
 SIZES = [4, 500, 2000, 4096, 100_000, 1 << 20, 100 << 20, 1 << 30]
 BRIEF, WIDE, RELAYED, LARGE = Way("brief", lanes=4), Way("brief", lanes=15), Way("streaming", 2), Way("large")
-DIRECT = Way("large", direct=True)
+DIRECT, PUSHED = Way("large", direct=True), Way("large", direct=True, pushed=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,6 +35,7 @@ def test_ways_worth_a_try(name: str, ranks: int) -> None:
         parts = ranks > 2 and name in ("all_reduce", "reduce", "broadcast")
         assert any(way.steps == 2 for way in ways) == (parts and nbytes >= 8192)
         assert any(way.direct for way in ways) == (nbytes >= 65536 and nbytes % 16 == 0)
+        assert any(way.pushed for way in ways) == (any(way.direct for way in ways) and "reduce" in name)
 
 
 def test_the_fastest_is_chosen_and_changes_only_for_a_gain() -> None:
@@ -59,6 +60,24 @@ def test_the_fastest_is_chosen_and_changes_only_for_a_gain() -> None:
         "brief (lanes 4) below 8K, then brief (lanes 15) below 256K, then streaming (steps 2) below 2M, then "
         "direct, or large"
     )
+
+
+def test_a_fold_is_pushed_where_that_is_worth_it() -> None:
+    times = {
+        16 << 20: {LARGE: 70.0, DIRECT: 58.0, PUSHED: 60.0},
+        128 << 20: {LARGE: 500.0, DIRECT: 402.0, PUSHED: 393.0},  # not worth it
+        512 << 20: {LARGE: 1900.0, DIRECT: 1590.0, PUSHED: 1510.0},
+        1 << 30: {LARGE: 3800.0, DIRECT: 3100.0, PUSHED: 3050.0},  # stays
+    }
+    chosen = choose(times)
+    assert [*chosen.values()] == [DIRECT, DIRECT, PUSHED, PUSHED]
+    table = rows("all_reduce", chosen)
+    assert table == [
+        {"collective": "all_reduce", "from": 0, "family": "large", "direct": True},
+        {"collective": "all_reduce", "from": 256 << 20, "family": "large", "direct": True, "pushed": True},
+    ]
+    assert summary(table) == "direct, or large below 256M, then pushed, or large"
+    assert choose({1 << 20: {LARGE: 9.0, PUSHED: 8.0}}) == {1 << 20: PUSHED}
 
 
 def test_what_was_measured_is_told() -> None:
@@ -96,7 +115,7 @@ def test_every_rank_measures_the_same_ways(fake_cuda: dict[str, str], tmp_path: 
     assert {row["collective"] for row in found["table"]} == {"all_reduce"}
     measured = [{key: value for key, value in row.items() if key != "points"} for row in found["measured"]]
     for row in found["table"]:
-        way = {key: value for key, value in row.items() if key not in ("from", "direct")}
+        way = {key: value for key, value in row.items() if key not in ("from", "direct", "pushed")}
         assert way in measured
     assert all(time > 0 for row in found["measured"] for _, time in row["points"])
     path = tmp_path / "profile.json"

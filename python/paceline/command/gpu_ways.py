@@ -116,7 +116,7 @@ def through_window(way: Way) -> Way:
 
 
 def choose(times: Times) -> dict[int, Way]:
-    """Of each size, the fastest way through the window, and with it whether to go direct."""
+    """Of each size, the fastest way through the window, and with it whether to go direct, and how."""
     chosen: dict[int, Way] = {}
     last: Way | None = None
     for nbytes in sorted(times):
@@ -127,7 +127,10 @@ def choose(times: Times) -> dict[int, Way]:
         direct = {way.pushed: time for way, time in times[nbytes].items() if way.direct}
         worth = 1 if last is not None and last.direct else WORTH
         goes = bool(direct) and min(direct.values()) < worth * window[best]
-        last = replace(best, direct=goes, pushed=goes and min(direct, key=lambda pushed: direct[pushed]))
+        # What is pushed takes more multiprocessors from what else goes on.
+        worth = 1 if last is not None and last.pushed else WORTH
+        pushed = goes and direct.get(True, float("inf")) < worth * direct.get(False, float("inf"))
+        last = replace(best, direct=goes, pushed=pushed)
         chosen[nbytes] = last
     return chosen
 
