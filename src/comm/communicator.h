@@ -126,6 +126,7 @@ class Communicator {
   void finish(const Request& request) const;
   Status deliver_to_self(std::span<const Request* const> messages) const;
   Status begin_messages(std::span<const Request* const> messages);
+  Status begin_message(const Request& message, KnownPlan& known);
   void end(const Status& status);
   void break_off(const Status& cause);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);

@@ -116,6 +116,24 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
   return {};
 }
 
+// A send or receive that is no part of a group.
+Status Communicator::begin_message(const Request& message, KnownPlan& known) {
+  const Request* const one = &message;
+  if (message.root == rank()) return begin_messages({&one, 1});
+  if (known.plan == nullptr || known.epoch != plans_.epoch()) {
+    auto plan = plan_for(message, false);
+    if (!plan.ok()) return plan.status();
+    known = {*plan, {message.send, message.recv, nullptr, nullptr}, nullptr, plans_.epoch()};
+  }
+  auto& side = message.which == Collective::send ? messages_to_ : messages_from_;
+  const Call call = make_call(message.which, message.type, Operation::sum, 0, message.count,
+                              ++side[static_cast<std::size_t>(message.root)].count);
+  if (connections_.single_copy) connections_.shared_memory->use_single_copy(configuration().single_copy == "on");
+  execution_->clear();
+  execution_->add(*known.plan, call, known.memory);
+  return {};
+}
+
 void Communicator::end(const Status& status) {
   if (!status.ok() && membership_->failed() && connections_.shared_memory) connections_.shared_memory->withdraw();
   membership_->activity.inside.store(false, std::memory_order_relaxed);
@@ -137,12 +155,8 @@ void Communicator::break_off(const Status& cause) {
 
 Status Communicator::run(const Request& request, KnownPlan& known) {
   if (membership_->failed()) return membership_->failure();
-  const Request* const one = &request;
   const bool message = is_message(request.which);
-  if (message)
-    PACE_TRY(begin_messages({&one, 1}));
-  else
-    PACE_TRY(begin(request, known));
+  PACE_TRY(message ? begin_message(request, known) : begin(request, known));
   membership_->activity.inside.store(true, std::memory_order_relaxed);
   Execution* execution = execution_.get();
   Status status = paceline::run(std::span(&execution, 1));

@@ -67,6 +67,32 @@ TEST_CASE("a familiar call stays right when there are so many shapes that plans 
   });
 }
 
+// Round a ring, one by one or in a group, now in one length and now in another.
+TEST_CASE("familiar messages stay right among groups of them, other lengths and dropped plans") {
+  const Ranks communicator(ranks);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    std::vector<std::int32_t> send(3000);
+    std::vector<std::int32_t> recv(3000);
+    const int next = (rank + 1) % ranks;
+    const int before = (rank + ranks - 1) % ranks;
+    for (std::int32_t call = 0; call < 200; ++call) {
+      const std::size_t count = call % 3 == 0 ? send.size() : least;
+      const bool in_group = call % 5 == 0;
+      if (call % 7 == 0) PACE_EXPECT(paceCommSetAlgorithm(comm, call % 2 == 0 ? "ring" : ""));
+      std::ranges::fill(send, call * ranks + rank);
+      const auto give = [&] { return paceSend(send.data(), count, paceInt32, next, comm, nullptr); };
+      const auto take = [&] { return paceRecv(recv.data(), count, paceInt32, before, comm, nullptr); };
+      if (in_group) PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(rank == 0 ? give() : take());
+      PACE_EXPECT(rank == 0 ? take() : give());
+      if (in_group) PACE_EXPECT(paceGroupEnd());
+      PACE_REQUIRE(std::all_of(recv.begin(), recv.begin() + static_cast<std::ptrdiff_t>(count),
+                               [&](std::int32_t one) { return one == call * ranks + before; }));
+    }
+    return "";
+  });
+}
+
 TEST_CASE("what is wrong is wrong as a familiar call, too") {
   const Ranks communicator(ranks);
   communicator.run([](int rank, paceComm_t comm) -> std::string {
