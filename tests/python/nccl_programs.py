@@ -162,19 +162,26 @@ def compared(ours: Path, theirs: Path, way: str) -> None:
             raise Failed(f"{way}: the {what} differ from NCCL's by {difference:.2g}")
 
 
+def step_microseconds(output: str) -> dict[str, float]:
+    return {way: float(time) for way, time in re.findall(r"^(\w+): step ([\d.]+) us$", output, re.MULTILINE)}
+
+
 def training(*ways: str) -> str:
-    """Ends with the numbers of the same training on NCCL. How long steps take, steps() measures."""
     ranks = needs("torch")
     with tempfile.TemporaryDirectory() as folder:
+        outputs = {}
         for library, environment in (("nccl", WITHOUT_MULTICAST), ("paceline", on_paceline())):
             directory = Path(folder) / library
             directory.mkdir()
             words = (str(directory), ",".join(ways))
-            output = succeeded(ranks_of("nccl_training_side.py", ranks, *words, environment=environment, seconds=80))
-        served(output)  # the last: Paceline's
+            ended = ranks_of("nccl_training_side.py", ranks, *words, environment=environment, seconds=80)
+            outputs[library] = succeeded(ended)
+        served(outputs["paceline"])
         for way in ways:
             compared(Path(folder) / "paceline", Path(folder) / "nccl", way)
-    return f"the numbers of NCCL: {', '.join(ways)}"
+    ours, theirs = step_microseconds(outputs["paceline"]), step_microseconds(outputs["nccl"])
+    steps = [f"{way} {ours[way]:.0f} us (NCCL {theirs[way]:.0f}: {theirs[way] / ours[way]:.2f})" for way in ways]
+    return f"the numbers of NCCL; steps: {', '.join(steps)}"
 
 
 def steps() -> str:

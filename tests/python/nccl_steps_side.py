@@ -19,7 +19,7 @@ from statistics import median
 
 import torch
 import torch.distributed as dist
-from nccl_training_side import WAYS, Group, Size
+from nccl_training_side import WAYS, Group, Size, microseconds
 
 SIZES = {
     "small": Size(),  # its steps are limited by Python
@@ -46,16 +46,6 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     return medians[10], medians[-11]
 
 
-def microseconds(step: Callable[[], object]) -> float:
-    """The time of a step that all ranks begin together."""
-    dist.barrier()
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    return 1e6 * (time.perf_counter() - begin)
-
-
 def compare(ours: Callable[[], object], theirs: Callable[[], object], seconds: float) -> str:
     """Steps one by one, in turn, the first of a pair now this one and now that; the ranks agree on how many."""
     for _ in range(10):
@@ -71,7 +61,7 @@ def compare(ours: Callable[[], object], theirs: Callable[[], object], seconds: f
     for pair in range(max(10, int(count))):
         order = [("ours", ours), ("theirs", theirs)]
         for name, step in order if pair % 2 else reversed(order):
-            times[name].append(microseconds(step))
+            times[name].append(microseconds(step)[0])
     ratios = [other / own for own, other in zip(times["ours"], times["theirs"])]
     low, high = interval(ratios)
     own, other = median(times["ours"]), median(times["theirs"])

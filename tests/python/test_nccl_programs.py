@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nccl_programs import PROGRAMS, Absent, Failed, served
+from nccl_programs import PROGRAMS, Absent, Failed, served, step_microseconds
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -27,3 +27,7 @@ def test_a_program_counts_as_served_only_by_paceline() -> None:
     ):
         with pytest.raises(Failed):
             served(output)
+
+
+def test_step_times_are_read() -> None:
+    assert step_microseconds("ddp: step 812.5 us\nrank 0 is well\nfsdp2: step 1.0 us\n") == {"ddp": 812.5, "fsdp2": 1.0}
