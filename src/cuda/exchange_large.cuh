@@ -108,10 +108,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
   if constexpr (messages)
     if (thread < 32) await_loads(task, numbers);
   // After an alarm the communicator has ended, and its numbers are of no use.
-  if (rank < task.ranks) {
-    post(&mine.chunks_given[rank][first_lane() + lane], shared.chunks_announced[rank][lane]);
-    post(&mine.chunks_taken[rank][first_lane() + lane], shared.chunks_taken[rank][lane]);
-  }
+  if (rank < task.ranks) post(&mine.chunks_given[rank][first_lane() + lane], shared.chunks_announced[rank][lane]);
   move_on(task, numbers, thread / 32, static_cast<int>(blockDim.x) / 32);
   if (task.counted) __syncthreads();
   sign_off(task);

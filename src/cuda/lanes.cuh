@@ -38,7 +38,7 @@ struct LargeShared {
   Numbers numbers[max_gpus];
   std::uint32_t chunks_given[max_gpus][lanes_in_block];      // before this kernel
   std::uint32_t chunks_announced[max_gpus][lanes_in_block];  // as the peers know; of the thread that tells them
-  std::uint32_t chunks_taken[max_gpus][lanes_in_block];
+  std::uint32_t chunks_taken[max_gpus][lanes_in_block];      // before this kernel
   // Of long messages (long_messages.cuh).
   TakingTurn taking_turns[lanes_in_block];
   GivingTurn giving_turn;

@@ -78,8 +78,10 @@ class Incoming {
       post(&words(task_.windows[source_]).freed[task_.rank][lane_], before() + round_);
     }
   }
-  // At the end.
-  __device__ void count() { shared_.chunks_taken[source_][lane_of_block_] += round_; }
+  // At the end: for the next kernel.
+  __device__ void count() {
+    post(&words(task_.windows[task_.rank]).chunks_taken[source_][lane_], before() + round_);
+  }
 
  private:
   [[nodiscard]] __device__ std::uint32_t before() const { return shared_.chunks_taken[source_][lane_of_block_]; }

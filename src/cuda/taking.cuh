@@ -52,10 +52,12 @@ class Taking {
     ++round_;
   }
 
-  // At the end.
+  // At the end: for the next kernel.
   __device__ void count() {
-    group_.together();
-    if (group_.thread < task_.ranks) shared_.chunks_taken[group_.thread][group_.lane] += taken_;
+    const int source = group_.thread;
+    if (source < task_.ranks)
+      post(&words(task_.windows[task_.rank]).chunks_taken[source][lane_],
+           shared_.chunks_taken[source][group_.lane] + taken_);
   }
 
  private:

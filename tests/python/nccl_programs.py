@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from paceline.door import nccl_environment
 
@@ -184,6 +185,38 @@ def training(*ways: str) -> str:
     return f"the numbers of NCCL; steps: {', '.join(steps)}"
 
 
+def processes() -> str:
+    """Steps of training in processes of each library, in turn: not each of Paceline's slower than each of NCCL's.
+
+    Limited by Python, they differ by a third from process to process; what is handed on to NCCL shows how far it is by
+    chance.
+    """
+    ranks = needs("torch")
+    ways = ("ddp", "fsdp2", "tensor", "graph")
+    libraries = {"nccl": WITHOUT_MULTICAST, "paceline": on_paceline(), "forwarded": on_paceline("all")}
+    times: dict[tuple[str, str], list[float]] = {}
+    for turn in range(5):
+        for library in list(libraries)[:: 1 if turn % 2 == 0 else -1]:
+            with tempfile.TemporaryDirectory() as folder:
+                words, environment = (folder, ",".join(ways)), libraries[library]
+                output = succeeded(
+                    ranks_of("nccl_training_side.py", ranks, *words, environment=environment, seconds=80)
+                )
+            if library == "paceline":
+                served(output)
+            for way, spent in step_microseconds(output).items():
+                times.setdefault((library, way), []).append(spent)
+    verdicts = []
+    for way in ways:
+        theirs = times["nccl", way]
+        ratios = [f"{library} {median(theirs) / median(times[library, way]):.3f}" for library in list(libraries)[1:]]
+        verdicts.append(f"{way} {min(theirs):.0f} to {max(theirs):.0f} us, {', '.join(ratios)}")
+    verdict = "NCCL's steps and its median / others': " + "; ".join(verdicts)
+    if any(min(times["paceline", way]) > max(times["nccl", way]) for way in ways):
+        raise Failed(f"slower than NCCL: {verdict}")
+    return verdict
+
+
 def steps() -> str:
     """Steps of training beside the same on NCCL, in one process: none slower by more than pairs of steps can tell."""
     ranks = needs("torch")
@@ -269,6 +302,7 @@ PROGRAMS: dict[str, Callable[[], str]] = {  # the most telling first
     "jax-processes": lambda: many_processes("jax", "nccl_jax_side.py"),
     "forward-some": lambda: forwarded("broadcast,send_recv"),
     "forward-all": lambda: forwarded("all"),
+    "processes": processes,
 }
 
 
