@@ -75,8 +75,9 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   wiring_.oversubscribed = connections_.oversubscribed;
   const auto& everyone = session_->members();
   const auto here = everyone.begin() + session_->rank();
-  wiring_.own_cpu = static_cast<int>(
-      std::count_if(everyone.begin(), here, [&](const Member& member) { return member.node == here->node; }));
+  const auto beside = [&](const Member& member) { return member.node == here->node; };
+  const auto first = std::find_if(everyone.begin(), here, beside);
+  wiring_.own_cpu = static_cast<int>(first - everyone.begin() + std::count_if(first, here, beside));
   execution_ = std::make_unique<Execution>(wiring_);
   return {};
 }
