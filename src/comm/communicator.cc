@@ -46,6 +46,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
   std::string tuning = rank == 0 && session->size() > 1 ? tuning_of_this_machine(rank) : "";
   const auto exchange = [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); };
   PACE_TRY(made->connect(1, exchange, tuning.size()));
+  PACE_TRY(made->measure_links());
+  PACE_TRY(made->simulate_on_links());
   PACE_TRY(made->share_tuning(std::move(tuning)));
   PACE_TRY(made->connect_devices_in_use());
   return made;
@@ -162,6 +164,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   const std::uint64_t id =
       ((id_ * 0x100000001b3U + child) * 0x100000001b3U + static_cast<std::uint64_t>(color)) | (std::uint64_t{1} << 63);
   PACE_TRY(made->connect(id, among));
+  made->links_ = links_;
+  PACE_TRY(made->simulate_on_links());
   made->use_profile(profile_);
   PACE_TRY(made->connect_devices_in_use());
   return made;

@@ -3,8 +3,8 @@
 // A call gets its sequence number, its plan (cached after the first call of its shape), runs on the host engine, and
 // comes back as one Status. After a failure the communicator has ended: every later call returns the reason.
 //
-// communicator.cc makes and splits it, communicator_plans.cc chooses plans, communicator_calls.cc makes the calls, and
-// communicator_device.cc those on GPU memory.
+// communicator.cc makes and splits it, communicator_links.cc measures links, communicator_plans.cc chooses plans,
+// communicator_calls.cc makes the calls, and communicator_device.cc those on GPU memory.
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,7 @@
 #include "engine/execution.h"
 #include "schedule/request.h"
 #include "tuning/choice.h"
+#include "tuning/node_links.h"
 #include "tuning/tuned.h"
 
 namespace paceline {
@@ -116,6 +117,11 @@ class Communicator {
   }
   Status connect(std::uint64_t id, const Exchange& exchange, std::size_t announced = 0);
   Status share_tuning(std::string text);
+  // Of the first communicator. A passed message there and one back: what it takes, us.
+  Status measure_links();
+  Result<double> ask(int peer, bool asks, std::size_t bytes);
+  // Where ranks are on machines of their own whose links are narrower than their CPUs.
+  Status simulate_on_links();
   void use_profile(std::shared_ptr<const Profile> profile);
 
   Status prepare(const Request& request, KnownPlan& ready);
@@ -144,8 +150,10 @@ class Communicator {
   Wiring wiring_;
   std::unique_ptr<Execution> execution_;
   PlanCache plans_;
+  std::shared_ptr<const NodeLinks> links_;  // of the session's ranks; nullptr: all on one machine
+  std::shared_ptr<const Tuned> simulated_;  // on these links; nullptr: it was not worth it
   std::shared_ptr<const Profile> profile_;  // nullptr: none
-  std::shared_ptr<const Tuned> tuned_;      // what it has for this communicator
+  std::shared_ptr<const Tuned> tuned_;      // what it has for this communicator, or simulated_
   Arena scratch_;                           // schedules' scratch, and places for messages
   Arena operands_;                          // inputs that are scaled or moved before the call
   std::uint32_t sequence_ = 0;

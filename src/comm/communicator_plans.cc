@@ -42,9 +42,14 @@ CostModel Communicator::cost_model(DataType type) const {
   model.sharing = connections_.sharing;
   if (connections_.sharing > 1) model.switching = 2.0 * connections_.sharing;
   if (connections_.several_nodes) {
-    constexpr double stream = 2000;
-    constexpr double cable = 3000;
+    double stream = fastest_stream;
+    double cable = 3000;
     model.start = 20;
+    if (links_ != nullptr) {
+      model.start = links_->start;
+      for (const int rank : session_ranks_) stream = std::min(stream, links_->rates[static_cast<std::size_t>(rank)]);
+      if (stream < fastest_stream) cable = std::min(cable, stream);
+    }
     if (connections_.nodes.ranks > 1) {
       model.node_ranks = connections_.nodes.ranks;
       model.order = connections_.nodes.order;
@@ -53,6 +58,7 @@ CostModel Communicator::cost_model(DataType type) const {
     } else {
       model.bandwidth = stream;
       model.multicast_share = 1;
+      if (stream < fastest_stream) model.duplex = 1;  // the link is what is waited for, not the CPU
     }
   }
   return tuned_ ? tuned_->model(model) : model;
@@ -164,6 +170,7 @@ Status Communicator::set_tuning(std::string_view profile) {
 void Communicator::use_profile(std::shared_ptr<const Profile> profile) {
   profile_ = std::move(profile);
   tuned_ = profile_ ? Tuned::of(*profile_, tuned_transport(), size(), connections_.nodes.ranks) : nullptr;
+  if (tuned_ == nullptr) tuned_ = simulated_;
   plans_.clear();
   if (cuda::GpuEngine* const engine = device_calls_ ? device_calls_->engine() : nullptr)
     engine->use_tables(profile_ ? profile_->gpus : std::span<const GpuSetting>());

@@ -79,9 +79,7 @@ class Incoming {
     }
   }
   // At the end: for the next kernel.
-  __device__ void count() {
-    post(&words(task_.windows[task_.rank]).chunks_taken[source_][lane_], before() + round_);
-  }
+  __device__ void count() { post(&words(task_.windows[task_.rank]).chunks_taken[source_][lane_], before() + round_); }
 
  private:
   [[nodiscard]] __device__ std::uint32_t before() const { return shared_.chunks_taken[source_][lane_of_block_]; }

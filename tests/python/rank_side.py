@@ -285,6 +285,12 @@ def algorithm_for(comm: Any, name: str, count: int) -> str:
     return found
 
 
+def predicted_seconds(comm: Any, name: str, count: int) -> float:
+    comm.set_algorithm(None)
+    predicted: float = comm.explain(name, count, "float32").predicted_us
+    return predicted / 1e6
+
+
 def seconds_of(comm: Any, name: str, count: int, algorithm: str | None) -> float:
     """The slowest rank's time of a collective of `count` float32, the median of five calls."""
     x = numpy.ones((comm.size, count) if name in PARTS else count, numpy.float32)

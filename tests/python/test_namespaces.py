@@ -123,7 +123,9 @@ def test_ranks_that_share_nodes_choose_levels_and_gain(two_slow_cables: Namespac
             ("all_gather", 1 << 17, "ring", 5 / 3),
             ("reduce_scatter", 1 << 17, "ring", 5 / 3),
         ):
-            assert set(job.run("algorithm_for", name=name, count=count)) == {"hierarchical"}
+            (algorithm,) = set(job.run("algorithm_for", name=name, count=count))
+            # A double tree's edges pass the cable as seldom: of an all-reduce both take as long.
+            assert algorithm == "hierarchical" or (name, algorithm) == ("all_reduce", "double_tree")
             levels = job.run("seconds_of", name=name, count=count, algorithm=None)[0]
             ring = job.run("seconds_of", name=name, count=count, algorithm=flat)[0]
             assert ring / levels > 0.8 * cable, (name, ring, levels)
@@ -135,6 +137,23 @@ def test_ranks_that_share_nodes_choose_levels_and_gain(two_slow_cables: Namespac
                 )  # fmt: skip
                 if name != "reduce_scatter":
                     assert len(set(digests)) == 1, "the same bits on every rank"
+
+
+def test_a_slow_link_is_seen_and_avoided_without_a_profile() -> None:
+    """One node has a fifth of the others' bandwidth: what is chosen, and predicted, is what its link allows."""
+    try:
+        with Namespaces(4) as nodes:
+            for node in range(4):
+                nodes.shape(node, 100 if node == 3 else 500)
+            with SpreadJob(nodes, PACELINE_TUNING="off") as job:
+                for name, count, naive in (("all_reduce", 100_000, "two_shot"), ("broadcast", 400_000, None)):
+                    chosen = job.run("seconds_of", name=name, count=count, algorithm=None)[0]
+                    predicted = job.run("predicted_seconds", name=name, count=count)[0]
+                    assert 0.7 < predicted / chosen < 1.4, (name, predicted, chosen)
+                    if naive is not None:
+                        assert job.run("seconds_of", name=name, count=count, algorithm=naive)[0] > 1.2 * chosen, name
+    except NotPermitted as error:
+        pytest.skip(str(error))
 
 
 def test_bench_across_nodes(four_nodes: Namespaces, tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+#include "tuning/node_links.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "schedule/simulator.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t element = 4;  // float32
+// No two neighbours are further apart than a time is believed between them (profile.cc).
+constexpr std::size_t smallest = 64;
+constexpr std::size_t largest = 4 << 20;
+constexpr std::size_t apart = 4;
+
+constexpr Collective collectives[] = {Collective::broadcast,      Collective::all_reduce, Collective::all_gather,
+                                      Collective::reduce_scatter, Collective::reduce,     Collective::gather,
+                                      Collective::scatter,        Collective::all_to_all};
+
+Problem problem_of(const SimulatedCall& call, int ranks) {
+  return {call.collective, ranks, 0, call.bytes / element, false};
+}
+
+Topology star(const NodeLinks& links) {
+  Topology topology;
+  const int middle = topology.add(VertexKind::nvswitch, "network");
+  for (std::size_t node = 0; node < links.rates.size(); ++node)
+    topology.connect(topology.add(VertexKind::gpu, fmt::format("node{}", node)), middle, LinkKind::nvlink,
+                     {links.rates[node] / 1000, 0});
+  return topology;
+}
+
+}  // namespace
+
+int opponent(int node, int nodes, int round) {
+  // The last place stays, the others go round; with an odd number of nodes it is nobody's.
+  const int places = nodes + nodes % 2;
+  const int circle = places - 1;
+  if (circle < 1) return -1;
+  round %= circle;
+  int other = ((2 * round - node) % circle + circle) % circle;
+  if (node == circle) other = round;
+  if (other == node) other = circle;
+  return other < nodes ? other : -1;
+}
+
+std::vector<SimulatedCall> simulated_calls(int ranks) {
+  std::vector<SimulatedCall> calls;
+  for (const Collective collective : collectives)
+    for (const Algorithm& algorithm : algorithms())
+      for (std::size_t bytes = smallest; bytes <= largest; bytes *= apart) {
+        const SimulatedCall call{collective, &algorithm, bytes};
+        if (serves(algorithm, problem_of(call, ranks))) calls.push_back(call);
+      }
+  return calls;
+}
+
+double simulated_us(const NodeLinks& links, const CostModel& model, const SimulatedCall& call) {
+  const Problem problem = problem_of(call, static_cast<int>(links.rates.size()));
+  Parameters parameters = call.algorithm->parameters(problem, model);
+  parameters.chunk = std::min(parameters.chunk, std::max<std::size_t>(1, model.largest_chunk / element));
+  Schedule schedule(problem, parameters);
+  call.algorithm->write(schedule);
+  const Topology topology = star(links);
+  WayFinder finder(topology);
+  const Machine machine{.start = links.start / 4,
+                        .delay = links.start * 3 / 4,
+                        .step = 1,
+                        .reduce_bandwidth = model.reduce_bandwidth,
+                        .copy_bandwidth = model.copy_bandwidth,
+                        .ports = Ports::connections};
+  const auto simulated = simulate(finder, std::vector{traffic_of(schedule, element)}, machine);
+  return simulated.ok() ? simulated->time : 0;
+}
+
+Setting simulated_setting(int ranks, const CostModel& model, const std::vector<double>& times) {
+  Setting setting;
+  setting.transport = "tcp";
+  setting.ranks = ranks;
+  setting.model = model;
+  const auto calls = simulated_calls(ranks);
+  for (std::size_t i = 0; i < std::min(calls.size(), times.size()); ++i) {
+    if (!(times[i] > 0)) continue;
+    auto& curves = setting.curves;
+    if (curves.empty() || curves.back().collective != calls[i].collective ||
+        curves.back().algorithm != calls[i].algorithm)
+      curves.push_back({calls[i].collective, calls[i].algorithm, {}});
+    curves.back().points.push_back({calls[i].bytes, times[i]});
+  }
+  setting.table = fastest(setting.curves);
+  return setting;
+}
+
+}  // namespace paceline

@@ -1,0 +1,108 @@
+#include "tuning/node_links.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tuning/tuned.h"
+
+namespace paceline {
+namespace {
+
+constexpr double fast = 125;  // bytes per us: 1 Gbit/s
+constexpr double slow = 25;
+
+NodeLinks links_of(int ranks) {
+  NodeLinks links{std::vector<double>(static_cast<std::size_t>(ranks), fast), 20};
+  links.rates.back() = slow;
+  return links;
+}
+
+CostModel model_of(const NodeLinks& links) {
+  CostModel model;
+  model.start = links.start;
+  model.bandwidth = *std::ranges::min_element(links.rates);
+  model.duplex = model.multicast_share = 1;
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("in a tournament each meets each other one once, two at a time") {
+  for (int nodes = 2; nodes <= 33; ++nodes) {
+    std::set<std::pair<int, int>> met;
+    const int rounds = nodes - 1 + nodes % 2;
+    for (int round = 0; round < rounds; ++round) {
+      int idle = 0;
+      for (int node = 0; node < nodes; ++node) {
+        const int other = opponent(node, nodes, round);
+        if (other < 0) {
+          ++idle;
+          continue;
+        }
+        REQUIRE(other < nodes);
+        CHECK(other != node);
+        CHECK(opponent(other, nodes, round) == node);
+        if (node < other) CHECK(met.insert({node, other}).second);
+      }
+      CHECK(idle == nodes % 2);
+    }
+    CHECK(static_cast<int>(met.size()) == nodes * (nodes - 1) / 2);
+    CHECK(opponent(0, nodes, rounds) == opponent(0, nodes, 0));
+  }
+  CHECK(opponent(0, 1, 0) == -1);
+}
+
+TEST_CASE("a long message takes what the slowest link on its way takes") {
+  const NodeLinks links = links_of(4);
+  const CostModel model = model_of(links);
+  const std::size_t bytes = 4 << 20;
+  const double direct = simulated_us(links, model, {Collective::broadcast, algorithm_named("direct"), bytes});
+  // Of the root's link a third each, so the slow one is not waited for alone.
+  CHECK(direct == doctest::Approx(static_cast<double>(bytes) / slow).epsilon(0.01));
+  const double ring = simulated_us(links, model, {Collective::all_gather, algorithm_named("ring"), bytes});
+  CHECK(ring == doctest::Approx(3.0 * static_cast<double>(bytes) / slow).epsilon(0.01));
+}
+
+TEST_CASE("what is chosen is the fastest that was simulated") {
+  for (const int ranks : {2, 4, 7, 8}) {
+    const NodeLinks links = links_of(ranks);
+    const CostModel model = model_of(links);
+    std::vector<double> times;
+    const auto calls = simulated_calls(ranks);
+    times.reserve(calls.size());
+    for (const SimulatedCall& call : calls) times.push_back(simulated_us(links, model, call));
+    CHECK(std::ranges::all_of(times, [](double time) { return time > 0 && std::isfinite(time); }));
+    const Setting setting = simulated_setting(ranks, model, times);
+    const auto tuned = Tuned::of({"", "", {setting}}, "tcp", ranks);
+    REQUIRE(tuned != nullptr);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const Problem problem{calls[i].collective, ranks, 0, calls[i].bytes / 4, false};
+      const TableRow* const row = tuned->fastest(problem, calls[i].bytes);
+      REQUIRE(row != nullptr);
+      CAPTURE(row->algorithm->name);
+      double chosen = 0;
+      for (std::size_t j = 0; j < calls.size(); ++j)
+        if (calls[j].collective == calls[i].collective && calls[j].bytes == calls[i].bytes &&
+            calls[j].algorithm == row->algorithm)
+          chosen = times[j];
+      CHECK(chosen > 0);
+      CHECK(chosen <= 1.04 * times[i]);
+    }
+  }
+}
+
+TEST_CASE("a call that could not be simulated is left out") {
+  const auto calls = simulated_calls(4);
+  std::vector<double> times(calls.size());
+  times[3] = 7;
+  const Setting setting = simulated_setting(4, CostModel(), times);
+  REQUIRE(setting.curves.size() == 1);
+  CHECK(setting.curves[0].algorithm == calls[3].algorithm);
+  CHECK(setting.curves[0].points.size() == 1);
+  CHECK(simulated_setting(4, CostModel(), std::vector<double>(calls.size())).table.empty());
+}
+
+}  // namespace paceline
