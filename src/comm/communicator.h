@@ -117,10 +117,11 @@ class Communicator {
   }
   Status connect(std::uint64_t id, const Exchange& exchange, std::size_t announced = 0);
   Status share_tuning(std::string text);
-  // Of the first communicator. A passed message there and one back: what it takes, us.
+  // Of the first communicator: between the first ranks of the machines.
   Status measure_links();
+  // A short message to the peer and so many bytes back, or the other way round. What it takes, us.
   Result<double> ask(int peer, bool asks, std::size_t bytes);
-  // Where ranks are on machines of their own whose links are narrower than their CPUs.
+  // Where each rank has a machine of its own, and links are narrower than CPUs.
   Status simulate_on_links();
   void use_profile(std::shared_ptr<const Profile> profile);
 
