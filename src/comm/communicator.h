@@ -119,6 +119,12 @@ class Communicator {
   Status share_tuning(std::string text);
   // Of the first communicator: between the first ranks of the machines.
   Status measure_links();
+  // What a rank has seen of its machine's link; 0: nothing.
+  struct Seen {
+    double rate = 0;   // bytes per us, at the best meeting
+    double start = 0;  // us
+  };
+  Result<Seen> meet_others(std::span<const int> firsts);
   // A short message to the peer and so many bytes back, or the other way round. What it takes, us.
   Result<double> ask(int peer, bool asks, std::size_t bytes);
   // Where each rank has a machine of its own, and links are narrower than CPUs.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string_view>
+#include <unordered_map>
 
 #include "base/log.h"
 #include "comm/communicator.h"
@@ -22,12 +24,6 @@ constexpr int repeats = 3;  // the first opens TCP's window
 constexpr double as_good = 1.25;
 // With more ranks simulating takes longer than a user waits.
 constexpr int most_simulated = 32;
-
-// What a machine's first rank has seen; nothing: 0.
-struct Seen {
-  double rate = 0;   // bytes per us, at the best meeting
-  double start = 0;  // us
-};
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -55,13 +51,35 @@ Result<double> Communicator::ask(int peer, bool asks, std::size_t bytes) {
 
 Status Communicator::measure_links() {
   const auto& members = session_->members();
-  std::vector<int> firsts;  // of each machine
+  std::unordered_map<std::string_view, int> first_of;  // machine
+  std::vector<int> firsts;
   for (int rank = 0; rank < size(); ++rank)
-    if (std::ranges::none_of(firsts, [&](int first) { return members[at(first)].node == members[at(rank)].node; }))
-      firsts.push_back(rank);
+    if (first_of.emplace(members[at(rank)].node, rank).second) firsts.push_back(rank);
   if (firsts.size() < 2) return {};
-  const auto mine = std::ranges::find(firsts, this->rank());
+  auto mine = meet_others(firsts);
+  PACE_TRY(mine.status());
+  auto shown = gather_bytes(std::as_bytes(std::span(&*mine, 1)));
+  PACE_TRY(shown.status());
+  auto links = std::make_shared<NodeLinks>();
+  std::vector<double> starts;
+  for (int rank = 0; rank < size(); ++rank) {
+    Seen seen;
+    std::memcpy(&seen, (*shown)[at(first_of.at(members[at(rank)].node))].data(), sizeof seen);
+    links->rates.push_back(seen.rate > 0 ? seen.rate : fastest_stream);
+    if (seen.start > 0) starts.push_back(seen.start);
+  }
+  if (starts.empty()) return {};
+  links->start = median(std::move(starts));
+  const auto [slowest, fastest] = std::ranges::minmax(links->rates);
+  log(LogLevel::info, rank(), "links between {} machines: {:.3g} to {:.3g} GB/s, a message {:.3g} us", firsts.size(),
+      slowest / 1000, fastest / 1000, links->start);
+  links_ = std::move(links);
+  return {};
+}
+
+Result<Communicator::Seen> Communicator::meet_others(std::span<const int> firsts) {
   Seen seen;
+  const auto mine = std::ranges::find(firsts, rank());
   for (int round = 0; mine != firsts.end() && round < meetings; ++round) {
     const int other = opponent(static_cast<int>(mine - firsts.begin()), static_cast<int>(firsts.size()), round);
     if (other < 0) continue;
@@ -83,25 +101,7 @@ Status Communicator::measure_links() {
       seen.start = seen.start == 0 ? least[0] / 2 : std::min(seen.start, least[0] / 2);
     }
   }
-  auto shown = gather_bytes(std::as_bytes(std::span(&seen, 1)));
-  if (!shown.ok()) return shown.status();
-  auto links = std::make_shared<NodeLinks>();
-  std::vector<double> starts;
-  for (int rank = 0; rank < size(); ++rank) {
-    const auto first =
-        *std::ranges::find_if(firsts, [&](int one) { return members[at(one)].node == members[at(rank)].node; });
-    Seen of_machine;
-    std::memcpy(&of_machine, (*shown)[at(first)].data(), sizeof of_machine);
-    links->rates.push_back(of_machine.rate > 0 ? of_machine.rate : fastest_stream);
-    if (of_machine.start > 0) starts.push_back(of_machine.start);
-  }
-  if (starts.empty()) return {};
-  links->start = median(std::move(starts));
-  const auto [slowest, fastest] = std::ranges::minmax(links->rates);
-  log(LogLevel::info, rank(), "links between {} machines: {:.3g} to {:.3g} GB/s, a message {:.3g} us", firsts.size(),
-      slowest / 1000, fastest / 1000, links->start);
-  links_ = std::move(links);
-  return {};
+  return seen;
 }
 
 Status Communicator::simulate_on_links() {
@@ -120,7 +120,7 @@ Status Communicator::simulate_on_links() {
   std::vector<double> times(calls.size());
   for (std::size_t i = at(rank()); i < calls.size(); i += at(size())) times[i] = simulated_us(links, model, calls[i]);
   auto shown = gather_bytes(std::as_bytes(std::span(times)));
-  if (!shown.ok()) return shown.status();
+  PACE_TRY(shown.status());
   for (std::size_t i = 0; i < times.size(); ++i)
     std::memcpy(&times[i], (*shown)[i % at(size())].data() + i * sizeof(double), sizeof(double));
   const Profile profile{"", "", {simulated_setting(size(), model, times)}};

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from job import Job, RankFailed
 from namespaces import Namespaces, NotPermitted
 from paceline import DATA_TYPES
 from paceline.command.collectives import COLLECTIVES
+from paceline.launch import rank_environment
 
 
 class SpreadJob(Job):
@@ -152,6 +154,37 @@ def test_a_slow_link_is_seen_and_avoided_without_a_profile() -> None:
                     assert 0.7 < predicted / chosen < 1.4, (name, predicted, chosen)
                     if naive is not None:
                         assert job.run("seconds_of", name=name, count=count, algorithm=naive)[0] > 1.2 * chosen, name
+    except NotPermitted as error:
+        pytest.skip(str(error))
+
+
+def test_a_rank_that_dies_while_links_are_measured_is_named() -> None:
+    """Over 1 Mbit/s that takes seconds; the others end at once, with the dead rank's number."""
+    program = "import paceline, sys; print('here', flush=True); paceline.init()"
+    try:
+        with Namespaces(3) as nodes:
+            nodes.shape(2, 1)
+            shared = dict(os.environ) | rank_environment(3) | {"PACELINE_ADDRESS": f"{nodes.address(0)}:29500"}
+            ranks = [
+                subprocess.Popen(
+                    nodes.command(node, [sys.executable, "-c", program]),
+                    env=shared | {"PACELINE_RANK": str(node), "PACELINE_TUNING": "off"},
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                )
+                for node in range(3)
+            ]  # fmt: skip
+            for rank in ranks:
+                assert rank.stdout is not None and rank.stdout.readline() == "here\n"
+            time.sleep(1)
+            assert all(rank.poll() is None for rank in ranks), "links of 1 Mbit/s were measured within a second"
+            ranks[2].kill()
+            begin = time.monotonic()
+            for rank in ranks[:2]:
+                output, _ = rank.communicate(timeout=20)
+                assert rank.returncode == 1
+                assert "rank 2" in output
+            assert time.monotonic() - begin < 3
+            ranks[2].communicate()
     except NotPermitted as error:
         pytest.skip(str(error))
 
