@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
         help=f"{', '.join(COLLECTIVES)}, or all")  # fmt: skip
     add("-n", "--ranks", type=positive,
         help="how many ranks to start (default: one for each CPU, at least 2; cuda: each GPU)")  # fmt: skip
-    add("--sizes", type=sizes, default=sizes(_DEFAULT_SIZES), metavar="LIST",
+    add("--size", "--sizes", dest="sizes", type=sizes, default=sizes(_DEFAULT_SIZES), metavar="LIST",
         help=f"bytes, as 8,64K,1M or 8:64M:x8 (default: {_DEFAULT_SIZES})")  # fmt: skip
     add(
         "--dtype",
