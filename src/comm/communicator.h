@@ -124,9 +124,11 @@ class Communicator {
     double rate = 0;   // bytes per us, at the best meeting
     double start = 0;  // us
   };
-  Result<Seen> meet_others(std::span<const int> firsts);
-  // A short message to the peer and so many bytes back, or the other way round. What it takes, us.
-  Result<double> ask(int peer, bool asks, std::size_t bytes);
+  Status meet(int peer, Seen& seen);
+  // What each machine's first rank has seen.
+  Result<std::vector<Seen>> tell(std::span<const int> firsts, const Seen& mine);
+  // A short message to the peer and so many bytes back, or the other way round. What it takes, if less than before.
+  Status ask(int peer, bool asks, std::size_t bytes, double& least_us);
   // Where each rank has a machine of its own, and links are narrower than CPUs.
   Status simulate_on_links();
   void use_profile(std::shared_ptr<const Profile> profile);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/log.h"
 #include "comm/communicator.h"
@@ -15,11 +16,14 @@ namespace {
 
 constexpr std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// A machine meets some others, asks each for so many bytes, and is asked by it. The fewest say what a message takes,
-// the difference of the others what bytes do, without what goes before them.
-constexpr std::size_t asked_bytes[] = {8, 8 << 10, 40 << 10};
+// A machine meets some others, asks each for bytes, and is asked by it. Of several times the least counts: a
+// disturbance only adds.
 constexpr int meetings = 2;
-constexpr int repeats = 3;  // the first opens TCP's window
+constexpr std::size_t fewest_bytes = 8;  // there and back
+constexpr int fewest_repeats = 10;
+constexpr std::size_t most_bytes = 40 << 10;
+constexpr int most_repeats = 3;               // the first opens TCP's window
+constexpr std::size_t before_most = 8 << 10;  // what a shaped link lets through at once
 // Links on which bytes take so little longer than a CPU takes to send them are no narrower than CPUs are.
 constexpr double as_good = 1.25;
 // With more ranks simulating takes longer than a user waits.
@@ -33,7 +37,7 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-Result<double> Communicator::ask(int peer, bool asks, std::size_t bytes) {
+Status Communicator::ask(int peer, bool asks, std::size_t bytes, double& least_us) {
   std::vector<std::byte> buffer(bytes);
   const auto pass = [&](bool sends, std::size_t count) {
     Request message;
@@ -44,31 +48,44 @@ Result<double> Communicator::ask(int peer, bool asks, std::size_t bytes) {
     return run(message);
   };
   const auto begin = Clock::now();
-  PACE_TRY(pass(asks, asked_bytes[0]));
+  PACE_TRY(pass(asks, fewest_bytes));
   PACE_TRY(pass(!asks, bytes));
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  least_us = std::min(least_us, std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  return {};
 }
 
 Status Communicator::measure_links() {
   const auto& members = session_->members();
-  std::unordered_map<std::string_view, int> first_of;  // machine
+  std::unordered_set<std::string_view> machines;
   std::vector<int> firsts;
   for (int rank = 0; rank < size(); ++rank)
-    if (first_of.emplace(members[at(rank)].node, rank).second) firsts.push_back(rank);
+    if (machines.insert(members[at(rank)].node).second) firsts.push_back(rank);
   if (firsts.size() < 2) return {};
-  auto mine = meet_others(firsts);
-  PACE_TRY(mine.status());
-  auto shown = gather_bytes(std::as_bytes(std::span(&*mine, 1)));
-  PACE_TRY(shown.status());
+  const auto here = std::ranges::find(firsts, rank());
+  const int node = here == firsts.end() ? -1 : static_cast<int>(here - firsts.begin());
+  Seen mine;
+  for (int round = 0; node >= 0 && round < meetings; ++round)
+    if (const int other = opponent(node, static_cast<int>(firsts.size()), round); other >= 0)
+      PACE_TRY(meet(firsts[at(other)], mine));
+  auto all = tell(firsts, mine);
+  PACE_TRY(all.status());
+  std::vector<double> rates;
+  for (const Seen& seen : *all) rates.push_back(seen.rate);
+  const std::vector<int> again = second_looks(rates);
+  if (std::ranges::any_of(again, [](int other) { return other >= 0; })) {
+    if (node >= 0 && again[at(node)] >= 0) PACE_TRY(meet(firsts[at(again[at(node)])], mine));
+    all = tell(firsts, mine);
+    PACE_TRY(all.status());
+  }
   auto links = std::make_shared<NodeLinks>();
+  std::unordered_map<std::string_view, double> rate_of;
   std::vector<double> starts;
-  for (int rank = 0; rank < size(); ++rank) {
-    Seen seen;
-    std::memcpy(&seen, (*shown)[at(first_of.at(members[at(rank)].node))].data(), sizeof seen);
-    links->rates.push_back(seen.rate > 0 ? seen.rate : fastest_stream);
+  for (std::size_t i = 0; i < firsts.size(); ++i) {
+    const Seen& seen = (*all)[i];
+    rate_of[members[at(firsts[i])].node] = seen.rate > 0 ? seen.rate : fastest_stream;
     if (seen.start > 0) starts.push_back(seen.start);
   }
-  if (starts.empty()) return {};
+  for (int rank = 0; rank < size(); ++rank) links->rates.push_back(rate_of.at(members[at(rank)].node));
   links->start = median(std::move(starts));
   const auto [slowest, fastest] = std::ranges::minmax(links->rates);
   log(LogLevel::info, rank(), "links between {} machines: {:.3g} to {:.3g} GB/s, a message {:.3g} us", firsts.size(),
@@ -77,31 +94,31 @@ Status Communicator::measure_links() {
   return {};
 }
 
-Result<Communicator::Seen> Communicator::meet_others(std::span<const int> firsts) {
-  Seen seen;
-  const auto mine = std::ranges::find(firsts, rank());
-  for (int round = 0; mine != firsts.end() && round < meetings; ++round) {
-    const int other = opponent(static_cast<int>(mine - firsts.begin()), static_cast<int>(firsts.size()), round);
-    if (other < 0) continue;
-    const int peer = firsts[at(other)];
-    for (const bool asks : {rank() < peer, peer < rank()}) {
-      double least[std::size(asked_bytes)];
-      std::ranges::fill(least, std::numeric_limits<double>::infinity());
-      for (int repeat = 0; repeat < repeats; ++repeat)
-        for (std::size_t i = 0; i < std::size(asked_bytes); ++i) {
-          const auto took = ask(peer, asks, asked_bytes[i]);
-          PACE_TRY(took.status());
-          least[i] = std::min(least[i], *took);
-        }
-      if (!asks) continue;
-      const auto bytes = static_cast<double>(asked_bytes[2] - asked_bytes[1]);
-      const double fastest = bytes / fastest_stream;
-      const double took = least[2] - least[1];
-      seen.rate = std::max(seen.rate, bytes / (took < as_good * fastest ? fastest : took));
-      seen.start = seen.start == 0 ? least[0] / 2 : std::min(seen.start, least[0] / 2);
+Status Communicator::meet(int peer, Seen& seen) {
+  for (const bool asks : {rank() < peer, peer < rank()}) {
+    double fewest_us = std::numeric_limits<double>::infinity();
+    double most_us = fewest_us;
+    for (int repeat = 0; repeat < fewest_repeats; ++repeat) PACE_TRY(ask(peer, asks, fewest_bytes, fewest_us));
+    for (int repeat = 0; repeat < most_repeats; ++repeat) {
+      double ignored = most_us;
+      PACE_TRY(ask(peer, asks, before_most, ignored));
+      PACE_TRY(ask(peer, asks, most_bytes, most_us));
     }
+    if (!asks) continue;
+    const double fastest_us = most_bytes / fastest_stream;
+    const double bytes_us = most_us - fewest_us;
+    seen.rate = std::max(seen.rate, most_bytes / (bytes_us < as_good * fastest_us ? fastest_us : bytes_us));
+    seen.start = seen.start == 0 ? fewest_us / 2 : std::min(seen.start, fewest_us / 2);
   }
-  return seen;
+  return {};
+}
+
+Result<std::vector<Communicator::Seen>> Communicator::tell(std::span<const int> firsts, const Seen& mine) {
+  auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)));
+  PACE_TRY(shown.status());
+  std::vector<Seen> all(firsts.size());
+  for (std::size_t i = 0; i < firsts.size(); ++i) std::memcpy(&all[i], (*shown)[at(firsts[i])].data(), sizeof all[i]);
+  return all;
 }
 
 Status Communicator::simulate_on_links() {

@@ -25,6 +25,10 @@ struct NodeLinks {
 // many, if they are odd), each meets each other one once; -1: nobody.
 int opponent(int node, int nodes, int round);
 
+// Whom each node meets once more, or -1: those that seem slow, one each of those that do not. A node may seem slow
+// because its opponents were, or were disturbed.
+std::vector<int> second_looks(const std::vector<double>& rates);
+
 // A call that is simulated: an algorithm at a size of the call's count, float32.
 struct SimulatedCall {
   Collective collective = Collective::all_reduce;
