@@ -93,6 +93,8 @@ def _reason(forced: str | None, profile: dict[str, Any] | None, path: str, trans
     """Why these algorithms."""
     if forced:
         return f"PACELINE_ALGORITHM={forced}, wherever it applies"
+    if profile is None and transport in ("tcp", "shm+tcp"):
+        return "the cheapest on the links measured as the job started: `paceline tune` measures more than links"
     if profile is None:
         return "the cheapest by the cost model, not calibrated here: `paceline tune` measures this machine"
     counts = {row["ranks"] for row in profile["settings"] if row["transport"] == transport}
