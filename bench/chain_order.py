@@ -23,7 +23,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 NODES, BYTES = 4, 64 << 20
-LEAF, BETWEEN = 1000.0, 500.0  # Mbit/s
+LEAF, BETWEEN = 500.0, 250.0  # Mbit/s
+BUCKET = 32  # kB: a stream is measured
 SWITCH = {node: node % 2 for node in range(NODES)}
 # What a program gets of a cable's rate: of each frame of 1514 bytes TCP carries 1448.
 PAYLOAD = 1448 / 1514
@@ -89,8 +90,8 @@ def _measure(order: list[int]) -> float:
 
     with Namespaces(NODES) as nodes, tempfile.TemporaryDirectory() as folder:
         for node in range(NODES):
-            nodes.shape(node, LEAF)
-        nodes.split([node for node in range(NODES) if SWITCH[node]], BETWEEN)
+            nodes.shape(node, LEAF, BUCKET)
+        nodes.split([node for node in range(NODES) if SWITCH[node]], BETWEEN, BUCKET)
         shared = dict(os.environ) | rank_environment(NODES)
         shared |= {"PACELINE_ADDRESS": f"{nodes.address(order[0])}:29500", "PACELINE_TUNING": "off"}
         result = Path(folder) / "seconds"

@@ -57,26 +57,29 @@ class Namespaces:
         """Take a node's cable out: nothing comes or goes, and no connection is closed."""
         _ip("-n", self._hub, "link", "set", f"port{node}", "down")
 
-    def shape(self, node: int, mbits: float) -> None:
-        """Limit a node's cable to this rate, each way."""
-        self._limit(f"{self._name}-{node}", "eth0", mbits)
-        self._limit(self._hub, f"port{node}", mbits)
+    def shape(self, node: int, mbits: float, bucket_kb: int = 8) -> None:
+        """Limit a node's cable to this rate, each way.
 
-    def split(self, nodes: Sequence[int], mbits: float) -> None:
+        What the token bucket holds is not shaped, so it is small; but one that is empty before the kernel's timers fill
+        it again, as 8 kB at 1 Gbit/s may be, makes the cable slower: streams alone take a larger one.
+        """
+        self._limit(f"{self._name}-{node}", "eth0", mbits, bucket_kb)
+        self._limit(self._hub, f"port{node}", mbits, bucket_kb)
+
+    def split(self, nodes: Sequence[int], mbits: float, bucket_kb: int = 8) -> None:
         """Put these nodes on a second bridge, which one cable of this rate joins with the first."""
         _ip("-n", self._hub, "link", "add", "second", "type", "bridge")
         _ip("-n", self._hub, "link", "add", "up0", "type", "veth", "peer", "up1")
         for device, bridge in (("up0", "bridge"), ("up1", "second")):
             _ip("-n", self._hub, "link", "set", device, "master", bridge, "up")
-            self._limit(self._hub, device, mbits)
+            self._limit(self._hub, device, mbits, bucket_kb)
         _ip("-n", self._hub, "link", "set", "second", "up")
         for node in nodes:
             _ip("-n", self._hub, "link", "set", f"port{node}", "master", "second")
 
     @staticmethod
-    def _limit(namespace: str, device: str, mbits: float) -> None:
-        # A small bucket: what it lets through at once is not shaped.
-        limit = ["tbf", "rate", f"{mbits:g}mbit", "burst", "8kb", "latency", "200ms"]
+    def _limit(namespace: str, device: str, mbits: float, bucket_kb: int) -> None:
+        limit = ["tbf", "rate", f"{mbits:g}mbit", "burst", f"{bucket_kb}kb", "latency", "200ms"]
         _ip("netns", "exec", namespace, "tc", "qdisc", "replace", "dev", device, "root", *limit)
 
     @property
