@@ -100,6 +100,8 @@ class Communicator {
   // The same as profiles have it: TCP inside one machine is "loopback", which says nothing about networks.
   [[nodiscard]] std::string_view tuned_transport() const;
   [[nodiscard]] CostModel cost_model(DataType type) const;
+  // Whether calls without a profile are chosen by simulation on the links measured.
+  [[nodiscard]] bool simulates() const { return simulated_ != nullptr; }
 
   Status start_trace();
   Status stop_trace(const std::string& path);

@@ -38,7 +38,14 @@ double total_error(const std::vector<Sample>& samples, const CostModel& model) {
 
 }  // namespace
 
-CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves, double* error) {
+double median_error(const CostModel& model, const CostModel& base, int ranks, const std::vector<Curve>& curves) {
+  std::vector<double> errors;
+  for (const Sample& sample : samples_of(base, ranks, curves)) errors.push_back(std::expm1(log_error(sample, model)));
+  std::ranges::sort(errors);
+  return errors.empty() ? 0 : errors[errors.size() / 2];
+}
+
+CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves) {
   const auto samples = samples_of(base, ranks, curves);
   std::vector<double CostModel::*> rates{&CostModel::start,           &CostModel::step,
                                          &CostModel::partner,         &CostModel::receiver,
@@ -81,13 +88,6 @@ CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves
       goes_on = better(tried);
     }
     if (!improved) step /= 2;
-  }
-  if (error != nullptr) {
-    std::vector<double> errors;
-    errors.reserve(samples.size());
-    for (const Sample& sample : samples) errors.push_back(std::expm1(log_error(sample, best)));
-    std::ranges::sort(errors);
-    *error = errors.empty() ? 0 : errors[errors.size() / 2];
   }
   return best;
 }

@@ -11,8 +11,10 @@
 
 namespace paceline {
 
-// `base`: the model by which the measured calls were planned; what is not fitted stays. `error`: the median of
-// |predicted / measured - 1|.
-CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves, double* error);
+// `base`: the model by which the measured calls were planned; what is not fitted stays.
+CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves);
+
+// The median of |predicted / measured - 1| by a model, of calls planned by `base`.
+double median_error(const CostModel& model, const CostModel& base, int ranks, const std::vector<Curve>& curves);
 
 }  // namespace paceline

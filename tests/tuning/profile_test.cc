@@ -171,9 +171,9 @@ TEST_CASE("the fit finds the constants by which times were made") {
       curves.push_back(std::move(made));
     }
   }
-  double error = 1;
-  const CostModel found = fit(base, 4, curves, &error);
-  CHECK(error < 0.01);
+  const CostModel found = fit(base, 4, curves);
+  CHECK(median_error(found, base, 4, curves) < 0.01);
+  CHECK(median_error(base, base, 4, curves) > 0.1);
   CHECK(found.start == doctest::Approx(truth.start).epsilon(0.05));
   CHECK(found.step == doctest::Approx(truth.step).epsilon(0.1));
   CHECK(found.partner == doctest::Approx(truth.partner).epsilon(0.1));
