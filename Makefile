@@ -40,7 +40,8 @@ test: wheel test-cpp test-python  ## set up, build, then the C++, C99, Python an
 # clang compiles the core for its warnings and clang-tidy checks each file on the way; ninja skips what they have seen.
 # Highway's code is the same text for every instruction set: seen once.
 lint: setup-build setup-lint  ## formatting and static checks: clang-format, clang-tidy, ruff, mypy
-	clang-format-14 --dry-run -Werror $(cpp_files)
+	@echo "clang-format-14 --dry-run -Werror on $(words $(cpp_files)) files"
+	@clang-format-14 --dry-run -Werror $(cpp_files)
 	CC=clang-14 CXX=clang++-14 cmake -S . -B build/lint -DCMAKE_BUILD_TYPE=Debug -DPACELINE_TESTS=OFF \
 	  "-DCMAKE_CXX_FLAGS=-Werror -DHWY_COMPILE_ONLY_STATIC" \
 	  "-DCMAKE_CXX_CLANG_TIDY=clang-tidy-14;--quiet" >/dev/null
@@ -50,7 +51,8 @@ lint: setup-build setup-lint  ## formatting and static checks: clang-format, cla
 	mypy
 
 format: setup-build setup-lint  ## apply clang-format and ruff format
-	clang-format-14 -i $(cpp_files)
+	@echo "clang-format-14 -i on $(words $(cpp_files)) files"
+	@clang-format-14 -i $(cpp_files)
 	ruff check --fix --quiet . || true
 	ruff format .
 

@@ -263,7 +263,8 @@ PACE_API const char* paceDescribe(const char* which);
 /* Times measured on this communicator, made a setting of a profile (JSON text; src/tuning/profile.h says what it has).
  * `measured`: [{"collective", "algorithm", "chunk", "protocol", "points": [[bytes, microseconds], ...]}, ...], sizes
  * ascending, float32; chunk and protocol where they were forced.
- * fits != 0: the cost model's constants are fitted to the times; 0: the table of the fastest algorithms is made.
+ * fits != 0: the cost model's constants are fitted to the times (or are those of the links that were measured when the
+ * job started, where these are narrower than CPUs); 0: the table of the fastest algorithms is made.
  * *setting is valid until this thread's next call. */
 PACE_API paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const char** setting);
 /* Choose by this profile (JSON text, the same on every rank) from the next call on; NULL: by the model alone. */

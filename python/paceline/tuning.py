@@ -26,7 +26,13 @@ def tuning_file() -> dict[str, str]:
 
 
 def setting(comm: Communicator, times: Times, *, fit: bool) -> dict[str, Any]:
-    """Measured times as a setting of a profile: with the cost model fitted to them, or with their table."""
+    """Measured times (us, by bytes of the call's count) as a setting of a profile.
+
+    With the cost model fitted to them, or with their table. Between machines with narrow links the model is that of the
+    links, measured as the job started.
+
+    Raises InvalidArgument for times that are not above 0.
+    """
     rows = [
         {"collective": collective, **fields(algorithm), "points": sorted(points.items())}
         for (collective, algorithm), points in times.items()

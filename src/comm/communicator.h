@@ -121,16 +121,6 @@ class Communicator {
   Status share_tuning(std::string text);
   // Of the first communicator: between the first ranks of the machines.
   Status measure_links();
-  // What a rank has seen of its machine's link; 0: nothing.
-  struct Seen {
-    double rate = 0;   // bytes per us, at the best meeting
-    double start = 0;  // us
-  };
-  Status meet(int peer, Seen& seen);
-  // What each machine's first rank has seen.
-  Result<std::vector<Seen>> tell(std::span<const int> firsts, const Seen& mine);
-  // A short message to the peer and so many bytes back, or the other way round. What it takes, if less than before.
-  Status ask(int peer, bool asks, std::size_t bytes, double& least_us);
   // Where each rank has a machine of its own, and links are narrower than CPUs.
   Status simulate_on_links();
   void use_profile(std::shared_ptr<const Profile> profile);

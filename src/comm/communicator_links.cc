@@ -5,7 +5,6 @@
 #include <limits>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/log.h"
 #include "comm/communicator.h"
@@ -35,9 +34,14 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-}  // namespace
+// What a rank has seen of its machine's link; 0: nothing.
+struct Seen {
+  double rate = 0;   // bytes per us, at the best meeting
+  double start = 0;  // us
+};
 
-Status Communicator::ask(int peer, bool asks, std::size_t bytes, double& least_us) {
+// A short message to the peer and so many bytes back, or the other way round: what it takes, us.
+Result<double> ask(Communicator& communicator, int peer, bool asks, std::size_t bytes) {
   std::vector<std::byte> buffer(bytes);
   const auto pass = [&](bool sends, std::size_t count) {
     Request message;
@@ -45,80 +49,80 @@ Status Communicator::ask(int peer, bool asks, std::size_t bytes, double& least_u
     message.send = message.recv = buffer.data();
     message.count = count;
     message.root = peer;
-    return run(message);
+    return communicator.run(message);
   };
   const auto begin = Clock::now();
   PACE_TRY(pass(asks, fewest_bytes));
   PACE_TRY(pass(!asks, bytes));
-  least_us = std::min(least_us, std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+Status meet(Communicator& communicator, int peer, Seen& seen) {
+  for (const bool asks : {communicator.rank() < peer, peer < communicator.rank()}) {
+    double fewest_us = std::numeric_limits<double>::infinity();
+    double most_us = fewest_us;
+    for (int repeat = 0; repeat < fewest_repeats; ++repeat) {
+      const auto took = ask(communicator, peer, asks, fewest_bytes);
+      PACE_TRY(took.status());
+      fewest_us = std::min(fewest_us, *took);
+    }
+    for (int repeat = 0; repeat < most_repeats; ++repeat) {
+      PACE_TRY(ask(communicator, peer, asks, before_most).status());
+      const auto took = ask(communicator, peer, asks, most_bytes);
+      PACE_TRY(took.status());
+      most_us = std::min(most_us, *took);
+    }
+    if (!asks) continue;
+    const double fastest_us = most_bytes / fastest_stream;
+    // On CPUs with other work a short message takes long, but not in addition to bytes that are under way meanwhile.
+    const double bytes_us = most_us - std::min(fewest_us, most_us / 4);
+    const bool fast = most_us - fewest_us < as_good * fastest_us;
+    seen.rate = std::max(seen.rate, most_bytes / (fast ? fastest_us : bytes_us));
+    seen.start = seen.start == 0 ? fewest_us / 2 : std::min(seen.start, fewest_us / 2);
+  }
   return {};
 }
 
+}  // namespace
+
 Status Communicator::measure_links() {
   const auto& members = session_->members();
-  std::unordered_set<std::string_view> machines;
+  std::unordered_map<std::string_view, std::size_t> machine_of;  // node: its place in `firsts`
   std::vector<int> firsts;
   for (int rank = 0; rank < size(); ++rank)
-    if (machines.insert(members[at(rank)].node).second) firsts.push_back(rank);
+    if (machine_of.emplace(members[at(rank)].node, firsts.size()).second) firsts.push_back(rank);
   if (firsts.size() < 2) return {};
   const auto here = std::ranges::find(firsts, rank());
   const int node = here == firsts.end() ? -1 : static_cast<int>(here - firsts.begin());
   Seen mine;
+  std::vector<Seen> all(firsts.size());
+  const auto tell = [&]() -> Status {
+    const auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)));
+    PACE_TRY(shown.status());
+    for (std::size_t i = 0; i < all.size(); ++i) std::memcpy(&all[i], (*shown)[at(firsts[i])].data(), sizeof(Seen));
+    return {};
+  };
   for (int round = 0; node >= 0 && round < meetings; ++round)
     if (const int other = opponent(node, static_cast<int>(firsts.size()), round); other >= 0)
-      PACE_TRY(meet(firsts[at(other)], mine));
-  auto all = tell(firsts, mine);
-  PACE_TRY(all.status());
-  std::vector<double> rates;
-  for (const Seen& seen : *all) rates.push_back(seen.rate);
+      PACE_TRY(meet(*this, firsts[at(other)], mine));
+  PACE_TRY(tell());
+  std::vector<double> rates(all.size());
+  std::ranges::transform(all, rates.begin(), &Seen::rate);
   const std::vector<int> again = second_looks(rates);
   if (std::ranges::any_of(again, [](int other) { return other >= 0; })) {
-    if (node >= 0 && again[at(node)] >= 0) PACE_TRY(meet(firsts[at(again[at(node)])], mine));
-    all = tell(firsts, mine);
-    PACE_TRY(all.status());
+    if (node >= 0 && again[at(node)] >= 0) PACE_TRY(meet(*this, firsts[at(again[at(node)])], mine));
+    PACE_TRY(tell());
   }
   auto links = std::make_shared<NodeLinks>();
-  std::unordered_map<std::string_view, double> rate_of;
-  std::vector<double> starts;
-  for (std::size_t i = 0; i < firsts.size(); ++i) {
-    const Seen& seen = (*all)[i];
-    rate_of[members[at(firsts[i])].node] = seen.rate > 0 ? seen.rate : fastest_stream;
-    if (seen.start > 0) starts.push_back(seen.start);
-  }
-  for (int rank = 0; rank < size(); ++rank) links->rates.push_back(rate_of.at(members[at(rank)].node));
+  for (int rank = 0; rank < size(); ++rank) links->rates.push_back(all[machine_of.at(members[at(rank)].node)].rate);
+  std::vector<double> starts(all.size());
+  std::ranges::transform(all, starts.begin(), &Seen::start);
   links->start = median(std::move(starts));
   const auto [slowest, fastest] = std::ranges::minmax(links->rates);
   log(LogLevel::info, rank(), "links between {} machines: {:.3g} to {:.3g} GB/s, a message {:.3g} us", firsts.size(),
       slowest / 1000, fastest / 1000, links->start);
   links_ = std::move(links);
   return {};
-}
-
-Status Communicator::meet(int peer, Seen& seen) {
-  for (const bool asks : {rank() < peer, peer < rank()}) {
-    double fewest_us = std::numeric_limits<double>::infinity();
-    double most_us = fewest_us;
-    for (int repeat = 0; repeat < fewest_repeats; ++repeat) PACE_TRY(ask(peer, asks, fewest_bytes, fewest_us));
-    for (int repeat = 0; repeat < most_repeats; ++repeat) {
-      double ignored = most_us;
-      PACE_TRY(ask(peer, asks, before_most, ignored));
-      PACE_TRY(ask(peer, asks, most_bytes, most_us));
-    }
-    if (!asks) continue;
-    const double fastest_us = most_bytes / fastest_stream;
-    const double bytes_us = most_us - fewest_us;
-    seen.rate = std::max(seen.rate, most_bytes / (bytes_us < as_good * fastest_us ? fastest_us : bytes_us));
-    seen.start = seen.start == 0 ? fewest_us / 2 : std::min(seen.start, fewest_us / 2);
-  }
-  return {};
-}
-
-Result<std::vector<Communicator::Seen>> Communicator::tell(std::span<const int> firsts, const Seen& mine) {
-  auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)));
-  PACE_TRY(shown.status());
-  std::vector<Seen> all(firsts.size());
-  for (std::size_t i = 0; i < firsts.size(); ++i) std::memcpy(&all[i], (*shown)[at(firsts[i])].data(), sizeof all[i]);
-  return all;
 }
 
 Status Communicator::simulate_on_links() {

@@ -148,6 +148,9 @@ def test_a_slow_link_is_seen_and_avoided_without_a_profile() -> None:
             for node in range(4):
                 nodes.shape(node, 100 if node == 3 else 500)
             with SpreadJob(nodes, PACELINE_TUNING="off") as job:
+                for model in job.run("fitted_model"):
+                    assert 0.7 < model["bandwidth_gbs"] / 0.0125 < 1.4, "of the slowest link, whatever the times are"
+                    assert model["duplex"] == 1
                 for name, count, naive in (("all_reduce", 100_000, "two_shot"), ("broadcast", 400_000, None)):
                     chosen = job.run("seconds_of", name=name, count=count, algorithm=None)[0]
                     predicted = job.run("predicted_seconds", name=name, count=count)[0]

@@ -51,6 +51,7 @@ TEST_CASE("in a tournament each meets each other one once, two at a time") {
     }
     CHECK(static_cast<int>(met.size()) == nodes * (nodes - 1) / 2);
     CHECK(opponent(0, nodes, rounds) == opponent(0, nodes, 0));
+    for (int node = 0; node < nodes; ++node) CHECK(std::max(opponent(node, nodes, 0), opponent(node, nodes, 1)) >= 0);
   }
   CHECK(opponent(0, 1, 0) == -1);
 }
