@@ -50,3 +50,16 @@ def test_no_time_has_the_making_of_a_plan(algorithms: list[str | None], rounds: 
     assert len(rows) == len(algorithms)
     for row in rows.values():
         assert (row.time_us.median, row.time_us.max) == (CALL / 1000, CALL / 1000)
+
+
+@pytest.mark.parametrize(
+    "algorithms", [["ring", "ring chunk=4096"], ["ring chunk=4096", "ring"], [None, "ring chunk=1"]]
+)
+def test_an_algorithm_and_a_way_to_run_it_are_two_rows(algorithms: list[str | None]) -> None:
+    rows = measure(cast(Trial, FakeTrial()), 1000, algorithms, Effort(iterations=1), False)
+    assert list(rows) == algorithms
+
+
+def test_the_chosen_algorithm_is_not_measured_twice() -> None:
+    rows = measure(cast(Trial, FakeTrial()), 1000, [None, "ring", "direct"], Effort(iterations=1), False)
+    assert list(rows) == [None, "direct"]

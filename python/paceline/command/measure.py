@@ -76,12 +76,16 @@ def measure(
     comm = trial.comm
     chosen = trial.plan(count, None).algorithm
     plans: dict[str | None, Plan] = {}
+    plain: set[str] = set()  # algorithms that are in `plans` under their plain names
     for name in algorithms:
         plan = trial.plan(count, name)
-        plain = name is None or " " not in name  # else one of several ways to run it
-        applies = name is None or len(algorithms) == 1 or plan.algorithm == name.split()[0]
-        if applies and not (plain and any(plan.algorithm == other.algorithm for other in plans.values())):
-            plans[name] = plan
+        if name is not None and len(algorithms) > 1 and plan.algorithm != name.split()[0]:
+            continue  # does not apply
+        if name is None or " " not in name:  # else one of several ways to run it
+            if plan.algorithm in plain:
+                continue
+            plain.add(plan.algorithm)
+        plans[name] = plan
     if len(plans) == 1:
         rounds = 1
     calls: dict[str | None, int] = {}
