@@ -5,8 +5,8 @@
 
 #include "algorithms/chunks.h"
 #include "base/configuration.h"
+#include "base/copies.h"
 #include "base/log.h"
-#include "base/streaming.h"
 #include "comm/communicator.h"
 #include "engine/plan.h"
 
@@ -18,15 +18,15 @@ Shape shape_of(const Request& request, bool in_place) {
 }
 
 // Where one rank's staging would serve all others, each of them reads for itself; and two ranks that exchange long
-// blocks, with nothing else to do, save a copy. Elsewhere staging is faster: both sides copy at the same time, and no
-// pages are pinned (measured on 2 to 16 CPUs; docs/cpu.md).
+// blocks, with nothing else to do, save a copy, where the kernel copies well. Elsewhere staging is faster: both sides
+// copy at the same time, and no pages are pinned (measured on 2 to 16 CPUs; docs/cpu.md).
 bool worth_single_copy(const Request& request, int ranks, Protocol protocol) {
   if (protocol != Protocol::automatic) return protocol == Protocol::single_copy;
   if (configuration().single_copy == "on") return true;
   const std::size_t block = request.count * size_of(request.type);
   switch (request.which) {
     case Collective::scatter: return ranks > 2 && block >= 32 << 10;
-    case Collective::all_to_all: return ranks == 2 && block >= 256 << 10;
+    case Collective::all_to_all: return ranks == 2 && block >= 256 << 10 && !rep_movs_is_slow();
     default: return false;
   }
 }

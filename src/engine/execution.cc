@@ -1,9 +1,8 @@
 #include "engine/execution.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/streaming.h"
+#include "base/copies.h"
 
 namespace paceline {
 namespace {
@@ -12,7 +11,7 @@ void copy(const PlanStep& step, std::byte* target, const std::byte* source) {
   if (step.streams)
     stream_copy(target, source, step.bytes);
   else
-    std::memcpy(target, source, step.bytes);
+    cached_copy(target, source, step.bytes);
 }
 
 }  // namespace

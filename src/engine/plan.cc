@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-#include "base/streaming.h"
+#include "base/copies.h"
 #include "schedule/extent.h"
 
 namespace paceline {

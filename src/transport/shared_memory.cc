@@ -205,7 +205,7 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
     if (held.next_offset + data.size() > layout_.slot_bytes()) held.next_offset = 0;
     where = layout_.slot(me_, channel, position) + held.next_offset;
     held.next_offset += static_cast<std::uint32_t>((data.size() + cache_line - 1) / cache_line * cache_line);
-    std::memcpy(segment_->data() + where, data.data(), data.size());
+    staging_writer_.write(segment_->data() + where, data.data(), data.size());
   }
   held.message = lane.accepted++;
   held.receivers = 0;

@@ -16,6 +16,7 @@
 
 #include "transport/node_layout.h"
 #include "transport/segment.h"
+#include "transport/staging_writer.h"
 #include "transport/transport.h"
 
 namespace paceline {
@@ -119,6 +120,7 @@ class SharedMemoryTransport final : public Transport {
   int me_;
   ReadInPlace in_place_;
   std::size_t single_copy_from_ = 0;
+  StagingWriter staging_writer_;
   OwnHeap own_heap_;
   PeerHeaps peer_heaps_;
   std::vector<Mailbox> outgoing_;  // by channel and communicator rank

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "algorithms/table.h"
-#include "base/streaming.h"
+#include "base/copies.h"
 #include "comm/cases.h"
 #include "comm/threads.h"
 

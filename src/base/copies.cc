@@ -1,6 +1,6 @@
-#include "base/streaming.h"
+#include "base/copies.h"
 
-#include <emmintrin.h>
+#include <immintrin.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,14 +13,55 @@ namespace {
 
 constexpr std::size_t line = 64;
 
+// All but the whole lines of the target, and how long these are.
+struct Whole {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+Whole copy_edges(std::byte* target, const std::byte* source, std::size_t bytes) {
+  Whole whole;
+  whole.begin = std::min(bytes, -reinterpret_cast<std::uintptr_t>(target) % line);
+  whole.end = whole.begin + (bytes - whole.begin) / line * line;
+  std::memcpy(target, source, whole.begin);
+  std::memcpy(target + whole.end, source + whole.end, bytes - whole.end);
+  return whole;
+}
+
+// Vectors of the baseline are a tenth slower.
+[[gnu::target("avx2")]] void copy_by_avx2(std::byte* target, const std::byte* source, std::size_t bytes) {
+  const Whole whole = copy_edges(target, source, bytes);
+  for (std::size_t i = whole.begin; i < whole.end; i += line) {
+    const auto* from = reinterpret_cast<const __m256i*>(source + i);
+    auto* to = reinterpret_cast<__m256i*>(target + i);
+    const __m256i a = _mm256_loadu_si256(from);
+    const __m256i b = _mm256_loadu_si256(from + 1);
+    _mm256_store_si256(to, a);
+    _mm256_store_si256(to + 1, b);
+  }
+}
+
 }  // namespace
+
+bool rep_movs_is_slow() {
+  static const bool slow = __builtin_cpu_is("amd") != 0;
+  return slow;
+}
+
+void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes) {
+  // Shorter copies are not by `rep movs`.
+  constexpr std::size_t rep_movs_from = 2048;
+  static const bool by_vectors = rep_movs_is_slow() && __builtin_cpu_supports("avx2") != 0;
+  if (bytes >= rep_movs_from && by_vectors)
+    copy_by_avx2(target, source, bytes);
+  else
+    std::memcpy(target, source, bytes);
+}
 
 // Four vectors of the baseline fill a line, which leaves the CPU whole: wider ones gain nothing.
 void stream_copy(std::byte* target, const std::byte* source, std::size_t bytes) {
-  const std::size_t head = std::min(bytes, -reinterpret_cast<std::uintptr_t>(target) % line);
-  std::memcpy(target, source, head);
-  std::size_t i = head;
-  for (; i + line <= bytes; i += line) {
+  const Whole whole = copy_edges(target, source, bytes);
+  for (std::size_t i = whole.begin; i < whole.end; i += line) {
     const auto* from = reinterpret_cast<const __m128i*>(source + i);
     auto* to = reinterpret_cast<__m128i*>(target + i);
     const __m128i a = _mm_loadu_si128(from);
@@ -32,7 +73,6 @@ void stream_copy(std::byte* target, const std::byte* source, std::size_t bytes) 
     _mm_stream_si128(to + 2, c);
     _mm_stream_si128(to + 3, d);
   }
-  std::memcpy(target + i, source + i, bytes - i);
   _mm_sfence();
 }
 

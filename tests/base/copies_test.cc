@@ -1,4 +1,4 @@
-#include "base/streaming.h"
+#include "base/copies.h"
 
 #include <doctest/doctest.h>
 
@@ -9,23 +9,25 @@ namespace {
 
 constexpr std::byte untouched{0xEE};
 
-TEST_CASE("stream_copy copies every length from and to every alignment, and nothing beside it") {
-  std::vector<std::byte> from(1024);
-  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256);
+TEST_CASE("copies of every length from and to every alignment are whole, and touch nothing beside") {
+  std::vector<std::byte> from(4096);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + (i / 256));
   for (const std::size_t source : {0U, 1U, 33U}) {
     for (std::size_t target = 64; target < 128; target += 7) {
-      for (std::size_t bytes : {0U, 1U, 63U, 64U, 65U, 127U, 128U, 300U, 700U}) {
+      for (std::size_t bytes : {0U, 1U, 63U, 64U, 65U, 127U, 128U, 300U, 700U, 2047U, 2048U, 3000U}) {
         CAPTURE(source);
         CAPTURE(target);
         CAPTURE(bytes);
-        std::vector<std::byte> to(1024, untouched);
-        stream_copy(&to[target], &from[source], bytes);
-        bool right = true;
-        for (std::size_t i = 0; i < to.size(); ++i) {
-          const bool inside = i >= target && i < target + bytes;
-          right = right && to[i] == (inside ? from[source + i - target] : untouched);
+        for (const auto copy : {cached_copy, stream_copy}) {
+          std::vector<std::byte> to(4096, untouched);
+          copy(&to[target], &from[source], bytes);
+          bool right = true;
+          for (std::size_t i = 0; i < to.size(); ++i) {
+            const bool inside = i >= target && i < target + bytes;
+            right = right && to[i] == (inside ? from[source + i - target] : untouched);
+          }
+          CHECK(right);
         }
-        CHECK(right);
       }
     }
   }

@@ -1,0 +1,31 @@
+// Copies, by what is to be in the cache afterwards.
+//
+// Past the cache, for data that nobody reads again soon: a store that misses the cache otherwise fetches the line that
+// it overwrites, a third of the memory traffic of a long copy.
+#pragma once
+
+#include <cstddef>
+
+#include "base/reduction.h"
+
+namespace paceline {
+
+// Whether long copies by `rep movs`, which the C library and the kernel make, are slow to read what another CPU wrote
+// (and leave it so that this CPU is slow to write there again): on AMD's. 1 MB from one CPU's cache to another's takes
+// 66 us so, 31 us by vectors (EPYC); on Intel's 97 and 101 us.
+bool rep_movs_is_slow();
+
+// As memcpy, of what another CPU has written, to stay in this one's cache.
+void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes);
+
+// As memcpy; the stores have left this CPU when it returns, in the order that release stores rely on.
+void stream_copy(std::byte* target, const std::byte* source, std::size_t bytes);
+
+// As `fold` of rows of elements of `element_bytes` bytes.
+void stream_fold(FoldFunction fold, std::byte* target, const std::byte* const* sources, std::size_t source_count,
+                 std::size_t elements, std::size_t element_bytes);
+
+// Calls that write at least this many bytes, twice a CPU's own cache, do not leave them there.
+std::size_t streaming_from();
+
+}  // namespace paceline
