@@ -236,10 +236,25 @@ double time_at(const Curve& curve, std::size_t bytes) {
   return below.us * std::pow(above->us / below.us, share);
 }
 
+// Another way to run an algorithm is measured at few sizes: at others it takes about what the algorithm takes by
+// itself.
+double time_near(const std::vector<Curve>& curves, const Curve& curve, std::size_t bytes) {
+  const double time = time_at(curve, bytes);
+  if (!std::isnan(time)) return time;
+  const auto plain = std::ranges::find_if(curves, [&](const Curve& one) {
+    return one.collective == curve.collective && one.algorithm == curve.algorithm && one.variant == Variant();
+  });
+  return plain == curves.end() ? time : time_at(*plain, bytes);
+}
+
 // The size between two from which on `later` is faster than `sooner`. Half way where that is not known.
-std::size_t crossing(const Curve& sooner, const Curve& later, std::size_t low, std::size_t high) {
-  const double before = std::log(time_at(sooner, low) / time_at(later, low));  // how much faster `later` is
-  const double after = std::log(time_at(sooner, high) / time_at(later, high));
+std::size_t crossing(const std::vector<Curve>& curves, const Curve& sooner, const Curve& later, std::size_t low,
+                     std::size_t high) {
+  const auto gain = [&](std::size_t bytes) {  // of `later`
+    return std::log(time_near(curves, sooner, bytes) / time_near(curves, later, bytes));
+  };
+  const double before = gain(low);
+  const double after = gain(high);
   double share = 0.5;
   if (std::isfinite(before) && after > before) share = std::clamp(-before / (after - before), 0.0, 1.0);
   const auto from = static_cast<double>(std::max<std::size_t>(low, 1));
@@ -267,7 +282,7 @@ std::vector<TableRow> fastest(const std::vector<Curve>& curves) {
         best = &curve;
       }
       if (last == nullptr || !(worth * time_at(*last, bytes) <= least)) {
-        const std::size_t from = last == nullptr ? 0 : crossing(*last, *best, before, bytes);
+        const std::size_t from = last == nullptr ? 0 : crossing(curves, *last, *best, before, bytes);
         if (last != nullptr) table.back().below = from;
         last = best;
         table.push_back({collective, from, SIZE_MAX, last->algorithm, last->variant});

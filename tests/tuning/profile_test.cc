@@ -83,6 +83,16 @@ TEST_CASE("where one of two is not known, the table changes half way") {
   CHECK(table[1].from == 1024);
 }
 
+TEST_CASE("where a way to run an algorithm is not known, the table changes by the algorithm's own time") {
+  Curve in_chunks = curve("ring", {{4096, 8}});
+  in_chunks.variant = {.chunk = 512};
+  const auto table =
+      fastest({curve("one_shot", {{1024, 2}, {4096, 32}}), curve("ring", {{1024, 4}, {4096, 9}}), in_chunks});
+  REQUIRE(table.size() == 2);
+  CHECK(table[1].variant == in_chunks.variant);
+  CHECK(table[1].from == 1625);  // 1024 * 4^(1/3): twice the time at one end, a quarter at the other
+}
+
 TEST_CASE("an algorithm that is not measured at each size keeps its place between its sizes") {
   const auto table =
       fastest({curve("one_shot", {{1024, 2}, {4096, 4}}), curve("ring", {{1024, 4}, {2048, 4}, {4096, 4.1}})});
