@@ -48,7 +48,7 @@ class Side:
         for number, (team, pattern) in enumerate(zip(self.teams, self._patterns)):
             needed = [self._input(call)[1] for call in calls if call.team == number]
             elements = max(needed, default=0) // size + PERIOD
-            self._inputs[number].write(repeated(pattern.contributions[team.rank], elements, size))
+            self._inputs[number].write(repeated(pattern.contributions[team.rank], elements * size))
         self._graphs.clear()
 
     def prepare(self, call: Call) -> None:

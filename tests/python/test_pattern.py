@@ -66,7 +66,7 @@ def test_a_right_result_has_no_wrong_element_and_a_wrong_one_is_counted(
     right = bytearray()
     for table in pattern.contributions:
         start = (shift + 3 * count) * size
-        right += repeated(table, shift + 4 * count, size)[start : start + count * size]
+        right += repeated(table, (shift + 4 * count) * size)[start : start + count * size]
     assert wrong_elements(memoryview(right), blocks, size) == 0
     spoiled = data.draw(st.sets(st.integers(0, ranks * count - 1), max_size=20))
     for element in spoiled:

@@ -16,7 +16,7 @@ from typing import Any
 from ..communicator import Communicator, Plan
 from ..cuda_driver import Event, Memory, Stream
 from .collectives import Collective
-from .pattern import Pattern
+from .pattern import Pattern, repeated
 from .trial import Trial
 
 BATCHES = ((1 << 20, 50), (32 << 20, 20))  # calls in a batch of messages up to so many bytes
@@ -38,9 +38,10 @@ class GpuTrial(Trial):
     ) -> None:
         super().__init__(comm, collective, pattern, root, most)
         self._graphs, self._batches = graphs, batches
-        self._source, self._send = Memory(len(self._inputs)), Memory(self._send_bytes)
+        inputs = repeated(pattern.contributions[comm.rank], self._input_bytes)
+        self._source, self._send = Memory(len(inputs)), Memory(self._send_bytes)
         self._recv = Memory(self._recv_bytes)
-        self._source.write(self._inputs)
+        self._source.write(inputs)
         self._stream, self._begin, self._end = Stream(), Event(), Event()
         # The first call connects the GPUs, which no graph can hold.
         self._make(self._barrier, (ctypes.c_void_p(comm._handle), ctypes.c_void_p(self._stream.handle)))

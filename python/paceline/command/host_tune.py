@@ -29,7 +29,7 @@ from .measure import Effort, measure, settle
 from .pattern import Pattern
 from .progress import Progress
 from .sizes import size_text
-from .trial import HostTrial
+from .trial import HostBuffers, HostTrial
 
 _CALIBRATION = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20]
 _CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 24)), 32 << 20]
@@ -58,10 +58,11 @@ class HostTuning:
         self._candidates = [size for size in _CANDIDATES if size <= largest] or [largest]
         self._calibration = [size for size in _CALIBRATION if size <= largest] or [largest]
         self._trials = {}
+        pattern, buffers = Pattern(dtype, "sum", comm.size), HostBuffers()
         for name in self._names:
             collective = COLLECTIVES[name]
             most = collective.count(self._candidates[-1], comm.size, dtype.size)
-            self._trials[name] = HostTrial(comm, collective, Pattern(dtype, "sum", comm.size), 0, most)
+            self._trials[name] = HostTrial(comm, collective, pattern, 0, most, buffers)
         table = algorithm_table()
         self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in self._names}
         rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))

@@ -70,9 +70,9 @@ class Pattern:
         return b"".join(elements[value] for value in values)
 
 
-def repeated(table: bytes, elements: int, element_bytes: int) -> bytes:
-    """The table over and over, at least this many elements."""
-    return table * -(-elements * element_bytes // len(table))
+def repeated(table: bytes, nbytes: int) -> bytes:
+    """The table over and over, at least so many bytes."""
+    return table * -(-nbytes // len(table))
 
 
 def wrong_elements(buffer: memoryview, blocks: list[Block], element_bytes: int) -> int:

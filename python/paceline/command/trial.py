@@ -29,8 +29,8 @@ class Trial(ABC):
         self.dtype: DataType = pattern.dtype
         sends = most * (comm.size if collective.sends_all else 1)
         receives = most * (comm.size if collective.receives_all else 1)
-        self._inputs = repeated(pattern.contributions[comm.rank], sends + PERIOD, self.dtype.size) if most else b""
         self._send_bytes, self._recv_bytes = sends * self.dtype.size, receives * self.dtype.size
+        self._input_bytes = (sends + PERIOD) * self.dtype.size if most else 0  # every call begins elsewhere in them
         op = PreMulSum(SCALAR) if pattern.op == "premulsum" else pattern.op
         self._op = cast(Operation, op if collective.reduces else "sum")
         self._calls = 0  # all ranks count alike, so their inputs stay in step
@@ -88,19 +88,45 @@ class Trial(ABC):
         return (ctypes.c_void_p(send), ctypes.c_void_p(output), ctypes.c_size_t(count), *middle, *tail)
 
 
+class HostBuffers:
+    """Memory for trials of one pattern of which no two are called at once: as long as the longest of them needs."""
+
+    def __init__(self) -> None:
+        self.inputs = memoryview(b"")
+        self.send, self.recv = _memory(0), _memory(0)
+
+    def reserve(self, contribution: bytes, input_bytes: int, send_bytes: int, recv_bytes: int) -> None:
+        if len(self.inputs) < input_bytes:
+            self.inputs = memoryview(repeated(contribution, input_bytes))
+        if len(self.send[1]) < send_bytes:
+            self.send = _memory(send_bytes)
+        if len(self.recv[1]) < recv_bytes:
+            self.recv = _memory(recv_bytes)
+
+
 class HostTrial(Trial):
     """Blocking calls, each timed by the clock of its rank."""
 
-    def __init__(self, comm: Communicator, collective: Collective, pattern: Pattern, root: int, most: int) -> None:
+    def __init__(
+        self,
+        comm: Communicator,
+        collective: Collective,
+        pattern: Pattern,
+        root: int,
+        most: int,
+        buffers: HostBuffers | None = None,
+    ) -> None:
         super().__init__(comm, collective, pattern, root, most)
-        self._source = memoryview(self._inputs)
-        self._send, self._recv = _memory(self._send_bytes), _memory(self._recv_bytes)
+        self._buffers = buffers or HostBuffers()
+        contribution = pattern.contributions[comm.rank]
+        self._buffers.reserve(contribution, self._input_bytes, self._send_bytes, self._recv_bytes)
 
     def run(self, count: int, calls: int) -> array[int]:
         # Slices are made once: what is left between two calls is a memory copy.
         sent = self._sent(count)
-        target, source = self._send[1][:sent], self._source
-        arguments = self._arguments(count, self._send[0], self._recv[0], None)
+        (send, target), source = self._buffers.send, self._buffers.inputs
+        target = target[:sent]
+        arguments = self._arguments(count, send, self._buffers.recv[0], None)
         function, barrier, meeting, clock = self._function, self._barrier, self._meeting, time.perf_counter_ns
         times = array("q")
         for _ in range(calls):
@@ -116,7 +142,7 @@ class HostTrial(Trial):
         return times
 
     def _output(self, nbytes: int) -> memoryview:
-        return (self._send if self._in_place else self._recv)[1][:nbytes]
+        return (self._buffers.send if self._in_place else self._buffers.recv)[1][:nbytes]
 
 
 def _memory(nbytes: int) -> tuple[int, memoryview]:
