@@ -71,12 +71,19 @@ Plan Communicator::make_message_plan(const Request& request) const {
   plan.peers = {request.root};
   plan.algorithm = "message";
   const std::size_t total = request.count * plan.element_bytes;
-  plan.chunk_bytes = std::min(pipeline_chunk(request.count, 1, cost_model(request.type)) * plan.element_bytes, total);
+  const std::uint8_t transport = connections_.routes.transport[static_cast<std::size_t>(request.root)];
+  plan.chunk_bytes = pipeline_chunk(request.count, 1, cost_model(request.type)) * plan.element_bytes;
+  // In shared memory a chunk should leave room in the first-level cache beside its copy, or else be well beyond it: 64
+  // KB from one CPU of an EPYC to another take 2.8 us in chunks of 8 KiB, 3.8 in chunks of 15 and 3.3 in chunks of 32.
+  constexpr std::size_t within = 8 << 10;
+  constexpr std::size_t beyond = 24 << 10;
+  if (transport == 0 && plan.chunk_bytes < beyond) plan.chunk_bytes = std::min(plan.chunk_bytes, within);
+  plan.chunk_bytes = std::min(plan.chunk_bytes, total);
   plan.lanes.resize(1);
   for (std::size_t begin = 0; begin < total; begin += plan.chunk_bytes) {
     PlanStep step;
     step.action = request.which == Collective::send ? Action::send : Action::recv;
-    step.transport = connections_.routes.transport[static_cast<std::size_t>(request.root)];
+    step.transport = transport;
     step.peer_count = 1;
     step.stays = true;
     step.streams = total >= streaming_from();
