@@ -84,10 +84,13 @@ def main() -> int:
                 passes += json.loads(result.read_text())
         document = _document(_least(passes), calibrated)
         for count in ranks:
-            doubts = Path(folder) / "doubts.json"
-            doubts.write_text(json.dumps(_doubts(document["choices"], count)))
+            doubts = _doubts(document["choices"], count)
+            if not doubts:
+                continue
+            listed = Path(folder) / "doubts.json"
+            listed.write_text(json.dumps(doubts))
             words = [str(Path(__file__).resolve()), "--side", str(result), "--transport", chosen.transport]
-            start(count, [*words, "--doubts", str(doubts)], str(profile))
+            start(count, [*words, "--doubts", str(listed)], str(profile))
             _settle_doubts(document["choices"], json.loads(result.read_text()))
     return _show(document, chosen)
 
