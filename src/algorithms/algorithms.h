@@ -105,6 +105,11 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
 void write(Schedule& schedule);
 }  // namespace dissemination
 
+namespace central {
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
+void write(Schedule& schedule);
+}  // namespace central
+
 namespace fan {
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);

@@ -64,6 +64,8 @@ constexpr Algorithm rows[] = {
      pairwise::cost, pairwise::write},
     {"dissemination", "Ranks tell those at distance 1, 2, 4, ... whom they have heard of.", barriers, always,
      largest_chunks, dissemination::cost, dissemination::write},
+    {"central", "Every rank tells rank 0, which then tells all.", barriers, always, largest_chunks, central::cost,
+     central::write},
     {"fan", "Every rank tells every other one.", barriers, always, largest_chunks, fan::cost, fan::write},
 };
 

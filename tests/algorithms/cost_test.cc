@@ -98,9 +98,26 @@ TEST_CASE("a formula counts the ranks beyond the first that one waits for at onc
     CHECK(partners(Collective::all_reduce, "ring", n) == doctest::Approx(0));
     CHECK(partners(Collective::all_gather, "bruck", n) == doctest::Approx(0));
     CHECK(partners(Collective::barrier, "fan", n) == doctest::Approx(n - 2));
+    CHECK(partners(Collective::barrier, "central", n) == doctest::Approx(n - 2));
   }
   CHECK(partners(Collective::all_reduce, "recursive_doubling", 16, 2) == doctest::Approx(0));
   CHECK(partners(Collective::all_reduce, "recursive_doubling", 16, 4) == doctest::Approx(4));
+}
+
+TEST_CASE("ranks that take turns have a central barrier, two ranks with CPUs of their own have not") {
+  const auto time = [](std::string_view algorithm, int n, const CostModel& model) {
+    return algorithm_named(algorithm)->cost({.collective = Collective::barrier, .ranks = n}, {}, model);
+  };
+  CostModel model;
+  CHECK(time("central", 1, model) == 0);
+  CHECK(time("fan", 2, model) < time("central", 2, model));
+  model.sharing = 2;
+  model.switching = 4;
+  for (const int n : {3, 4, 8, 64}) {
+    INFO("ranks: ", n);
+    CHECK(time("central", n, model) < time("fan", n, model));
+    CHECK(time("central", n, model) < time("dissemination", n, model));
+  }
 }
 
 TEST_CASE("a formula counts the ranks beyond the first to which one message goes") {
@@ -119,6 +136,7 @@ TEST_CASE("a formula counts the ranks beyond the first to which one message goes
     CHECK(receivers(Collective::all_reduce, "two_shot", n) == doctest::Approx(n - 2));
     CHECK(receivers(Collective::all_reduce, "ring", n) == doctest::Approx(0));
     CHECK(receivers(Collective::barrier, "fan", n) == doctest::Approx(n - 2));
+    CHECK(receivers(Collective::barrier, "central", n) == doctest::Approx(n - 2));
   }
   CHECK(receivers(Collective::broadcast, "knomial", 16, 4) == doctest::Approx(4));
   CHECK(receivers(Collective::all_reduce, "recursive_doubling", 16, 4) == doctest::Approx(4));
