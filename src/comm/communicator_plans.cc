@@ -17,15 +17,16 @@ Shape shape_of(const Request& request, bool in_place) {
   return {request.count, request.root, request.which, request.type, request.op, in_place};
 }
 
-// Where one rank's staging would serve all others, each of them reads for itself; and two ranks that exchange long
-// blocks, with nothing else to do, save a copy, where the kernel copies well. Elsewhere staging is faster: both sides
-// copy at the same time, and no pages are pinned (measured on 2 to 16 CPUs; docs/cpu.md).
-bool worth_single_copy(const Request& request, int ranks, Protocol protocol) {
+// Where one rank's staging would serve all others, each of them reads for itself, all at the same time if they have
+// CPUs; and two ranks that exchange long blocks, with nothing else to do, save a copy, where the kernel copies well.
+// Elsewhere staging is faster: both sides copy at the same time, and no pages are pinned (measured on 2 to 16 CPUs;
+// docs/cpu.md).
+bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, Protocol protocol) {
   if (protocol != Protocol::automatic) return protocol == Protocol::single_copy;
   if (configuration().single_copy == "on") return true;
   const std::size_t block = request.count * size_of(request.type);
   switch (request.which) {
-    case Collective::scatter: return ranks > 2 && block >= 32 << 10;
+    case Collective::scatter: return ranks > 2 && block >= 32 << 10 && !(oversubscribed && rep_movs_is_slow());
     case Collective::all_to_all: return ranks == 2 && block >= 256 << 10 && !rep_movs_is_slow();
     default: return false;
   }
@@ -106,7 +107,8 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   Schedule schedule(problem, choice->parameters, rank());
   choice->algorithm->write(schedule);
   Plan plan = bind(schedule, connections_.routes, request.type, request.op);
-  plan.single_copy = connections_.single_copy && worth_single_copy(request, size(), protocol);
+  plan.single_copy =
+      connections_.single_copy && worth_single_copy(request, size(), connections_.oversubscribed, protocol);
   plan.algorithm = choice->algorithm->name;
   plan.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count)) * model.element;
   plan.predicted_us = choice->predicted_us;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -29,15 +30,16 @@ struct Event {
 
 }  // namespace
 
-// Events of one transport. A wait is noted from the first look that found nothing to the one that found the message; a
-// use, from then to its release.
+// Events of one transport. A wait is noted from the first look that found nothing, or the channel's last event if that
+// is later, to the look that found the message; a use, from then to its release.
 class TracingTransport final : public Transport {
  public:
   TracingTransport(Transport& traced, int ranks)
       : traced_(traced),
         ranks_(static_cast<std::size_t>(ranks)),
         receiving_(static_cast<std::size_t>(max_channels) * ranks_),
-        sending_(max_channels, 0) {}
+        sending_(max_channels, 0),
+        last_end_(max_channels, 0) {}
 
   [[nodiscard]] std::string_view name() const override { return traced_.name(); }
   [[nodiscard]] std::size_t largest_message() const override { return traced_.largest_message(); }
@@ -49,8 +51,8 @@ class TracingTransport final : public Transport {
     const Attempt attempt = traced_.send(channel, to, call, data, stays);
     if (attempt == Attempt::later && since == 0) since = begin;
     if (attempt != Attempt::done) return attempt;
-    if (since != 0) events_.push_back({"wait for room", channel, to.front(), 0, call, since, begin});
-    events_.push_back({"send", channel, to.front(), data.size(), call, begin, now_us()});
+    note_wait("wait for room", channel, to.front(), 0, call, since, begin);
+    note("send", channel, to.front(), data.size(), call, begin);
     since = 0;
     return attempt;
   }
@@ -64,7 +66,7 @@ class TracingTransport final : public Transport {
     const Attempt attempt = traced_.receive(channel, from, call, bytes, place, data);
     if (attempt == Attempt::later && state.since == 0) state.since = begin;
     if (attempt != Attempt::done) return attempt;
-    if (state.since != 0) events_.push_back({"wait", channel, from, bytes, call, state.since, begin});
+    note_wait("wait", channel, from, bytes, call, state.since, begin);
     state = {0, begin, bytes, call};
     return attempt;
   }
@@ -74,7 +76,7 @@ class TracingTransport final : public Transport {
   Attempt release(int channel, int from) override {
     const Attempt attempt = traced_.release(channel, from);
     const Receiving& state = receiving_[index(channel, from)];
-    events_.push_back({"recv", channel, from, state.bytes, state.call, state.arrived, now_us()});
+    note("recv", channel, from, state.bytes, state.call, state.arrived);
     return attempt;
   }
 
@@ -98,6 +100,17 @@ class TracingTransport final : public Transport {
     std::size_t bytes = 0;
     Call call;
   };
+  void note(const char* name, int channel, int peer, std::size_t bytes, const Call& call, double begin) {
+    double& last_end = last_end_[static_cast<std::size_t>(channel)];
+    last_end = now_us();
+    events_.push_back({name, channel, peer, bytes, call, begin, last_end});
+  }
+  void note_wait(const char* name, int channel, int peer, std::size_t bytes, const Call& call, double since,
+                 double end) {
+    if (since == 0) return;
+    const double begin = std::max(since, last_end_[static_cast<std::size_t>(channel)]);
+    events_.push_back({name, channel, peer, bytes, call, begin, std::max(begin, end)});
+  }
   [[nodiscard]] std::size_t index(int channel, int from) const {
     return static_cast<std::size_t>(channel) * ranks_ + static_cast<std::size_t>(from);
   }
@@ -106,6 +119,7 @@ class TracingTransport final : public Transport {
   std::size_t ranks_;
   std::vector<Receiving> receiving_;  // by channel and rank
   std::vector<double> sending_;       // by channel: since when a send waits for room; 0: it does not
+  std::vector<double> last_end_;      // by channel: of its last send or use
   std::vector<Event> events_;
 };
 

@@ -125,6 +125,29 @@ inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
   return Attempt::failed;
 }
 
+// The lane's next step waits: take those of its row whose messages are there. A rank's messages come in their order.
+Attempt Execution::take_out_of_turn(Lane& lane) {
+  constexpr std::uint32_t most = 64;
+  const std::uint32_t row = std::min(lane.next->in_any_order, most);
+  Attempt found = Attempt::later;
+  std::uint64_t waited_for = 0;  // a bit for each rank, modulo 64
+  for (std::uint32_t i = 0; i < row; ++i) {
+    const PlanStep& step = lane.next[i];
+    const std::uint64_t peer = std::uint64_t{1} << (static_cast<unsigned>(lane.plan->peers[step.first_peer]) % most);
+    if ((lane.taken >> i & 1U) != 0 || (waited_for & peer) != 0) continue;
+    // The next step itself has just been tried.
+    const Attempt attempt = i == 0 ? Attempt::later : receive(lane, step);
+    if (attempt == Attempt::failed) return attempt;
+    if (attempt == Attempt::done) {
+      lane.taken |= std::uint64_t{1} << i;
+      found = attempt;
+    } else {
+      waited_for |= peer;
+    }
+  }
+  return found;
+}
+
 bool Execution::everything_left() const {
   for (std::size_t t = 0; t < max_transports; ++t) {
     if (wiring_.transports[t] == nullptr) continue;
@@ -146,14 +169,20 @@ Execution::Turn Execution::advance() {
       ended = false;
       continue;
     }
-    for (; lane.next != lane.end; ++lane.next) {
-      const Attempt attempt = take(lane, *lane.next);
-      if (attempt == Attempt::failed) return Turn::failed;
-      if (attempt == Attempt::later) {
-        ended = false;
-        break;
+    while (lane.next != lane.end) {
+      Attempt attempt = take(lane, *lane.next);
+      if (attempt == Attempt::done) {
+        moved = true;
+        lane.pass();
+        continue;
       }
-      moved = true;
+      if (attempt == Attempt::later && lane.next->in_any_order > 1) {
+        attempt = take_out_of_turn(lane);
+        moved |= attempt == Attempt::done;
+      }
+      if (attempt == Attempt::failed) return Turn::failed;
+      ended = false;
+      break;
     }
   }
   if (ended && everything_left()) return Turn::done;

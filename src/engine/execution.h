@@ -71,6 +71,7 @@ class Execution {
   struct Lane {
     const PlanStep* next = nullptr;
     const PlanStep* end = nullptr;
+    std::uint64_t taken = 0;  // of the steps from `next` on, a bit for each that was taken before its turn
     const Plan* plan = nullptr;
     Call call;
     std::array<std::byte*, 3> base{};  // by Buffer
@@ -79,9 +80,17 @@ class Execution {
     std::uint32_t arrived = 0;                           // messages of the current fold that are there
     std::uint32_t first_source = 0;                      // in sources_
     std::array<std::uint64_t, max_transports> before{};  // messages posted on the channel before this execution
+
+    void pass() {
+      do {
+        ++next;
+        taken >>= 1U;
+      } while ((taken & 1U) != 0);
+    }
   };
 
   Attempt take(Lane& lane, const PlanStep& step);
+  Attempt take_out_of_turn(Lane& lane);
   Attempt receive(Lane& lane, const PlanStep& step);
   Attempt receive_and_fold(Lane& lane, const PlanStep& step);
   [[nodiscard]] Wait waiting_for(const Lane& lane) const;

@@ -77,6 +77,26 @@ std::vector<Later> look_ahead(const Problem& problem, int rank, std::span<const 
   return later;
 }
 
+// Shorter messages are received in turn: there is little to do for the ones that are there, and whoever looks for many
+// messages at once hinders their senders.
+constexpr std::size_t long_message = 8 << 10;
+
+void find_any_order(std::vector<PlanStep>& lane) {
+  for (std::size_t begin = 0; begin < lane.size();) {
+    Accesses targets;
+    std::size_t end = begin;
+    for (; end < lane.size() && lane[end].action == Action::recv && lane[end].bytes >= long_message; ++end) {
+      const auto at = static_cast<std::ptrdiff_t>(lane[end].target);
+      const Extent target{static_cast<int>(lane[end].target_buffer), at,
+                          at + static_cast<std::ptrdiff_t>(lane[end].bytes)};
+      if (targets.overlap(target)) break;
+      targets.add(target, 0, 0);
+    }
+    for (std::size_t i = begin; i < end; ++i) lane[i].in_any_order = static_cast<std::uint32_t>(end - i);
+    begin = std::max(end, begin + 1);
+  }
+}
+
 }  // namespace
 
 Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op) {
@@ -136,6 +156,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
       lane.push_back(bound);
     }
   }
+  for (auto& lane : plan.lanes) find_any_order(lane);
   return plan;
 }
 

@@ -37,6 +37,9 @@ struct PlanStep {
   std::int16_t own = -1;
   std::uint32_t first_peer = 0;
   std::uint32_t peer_count = 0;
+  // So many steps from this one on are receives of long messages, none of which writes where another does: of different
+  // ranks' the one that is there may be taken first.
+  std::uint32_t in_any_order = 0;
   std::size_t source = 0;  // bytes
   std::size_t target = 0;  // bytes
   std::size_t bytes = 0;

@@ -157,6 +157,75 @@ TEST_CASE("execution: a lane's steps are taken in order") {
   CHECK(rank.transport.sends.size() == 1);
 }
 
+TEST_CASE("execution: receives that may be taken in any order are taken as they come, one rank's in turn") {
+  FakeRank rank(0, 4);
+  PlanWriter writer;
+  const int from[] = {1, 2, 3, 1, 2, 3, 1};
+  for (std::size_t i = 0; i < 6; ++i) writer.recv(from[i], i, 1).in_any_order = static_cast<std::uint32_t>(6 - i);
+  writer.recv(1, 6, 1);
+  const Floats input;
+  Floats output(7, 9);
+  Execution execution(rank.wiring);
+  execution.add(writer.plan, all_reduce(1), memory_of(input, output));
+  CHECK(execution.advance() == Turn::stuck);
+  rank.transport.deliver(0, 3, bytes_of({30}));
+  CHECK(execution.advance() == Turn::moved);
+  CHECK(output == Floats{9, 9, 30, 9, 9, 9, 9});
+  CHECK(execution.waiting_for().rank == 1);
+  CHECK(execution.advance() == Turn::stuck);
+  rank.transport.deliver(0, 2, bytes_of({20}));
+  rank.transport.deliver(0, 2, bytes_of({21}));
+  rank.transport.deliver(0, 3, bytes_of({31}));
+  CHECK(execution.advance() == Turn::moved);
+  CHECK(output == Floats{9, 20, 30, 9, 21, 31, 9});
+  rank.transport.deliver(0, 1, bytes_of({10}));
+  CHECK(execution.advance() == Turn::moved);  // over those that were taken
+  CHECK(output == Floats{10, 20, 30, 9, 21, 31, 9});
+  CHECK(execution.advance() == Turn::stuck);
+  rank.transport.deliver(0, 1, bytes_of({11}));
+  rank.transport.deliver(0, 1, bytes_of({12}));
+  CHECK(execution.advance() == Turn::done);
+  CHECK(output == Floats{10, 20, 30, 11, 21, 31, 12});
+  CHECK(execution.has_ended());
+}
+
+TEST_CASE("execution: a transport that fails out of turn ends the call") {
+  FakeRank rank(0, 4);
+  FakeTransport second;
+  second.broken = true;
+  rank.wiring.transports[1] = &second;
+  rank.wiring.routes.transport[2] = 1;
+  PlanWriter writer;
+  writer.recv(1, 0, 1).in_any_order = 2;
+  writer.recv(2, 1, 1).in_any_order = 1;
+  const Floats input;
+  Floats output(2, 9);
+  Execution execution(rank.wiring);
+  execution.add(writer.plan, all_reduce(1), memory_of(input, output));
+  CHECK(execution.advance() == Turn::failed);
+  CHECK(execution.failure().message() == "the line is dead");
+}
+
+TEST_CASE("execution: a row longer than what is looked at ends all the same") {
+  constexpr int others = 150;
+  FakeRank rank(0, others + 1);
+  PlanWriter writer;
+  for (int i = 0; i < others; ++i)
+    writer.recv(i + 1, static_cast<std::size_t>(i), 1).in_any_order = static_cast<std::uint32_t>(others - i);
+  const Floats input;
+  Floats output(others, 0);
+  Floats expected(others);
+  Execution execution(rank.wiring);
+  execution.add(writer.plan, all_reduce(1), memory_of(input, output));
+  for (int i = others; i > 0; --i) {
+    rank.transport.deliver(0, i, bytes_of({static_cast<float>(i)}));
+    expected[static_cast<std::size_t>(i - 1)] = static_cast<float>(i);
+    const Turn turn = execution.advance();
+    CHECK(turn == (i == 1 ? Turn::done : i > 64 ? Turn::stuck : Turn::moved));
+  }
+  CHECK(output == expected);
+}
+
 TEST_CASE("execution: channels run side by side") {
   FakeRank rank;
   PlanWriter writer;

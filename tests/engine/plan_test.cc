@@ -319,6 +319,26 @@ TEST_CASE("plan: in place, the input lies where the collective has it") {
 
 // ---- What stays ----
 
+TEST_CASE("plan: receives in a row of long messages may be taken in any order, until one writes where another does") {
+  constexpr std::size_t shortest = 2048;  // floats of 8 KiB
+  Schedule schedule = of(Collective::gather, 8, 100'000);
+  recv(schedule, {out, 0, shortest}, 1);
+  recv(schedule, {out, shortest, shortest}, 2);
+  recv(schedule, {scratch, 0, shortest}, 3);
+  recv(schedule, {scratch, shortest - 1, shortest}, 4);  // its first element is the last of the one before
+  recv(schedule, {out, 0, shortest}, 5);
+  recv(schedule, {out, 50'000, shortest - 1}, 6);  // short
+  recv(schedule, {out, 60'000, shortest}, 7);
+  send(schedule, {in, 0, shortest});
+  recv(schedule, {out, 70'000, shortest}, 1);
+  recv(schedule, {out, 80'000, shortest}, 2, 1);
+  const Plan plan = bind_floats(schedule, routes(std::vector<std::uint8_t>(8, 0)));
+  std::vector<std::uint32_t> found;
+  for (const PlanStep& step : plan.lanes[0]) found.push_back(step.in_any_order);
+  CHECK(found == std::vector<std::uint32_t>{3, 2, 1, 2, 1, 0, 1, 0, 1});
+  CHECK(plan.lanes[1][0].in_any_order == 1);
+}
+
 TEST_CASE("plan: what no later step writes stays") {
   Schedule schedule = of(Collective::all_reduce, 2, 1000);
   recv(schedule, {out, 0, 10});  // before the send: of no account
