@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/cpus.h"
+
 namespace paceline {
 namespace {
 
@@ -93,12 +95,14 @@ void stream_fold(FoldFunction fold, std::byte* target, const std::byte* const* s
   }
 }
 
-std::size_t streaming_from() {
-  static const std::size_t from = [] {
+std::size_t streaming_from(double sharing) {
+  constexpr double most = 16 << 20;  // nowhere measured beyond
+  static const double own = [] {
     const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return 2 * (cache > 0 ? static_cast<std::size_t>(cache) : std::size_t{1} << 20);
+    return cache > 0 ? static_cast<double>(cache) : 1 << 20;
   }();
-  return from;
+  static const auto shared = static_cast<double>(shared_cache_of_one_cpu());
+  return static_cast<std::size_t>(std::max(2 * own, std::min(most, shared / sharing)));
 }
 
 }  // namespace paceline

@@ -25,7 +25,8 @@ void stream_copy(std::byte* target, const std::byte* source, std::size_t bytes);
 void stream_fold(FoldFunction fold, std::byte* target, const std::byte* const* sources, std::size_t source_count,
                  std::size_t elements, std::size_t element_bytes);
 
-// Calls that write at least this many bytes, twice a CPU's own cache, do not leave them there.
-std::size_t streaming_from();
+// A call that writes at least this many bytes does not leave them in the cache, which has no room for them: what its
+// rank has of the cache that CPUs share, if `sharing` ranks take turns on each CPU, but no less than twice a CPU's own.
+std::size_t streaming_from(double sharing);
 
 }  // namespace paceline

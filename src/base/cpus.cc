@@ -123,6 +123,19 @@ int machine_cpus() {
   return static_cast<int>(std::clamp(limits, 1.0, there));
 }
 
+std::size_t shared_cache_of_one_cpu() {
+  for (int index = 0; index < 10; ++index) {
+    const std::string cache = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index);
+    int level = 0;
+    std::size_t kib = 0;
+    std::ifstream(cache + "/level") >> level;
+    if (level != 3 || !(std::ifstream(cache + "/size") >> kib)) continue;  // "32768K"
+    std::ifstream sharers(cache + "/shared_cpu_list");
+    return kib * 1024 / static_cast<std::size_t>(std::max(1, length_of_list(sharers)));
+  }
+  return 0;
+}
+
 void move_to_cpu(int index) {
   const Mask all = affinity();
   const int cpus = count(all);

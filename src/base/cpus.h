@@ -23,6 +23,9 @@ int allowed_cpus();
 // Of the machine, or of the container: what no process of it can exceed, wherever a launcher has bound this one.
 int machine_cpus();
 
+// Bytes of the third-level cache that each of the CPUs sharing it has if all use it alike; 0: unknown.
+std::size_t shared_cache_of_one_cpu();
+
 // Move the calling thread to the index-th CPU (from 0, modulo their number) of those that it may run on, unless it is
 // there. It stays free to be moved on. For ranks that find themselves on one CPU while others are idle, where each
 // waits for the other: the kernel takes tens of milliseconds to part them.

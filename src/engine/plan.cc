@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 
-#include "base/copies.h"
 #include "schedule/extent.h"
 
 namespace paceline {
@@ -114,7 +113,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
   const bool any_places = std::ranges::any_of(routes.needs_place, std::identity());
 
   const std::vector<Later> later = look_ahead(problem, routes.rank, steps);
-  const bool streams = output_elements(problem, routes.rank) * plan.element_bytes >= streaming_from();
+  const bool streams = output_elements(problem, routes.rank) * plan.element_bytes >= routes.streaming_from;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     auto& lane = plan.lanes[step.channel];

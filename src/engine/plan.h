@@ -24,6 +24,8 @@ struct Routes {
   // put a message that is folded somewhere.
   std::array<bool, max_transports> keeps_data{};
   std::array<bool, max_transports> needs_place{};
+  // Outputs of so many bytes are written past the cache.
+  std::size_t streaming_from = SIZE_MAX;
 };
 
 struct PlanStep {

@@ -339,6 +339,26 @@ TEST_CASE("plan: receives in a row of long messages may be taken in any order, u
   CHECK(plan.lanes[1][0].in_any_order == 1);
 }
 
+TEST_CASE("plan: long outputs are written past the cache, but for what is read again") {
+  Schedule schedule = of(Collective::all_reduce, 2, 1000);
+  recv(schedule, {out, 0, 10});
+  recv(schedule, {out, 10, 10});
+  recv(schedule, {scratch, 0, 10});
+  send(schedule, {out, 10, 10});
+  Routes made = routes({0, 0});
+  const auto streams = [&] {
+    std::vector<bool> found;
+    const Plan plan = bind_floats(schedule, made);
+    for (const PlanStep& step : plan.lanes[0]) found.push_back(step.streams);
+    return found;
+  };
+  CHECK(streams() == std::vector{false, false, false, false});
+  made.streaming_from = 4001;
+  CHECK(streams() == std::vector{false, false, false, false});
+  made.streaming_from = 4000;
+  CHECK(streams() == std::vector{true, false, false, false});
+}
+
 TEST_CASE("plan: what no later step writes stays") {
   Schedule schedule = of(Collective::all_reduce, 2, 1000);
   recv(schedule, {out, 0, 10});  // before the send: of no account
