@@ -11,9 +11,10 @@
 //                 and write the result to `target`
 //   copy          write `source` to `target`
 //
-// The steps of one channel are taken in order; channels run side by side and must not touch each other's data. Sends do
-// not wait for their receivers, up to `capacity(n)` messages a channel. Between two ranks, on one channel, the k-th
-// message sent is the k-th received.
+// The steps of one channel are taken in order (an engine may take a receive before others that it does not touch:
+// engine/plan.h); channels run side by side and must not touch each other's data. Sends do not wait for their
+// receivers, up to `capacity(n)` messages a channel. Between two ranks, on one channel, the k-th message sent is the
+// k-th received.
 #pragma once
 
 #include <cstddef>
