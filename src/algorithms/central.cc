@@ -15,8 +15,8 @@ double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   if (others == 0) return 0;
   const Load first{.steps = others + 1 + model.multicast_share * others, .receivers = others - 1};
   const Load other{.steps = 2};
-  // Where ranks take turns, all have told rank 0 by the time of its turn.
-  const double hops = model.sharing > 1 ? 1 : 2;
+  // Where a turn takes longer than a message, all have told rank 0 by the time of its turn.
+  const double hops = model.switching > model.start ? 1 : 2;
   return model.time(Work{.hops = hops,
                          .inside = 0,
                          .turns = 1,

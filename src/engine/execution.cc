@@ -129,20 +129,22 @@ inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
 Attempt Execution::take_out_of_turn(Lane& lane) {
   constexpr std::uint32_t most = 64;
   const std::uint32_t row = std::min(lane.next->in_any_order, most);
+  // A bit for each rank, modulo 64.
+  const auto sender = [&](const PlanStep& step) {
+    return std::uint64_t{1} << (static_cast<unsigned>(lane.plan->peers[step.first_peer]) % most);
+  };
+  std::uint64_t waited_for = sender(*lane.next);
   Attempt found = Attempt::later;
-  std::uint64_t waited_for = 0;  // a bit for each rank, modulo 64
-  for (std::uint32_t i = 0; i < row; ++i) {
+  for (std::uint32_t i = 1; i < row; ++i) {
     const PlanStep& step = lane.next[i];
-    const std::uint64_t peer = std::uint64_t{1} << (static_cast<unsigned>(lane.plan->peers[step.first_peer]) % most);
-    if ((lane.taken >> i & 1U) != 0 || (waited_for & peer) != 0) continue;
-    // The next step itself has just been tried.
-    const Attempt attempt = i == 0 ? Attempt::later : receive(lane, step);
+    if ((lane.taken >> i & 1U) != 0 || (waited_for & sender(step)) != 0) continue;
+    const Attempt attempt = receive(lane, step);
     if (attempt == Attempt::failed) return attempt;
     if (attempt == Attempt::done) {
       lane.taken |= std::uint64_t{1} << i;
       found = attempt;
     } else {
-      waited_for |= peer;
+      waited_for |= sender(step);
     }
   }
   return found;

@@ -118,6 +118,8 @@ TEST_CASE("ranks that take turns have a central barrier, two ranks with CPUs of 
     CHECK(time("central", n, model) < time("fan", n, model));
     CHECK(time("central", n, model) < time("dissemination", n, model));
   }
+  model.start = 20;  // between machines the second message takes its time
+  CHECK(time("central", 4, model) > time("fan", 4, model));
 }
 
 TEST_CASE("a formula counts the ranks beyond the first to which one message goes") {
