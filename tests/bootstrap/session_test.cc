@@ -1,11 +1,13 @@
 #include "bootstrap/session.h"
 
-#include <dirent.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "bootstrap/ranks.h"
 
@@ -48,12 +50,28 @@ std::string until_failed(const Membership& membership) {
   return ends_within(membership, 10s) ? membership.failure().message() : "still there";
 }
 
-int count(const char* directory) {
-  int entries = 0;
-  DIR* const open = ::opendir(directory);
-  while (::readdir(open) != nullptr) ++entries;
-  ::closedir(open);
-  return entries;
+int open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<int>(std::distance(begin(all), end(all)));
+}
+
+// A thread that was joined may still stand in /proc while the kernel ends it; it is marked as exiting by then.
+int living_threads() {
+  constexpr unsigned exiting = 0x4;  // PF_EXITING
+  int living = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "stat");
+    std::string stat;
+    if (!std::getline(file, stat)) continue;                     // it ended meanwhile
+    std::istringstream words(stat.substr(stat.rfind(')') + 1));  // behind the name, which may hold spaces
+    std::string skipped;
+    for (int field = 3; field < 9; ++field) words >> skipped;
+    unsigned flags = 0;
+    words >> flags;
+    REQUIRE(words.good());
+    living += (flags & exiting) == 0 ? 1 : 0;
+  }
+  return living;
 }
 
 }  // namespace
@@ -373,7 +391,7 @@ TEST_CASE("a forked child may destroy its copy of the session; the parent's live
 }
 
 TEST_CASE("descriptors and threads return to where they were") {
-  const int descriptors = count("/proc/self/fd"), threads = count("/proc/self/task");
+  const int descriptors = open_descriptors(), threads = living_threads();
   for (int i = 0; i < 3; ++i) {
     auto sessions = join_all(4);
     auto memberships = enter_all(sessions);
@@ -381,8 +399,8 @@ TEST_CASE("descriptors and threads return to where they were") {
     if (i == 2)
       for (const auto& membership : memberships) membership->leave();
   }
-  CHECK(count("/proc/self/fd") == descriptors);
-  CHECK(count("/proc/self/task") == threads);
+  CHECK(open_descriptors() == descriptors);
+  CHECK(living_threads() == threads);
 }
 
 TEST_CASE("sessions end without waiting, in any order") {

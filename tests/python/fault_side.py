@@ -7,6 +7,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,11 +212,22 @@ def join(line: Line, few_descriptors: int | None = None, on: int = 0) -> dict[st
 # ---- What a process holds ----
 
 
+def living_threads() -> int:
+    """A thread that was joined may still stand in /proc while the kernel ends it; it is marked as exiting by then."""
+    exiting, flags = 0x4, 6  # PF_EXITING; fields of stat after the name, which may hold spaces (proc_pid_stat(5))
+    living = 0
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            words = (task / "stat").read_text().rpartition(")")[2].split()
+            living += not int(words[flags]) & exiting
+    return living
+
+
 def holdings() -> dict[str, Any]:
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {
         "descriptors": sorted(str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.exists()),
-        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "threads": living_threads(),
         "mappings": sorted({words for line in maps if "paceline-" in (words := line.split()[-1])}),
     }
 
