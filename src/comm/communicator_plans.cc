@@ -103,7 +103,7 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   auto choice = choose(problem, model, forced_.algorithm, forced_chunk(), tuned_.get());
   if (!choice.ok()) return choice.status();
   const Protocol protocol =
-      forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol : choice->protocol;
+      forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol : choice->variant.protocol;
   Schedule schedule(problem, choice->parameters, rank());
   choice->algorithm->write(schedule);
   Plan plan = bind(schedule, connections_.routes, request.type, request.op);

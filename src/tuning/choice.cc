@@ -5,27 +5,29 @@
 namespace paceline {
 namespace {
 
+double time_of(const Choice& choice, const Problem& problem, const CostModel& model, const Tuned* tuned) {
+  const double cost = choice.algorithm->cost(problem, choice.parameters, model);
+  if (tuned == nullptr) return cost;
+  return cost * tuned->correction(*choice.algorithm, problem, problem.count * model.element, choice.variant);
+}
+
 Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel& model, const Variant& variant,
             const Tuned* tuned) {
-  const std::size_t chunk_bytes = variant.chunk;
   Choice choice;
-  choice.protocol = variant.protocol;
+  choice.variant = variant;
   choice.algorithm = &algorithm;
   choice.parameters = algorithm.parameters(problem, model);
   choice.parameters.order = model.order;
-  const std::size_t limit = chunk_bytes == 0 ? model.largest_chunk : std::min(chunk_bytes, model.largest_chunk);
+  const std::size_t limit = variant.chunk == 0 ? model.largest_chunk : std::min(variant.chunk, model.largest_chunk);
   const std::size_t elements = std::max<std::size_t>(1, limit / model.element);
-  choice.parameters.chunk = chunk_bytes == 0 ? std::min(choice.parameters.chunk, elements) : elements;
-  choice.predicted_us = algorithm.cost(problem, choice.parameters, model);
-  if (tuned != nullptr)
-    choice.predicted_us *= tuned->correction(algorithm, problem, problem.count * model.element, variant);
+  choice.parameters.chunk = variant.chunk == 0 ? std::min(choice.parameters.chunk, elements) : elements;
+  choice.predicted_us = time_of(choice, problem, model, tuned);
   return choice;
 }
 
-}  // namespace
-
-Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
-                      const Tuned* tuned) {
+// For a problem that is the same on all ranks.
+Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, std::string_view forced,
+                              std::size_t chunk_bytes, const Tuned* tuned) {
   const TableRow* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, problem.count * model.element);
   const Variant own{.chunk = chunk_bytes};
   Choice best;
@@ -45,6 +47,17 @@ Result<Choice> choose(const Problem& problem, const CostModel& model, std::strin
     return Status(Code::internal,
                   fmt::format("no algorithm serves {} on {} ranks", title(problem.collective), problem.ranks));
   return best;
+}
+
+}  // namespace
+
+Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
+                      const Tuned* tuned) {
+  Problem common = problem;
+  common.in_place = false;
+  auto choice = choose_for_all(common, model, forced, chunk_bytes, tuned);
+  if (choice.ok() && problem.in_place) choice->predicted_us = time_of(*choice, problem, model, tuned);
+  return choice;
 }
 
 }  // namespace paceline

@@ -1,5 +1,6 @@
 // The choice of an algorithm for a problem: the cheapest by the cost functions of the table, unless one is forced.
-// It depends only on its arguments, so every rank chooses the same.
+// It depends only on its arguments, and not on whether a rank works in place, which others may not: so every rank
+// chooses the same.
 #pragma once
 
 #include <string_view>
@@ -13,8 +14,8 @@ namespace paceline {
 struct Choice {
   const Algorithm* algorithm = nullptr;
   Parameters parameters;
-  Protocol protocol = Protocol::automatic;
-  double predicted_us = 0;
+  Variant variant;
+  double predicted_us = 0;  // of the problem as it is on this rank
 };
 
 // forced: used wherever it serves the problem; empty: none. chunk_bytes: largest chunk; 0: the table's or the

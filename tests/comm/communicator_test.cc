@@ -40,6 +40,20 @@ TEST_CASE("every algorithm gives every collective's exact result") {
   }
 }
 
+TEST_CASE("ranks work in place beside ranks that do not") {
+  for (const int ranks : {2, 3, 4}) {
+    const Ranks communicator(ranks);
+    communicator.run([&](int rank, paceComm_t comm) {
+      const std::vector<std::size_t> counts{3, 300, 5000, 40000};
+      std::vector<std::byte> memory(16 * counts.back() * static_cast<std::size_t>(ranks));
+      return each_case(ranks, counts, [&](Case one) {
+        one.problem.in_place = one.problem.in_place == (rank == one.problem.root);
+        return run_case(one, rank, comm, memory.data());
+      });
+    });
+  }
+}
+
 TEST_CASE("messages in memory of paceMemAlloc are read where they are") {
   paceConfig_t config = PACE_CONFIG_INITIALIZER;
   config.chunkBytes = 16 << 10;

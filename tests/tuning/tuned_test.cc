@@ -82,12 +82,12 @@ TEST_CASE("the table's chunk and protocol are the choice's, unless a chunk is as
   const auto tuned = Tuned::of({"", "", {setting}}, "shm", 4);
   const auto chosen = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "", 0, tuned.get());
   CHECK(chosen->parameters.chunk == 1024);
-  CHECK(chosen->protocol == Protocol::single_copy);
+  CHECK(chosen->variant.protocol == Protocol::single_copy);
   const auto asked = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "", 8192, tuned.get());
   CHECK(asked->parameters.chunk == 2048);
   const auto forced = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "ring", 0, tuned.get());
   CHECK(forced->parameters.chunk > 2048);
-  CHECK(forced->protocol == Protocol::automatic);
+  CHECK(forced->variant.protocol == Protocol::automatic);
 }
 
 TEST_CASE("a setting of nodes with as many ranks is for them alone") {

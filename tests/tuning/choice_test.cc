@@ -1,0 +1,40 @@
+#include "tuning/choice.h"
+
+#include <doctest/doctest.h>
+
+using namespace paceline;
+
+namespace {
+
+Result<Choice> chosen(Problem problem, const CostModel& model, bool in_place, std::string_view forced = "") {
+  problem.in_place = in_place;
+  return choose(problem, model, forced, 0);
+}
+
+}  // namespace
+
+TEST_CASE("a rank that works in place chooses what the others choose") {
+  CostModel small_slots;
+  small_slots.largest_chunk = 16 << 10;
+  CostModel crowded;
+  crowded.sharing = 4;
+  crowded.switching = 8;
+  for (const CostModel& model : {CostModel(), small_slots, crowded})
+    for (int which = 0; which < collective_count; ++which)
+      for (const int ranks : {2, 4, 7, 16})
+        for (std::size_t count = 1; count <= std::size_t{64} << 20; count = count * 3 / 2 + 1) {
+          const Problem problem{.collective = static_cast<Collective>(which), .ranks = ranks, .count = count};
+          const auto one = chosen(problem, model, true);
+          const auto other = chosen(problem, model, false);
+          REQUIRE(one.ok());
+          INFO(title(problem.collective), " of ", count, " on ", ranks, " ranks");
+          REQUIRE(one->algorithm == other->algorithm);
+          REQUIRE(one->parameters.chunk == other->parameters.chunk);
+        }
+}
+
+TEST_CASE("what is predicted is the rank's own call") {
+  const Problem broadcast{.collective = Collective::broadcast, .ranks = 4, .count = 1 << 20};
+  const double in_place = chosen(broadcast, CostModel(), true, "direct")->predicted_us;
+  CHECK(in_place < chosen(broadcast, CostModel(), false, "direct")->predicted_us);
+}
