@@ -50,7 +50,8 @@ typedef enum {
   paceRemoteError = 6,     /* another rank died or left */
   paceInProgress = 7,      /* an asynchronous call has not ended yet */
   paceTimeout = 8,         /* a rank did not answer within the timeout */
-  paceMismatch = 9,        /* two ranks called different collectives, counts, types, operations or roots */
+  paceMismatch = 9,        /* two ranks called different collectives, counts, types, operations or roots, or ran one
+                              by different algorithms */
   paceAborted = 10,        /* the communicator was aborted by this or another rank */
   paceUnsupported = 11     /* not available in this build or on this machine */
 } paceResult_t;

@@ -5,18 +5,26 @@
 namespace paceline {
 namespace {
 
+constexpr int count_bits = 48;
+constexpr std::uint64_t count_mask = (std::uint64_t{1} << count_bits) - 1;
+
 constexpr std::uint32_t field(std::uint32_t what, int shift, std::uint32_t mask) { return (what >> shift) & mask; }
 
 }  // namespace
 
-Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence) {
+Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence,
+               std::uint16_t way) {
   if (which == Collective::recv) which = Collective::send;
   const std::uint32_t what = static_cast<std::uint32_t>(which) | static_cast<std::uint32_t>(type) << 4 |
                              static_cast<std::uint32_t>(op) << 8 | static_cast<std::uint32_t>(root) << 12;
-  return {sequence, what, count};
+  return {sequence, what, (count & count_mask) | std::uint64_t{way} << count_bits};
 }
 
 Collective collective_of(const Call& call) { return static_cast<Collective>(field(call.what, 0, 15)); }
+
+bool same_but_for_way(const Call& a, const Call& b) {
+  return a.sequence == b.sequence && a.what == b.what && ((a.size ^ b.size) & count_mask) == 0;
+}
 
 std::string describe(const Call& call) {
   const auto which = field(call.what, 0, 15);
@@ -27,7 +35,7 @@ std::string describe(const Call& call) {
   const auto collective = static_cast<Collective>(which);
   std::string text = fmt::format("{} #{}", title(collective), call.sequence);
   if (collective == Collective::barrier) return text;
-  text += fmt::format(" of {} {}", call.count, name(static_cast<DataType>(type)));
+  text += fmt::format(" of {} {}", call.size & count_mask, name(static_cast<DataType>(type)));
   if (reduces(collective)) text += fmt::format(", {}", name(static_cast<Operation>(op)));
   if (is_rooted(collective)) text += fmt::format(", root {}", field(call.what, 12, 0xfffff));
   return text;

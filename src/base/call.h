@@ -1,5 +1,5 @@
 // A call, as messages and diagnoses name it: 16 bytes that ride in every message, so that ranks which call different
-// things find out from the first message between them.
+// things, or the same by different schedules, find out from the first message between them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace paceline {
 struct Call {
   std::uint32_t sequence = 0;  // of the communicator's collectives; for send and recv of the two ranks' messages
   std::uint32_t what = 0;      // collective (4 bits), type (4), operation (4), root (20)
-  std::uint64_t count = 0;     // elements
+  std::uint64_t size = 0;      // elements (48 bits), way (16)
 
   bool operator==(const Call&) const = default;
 };
@@ -20,9 +20,12 @@ static_assert(sizeof(Call) == 16);
 
 inline constexpr int max_ranks = 1 << 20;  // what the root's 20 bits can tell apart
 
-// A recv carries the same words as the send that it wants.
-Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence);
+// A recv carries the same words as the send that it wants. `way`: of the call's plan.
+Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence,
+               std::uint16_t way = 0);
 Collective collective_of(const Call& call);
+// Whether the calls are the same, or would be if they went the same way.
+bool same_but_for_way(const Call& a, const Call& b);
 
 // Whether one sequence number comes before another: they wrap, so that of two the nearer way decides.
 constexpr bool comes_before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }

@@ -40,7 +40,7 @@ void fields(Archive& archive, T& message) {
     archive(message.rank, message.how);
   } else if constexpr (std::is_same_v<M, Suspicion>) {
     archive(message.communicator, message.ranks, message.waiting, message.waiting_for, message.call.sequence,
-            message.call.what, message.call.count, message.seconds);
+            message.call.what, message.call.size, message.seconds);
   } else if constexpr (std::is_same_v<M, Ping>) {
     archive(message.inquiry, message.communicator);
   } else if constexpr (std::is_same_v<M, Pong>) {

@@ -76,7 +76,8 @@ Status Communicator::prepare(const Request& request, KnownPlan& ready) {
 Status Communicator::begin(const Request& request, KnownPlan& known) {
   if (known.plan == nullptr || known.epoch != plans_.epoch() || known.arena != scratch_.begin())
     PACE_TRY(prepare(request, known));
-  const Call call = make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_);
+  const Call call =
+      make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_, known.plan->way);
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
   if (connections_.single_copy) connections_.shared_memory->use_single_copy(known.plan->single_copy);
@@ -115,7 +116,8 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
     if (!plan.ok()) return plan.status();
     auto& side = message->which == Collective::send ? messages_to_ : messages_from_;
     Messages& earlier = side[static_cast<std::size_t>(message->root)];
-    const Call call = make_call(message->which, message->type, Operation::sum, 0, message->count, ++earlier.count);
+    const Call call =
+        make_call(message->which, message->type, Operation::sum, 0, message->count, ++earlier.count, (*plan)->way);
     const int lane = execution_->add(**plan, call, {message->send, message->recv, nullptr, nullptr},
                                      earlier.group == groups_ ? earlier.lane : -1);
     if ((*plan)->lanes[0].empty()) continue;
@@ -136,7 +138,7 @@ Status Communicator::begin_message(const Request& message, KnownPlan& known) {
   }
   auto& side = message.which == Collective::send ? messages_to_ : messages_from_;
   const Call call = make_call(message.which, message.type, Operation::sum, 0, message.count,
-                              ++side[static_cast<std::size_t>(message.root)].count);
+                              ++side[static_cast<std::size_t>(message.root)].count, known.plan->way);
   if (connections_.single_copy) connections_.shared_memory->use_single_copy(configuration().single_copy == "on");
   execution_->clear();
   execution_->add(*known.plan, call, known.memory);

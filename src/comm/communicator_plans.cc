@@ -17,6 +17,15 @@ Shape shape_of(const Request& request, bool in_place) {
   return {request.count, request.root, request.which, request.type, request.op, in_place};
 }
 
+// Of the algorithm and its chunk, which every rank must have chosen: FNV-1a.
+std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&](std::uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
+  for (const char letter : algorithm) mix(static_cast<unsigned char>(letter));
+  for (int shift = 0; shift < 64; shift += 8) mix(chunk_bytes >> shift & 0xff);
+  return static_cast<std::uint16_t>(hash >> 48);
+}
+
 // Where one rank's staging would serve all others, each of them reads for itself, all at the same time if they have
 // CPUs; and two ranks that exchange long blocks, with nothing else to do, save a copy, where the kernel copies well.
 // Elsewhere staging is faster: both sides copy at the same time, and no pages are pinned (measured on 2 to 16 CPUs;
@@ -80,6 +89,7 @@ Plan Communicator::make_message_plan(const Request& request) const {
   constexpr std::size_t beyond = 24 << 10;
   if (transport == 0 && plan.chunk_bytes < beyond) plan.chunk_bytes = std::min(plan.chunk_bytes, within);
   plan.chunk_bytes = std::min(plan.chunk_bytes, total);
+  plan.way = way_of(plan.algorithm, plan.chunk_bytes);
   plan.lanes.resize(1);
   for (std::size_t begin = 0; begin < total; begin += plan.chunk_bytes) {
     PlanStep step;
@@ -111,6 +121,7 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
       connections_.single_copy && worth_single_copy(request, size(), connections_.oversubscribed, protocol);
   plan.algorithm = choice->algorithm->name;
   plan.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count)) * model.element;
+  plan.way = way_of(plan.algorithm, plan.chunk_bytes);
   plan.predicted_us = choice->predicted_us;
   log(LogLevel::info, rank(), "{} of {} {}: {}, chunks of {} bytes, {:.1f} us predicted", title(request.which),
       request.count, name(request.type), plan.algorithm, plan.chunk_bytes, plan.predicted_us);

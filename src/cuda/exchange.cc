@@ -47,7 +47,7 @@ void start(Terms& terms, int rank, int ranks, const Request& request) {
   terms.layout = WindowLayout::of(ranks);
   const Call call = make_call(request.which, request.type, request.op, request.root, request.count, 0);
   terms.call_what = call.what;
-  terms.call_count = call.count;
+  terms.call_count = request.count;
 }
 
 namespace {

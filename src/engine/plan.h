@@ -59,6 +59,7 @@ struct Plan {
 
   bool single_copy = false;  // receivers may read from the senders' processes
 
+  std::uint16_t way = 0;  // rides in the messages: another one, at another rank, is another plan
   std::string algorithm;
   std::size_t chunk_bytes = 0;
   double predicted_us = 0;

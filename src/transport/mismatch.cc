@@ -11,9 +11,15 @@ Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& their
   detail.peer = my_rank;
   detail.collective = title(collective_of(mine));
   detail.sequence = mine.sequence;
-  detail.message =
-      fmt::format("rank {} called {}, but rank {} called {}: every rank must make the same calls in the same order",
-                  my_rank, describe(mine), other_rank, describe(theirs));
+  if (same_but_for_way(mine, theirs))
+    detail.message = fmt::format(
+        "rank {} and rank {} run {} by different algorithms or chunks: what is forced (paceCommSetAlgorithm, "
+        "PACELINE_ALGORITHM, PACELINE_CHUNK) and the tuning must be the same on every rank",
+        my_rank, other_rank, describe(mine));
+  else
+    detail.message =
+        fmt::format("rank {} called {}, but rank {} called {}: every rank must make the same calls in the same order",
+                    my_rank, describe(mine), other_rank, describe(theirs));
   return Status(std::move(detail));
 }
 

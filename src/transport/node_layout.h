@@ -24,9 +24,9 @@ inline constexpr std::size_t cache_line = 64;
 struct alignas(cache_line) Presence {
   std::atomic<std::uint32_t> asleep;     // 1: wake me (futex) after writing to one of my mailboxes
   std::atomic<std::uint32_t> withdrawn;  // 1: its call has failed; what its messages refer to may have changed
-  // The call in which this rank has been waiting long: {sequence, what} and count. 0 while it is being changed.
+  // The call in which this rank has been waiting long: {sequence, what} and size. 0 while it is being changed.
   std::atomic<std::uint64_t> waiting_words;
-  std::atomic<std::uint64_t> waiting_count;
+  std::atomic<std::uint64_t> waiting_size;
 };
 
 enum class Payload : std::uint32_t {

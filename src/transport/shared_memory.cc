@@ -350,17 +350,17 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
   if (collective_of(call) == Collective::send) return Attempt::done;  // numbered by pairs: not comparable
   const std::uint64_t mine = words_of(call);
   if (presence_->waiting_words.load(std::memory_order_relaxed) != mine) {
-    // Release: the words never stand beside another call's count.
+    // Release: the words never stand beside another call's size.
     presence_->waiting_words.store(0, std::memory_order_release);
-    presence_->waiting_count.store(call.count, std::memory_order_release);
+    presence_->waiting_size.store(call.size, std::memory_order_release);
     presence_->waiting_words.store(mine, std::memory_order_release);
   }
   const Presence& other = *incoming_[index(0, from)].presence;
   // Acquire: as the writer's releases.
   const std::uint64_t words = other.waiting_words.load(std::memory_order_acquire);
-  const std::uint64_t count = other.waiting_count.load(std::memory_order_acquire);
+  const std::uint64_t size = other.waiting_size.load(std::memory_order_acquire);
   const bool steady = words != 0 && other.waiting_words.load(std::memory_order_acquire) == words;
-  const Call theirs{static_cast<std::uint32_t>(words), static_cast<std::uint32_t>(words >> 32), count};
+  const Call theirs{static_cast<std::uint32_t>(words), static_cast<std::uint32_t>(words >> 32), size};
   if (!steady || theirs == call) return Attempt::done;
   const int me = peers_[static_cast<std::size_t>(me_)].rank;
   if (theirs.sequence == call.sequence) return fail(mismatch(me, call, from, theirs));

@@ -10,6 +10,17 @@ TEST_CASE("a call says what it is") {
   CHECK(collective_of(call) == Collective::reduce);
 }
 
+TEST_CASE("a call's way is no part of what it is, but tells calls apart") {
+  const auto call = [](std::uint64_t count, std::uint16_t way) {
+    return make_call(Collective::broadcast, DataType::float32, Operation::sum, 0, count, 2, way);
+  };
+  const std::uint64_t largest = (std::uint64_t{1} << 48) - 1;
+  CHECK(describe(call(largest, 0xffff)) == "broadcast #2 of 281474976710655 float32, root 0");
+  CHECK(call(10, 1) != call(10, 2));
+  CHECK(same_but_for_way(call(10, 1), call(10, 2)));
+  CHECK_FALSE(same_but_for_way(call(10, 1), call(11, 1)));
+}
+
 TEST_CASE("a recv carries the same words as its send") {
   CHECK(make_call(Collective::recv, DataType::int8, Operation::sum, 0, 5, 1) ==
         make_call(Collective::send, DataType::int8, Operation::sum, 0, 5, 1));

@@ -201,6 +201,37 @@ TEST_CASE("two ranks that call different things are both told") {
   });
 }
 
+// `odd` runs one algorithm, the others another. Who has nothing to wait for may be done before it is found out.
+void check_different_algorithms(const Problem& problem, int odd, const Algorithm& one, const Algorithm& other) {
+  INFO(one.name, " at rank ", odd, ", ", other.name, " at the others");
+  Case tried;
+  tried.problem = problem;
+  const Ranks communicator(problem.ranks);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    PACE_EXPECT(paceCommSetAlgorithm(comm, std::string(rank == odd ? one.name : other.name).c_str()));
+    std::vector<std::byte> memory(Buffers::bytes(tried, rank));
+    const Buffers buffers(tried, rank, memory.data());
+    const paceResult_t result = call(tried, buffers.send, buffers.recv, comm);
+    PACE_REQUIRE((result == paceSuccess || result == paceMismatch));
+    PACE_EXPECT(paceBarrier(comm, nullptr), paceMismatch);
+    return "";
+  });
+}
+
+TEST_CASE("ranks that run one call by different algorithms are told") {
+  for (const Collective which :
+       {Collective::broadcast, Collective::all_reduce, Collective::all_gather, Collective::gather}) {
+    const Problem problem{.collective = which, .ranks = 3, .count = 5000};
+    const Algorithm* before = nullptr;
+    for (const Algorithm& algorithm : algorithms()) {
+      if (!serves(algorithm, problem)) continue;
+      for (int odd = 0; before != nullptr && odd < problem.ranks; ++odd)
+        check_different_algorithms(problem, odd, *before, algorithm);
+      before = &algorithm;
+    }
+  }
+}
+
 TEST_CASE("a rank that left is named") {
   const Ranks communicator(2);
   communicator.run([](int rank, paceComm_t comm) -> std::string {

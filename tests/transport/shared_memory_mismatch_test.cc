@@ -30,12 +30,25 @@ TEST_CASE("shm: every word of a call is compared") {
                             make_call(Collective::reduce, DataType::float32, Operation::max, 1, 10, 5),
                             make_call(Collective::reduce, DataType::float32, Operation::sum, 0, 10, 5),
                             make_call(Collective::reduce, DataType::float32, Operation::sum, 1, 11, 5),
-                            make_call(Collective::reduce, DataType::float32, Operation::sum, 1, 10, 6)}) {
+                            make_call(Collective::reduce, DataType::float32, Operation::sum, 1, 10, 6),
+                            make_call(Collective::reduce, DataType::float32, Operation::sum, 1, 10, 5, 9)}) {
     Node node(2);
     CHECK(node.send(0, {1}, pattern(8, 1), other) == Attempt::done);
     CHECK(node.attempt(1, 0, 8, call) == Attempt::failed);
     CHECK(node[1].failure().code() == Code::mismatch);
   }
+}
+
+TEST_CASE("shm: a message of the same call by another plan is a mismatch that says so") {
+  Node node(2);
+  const auto call = [](std::uint16_t way) {
+    return make_call(Collective::broadcast, DataType::float32, Operation::sum, 0, 2, 7, way);
+  };
+  CHECK(node.send(0, {1}, pattern(8, 1), call(1)) == Attempt::done);
+  CHECK(node.attempt(1, 0, 8, call(2)) == Attempt::failed);
+  CHECK(node[1].failure().message() ==
+        "rank 1 and rank 0 run broadcast #7 of 2 float32, root 0 by different algorithms or chunks: what is forced "
+        "(paceCommSetAlgorithm, PACELINE_ALGORITHM, PACELINE_CHUNK) and the tuning must be the same on every rank");
 }
 
 TEST_CASE("shm: a message of another length is a defect, not a mismatch of the user's") {
