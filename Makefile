@@ -39,16 +39,16 @@ test: wheel test-cpp test-python  ## set up, build, then the C++, C99, Python an
 
 # clang compiles the core for its warnings and clang-tidy checks each file on the way; ninja skips what they have seen.
 # Highway's code is the same text for every instruction set: seen once.
-lint: setup-build setup-lint  ## formatting and static checks: clang-format, clang-tidy, ruff, mypy
+lint: setup-build setup-lint  ## formatting and static checks: clang-format, ruff, mypy, clang-tidy
 	@echo "clang-format-14 --dry-run -Werror on $(words $(cpp_files)) files"
 	@clang-format-14 --dry-run -Werror $(cpp_files)
+	ruff check .
+	ruff format --check .
+	mypy
 	CC=clang-14 CXX=clang++-14 cmake -S . -B build/lint -DCMAKE_BUILD_TYPE=Debug -DPACELINE_TESTS=OFF \
 	  "-DCMAKE_CXX_FLAGS=-Werror -DHWY_COMPILE_ONLY_STATIC" \
 	  "-DCMAKE_CXX_CLANG_TIDY=clang-tidy-14;--quiet" >/dev/null
 	cmake --build build/lint --target core nccl_door
-	ruff check .
-	ruff format --check .
-	mypy
 
 format: setup-build setup-lint  ## apply clang-format and ruff format
 	@echo "clang-format-14 -i on $(words $(cpp_files)) files"

@@ -65,7 +65,7 @@ class Timeout(Error, TimeoutError):
 
 
 class Mismatch(Error, RuntimeError):
-    """Two ranks called different collectives, counts, types, operations or roots, or ran one by different algorithms."""
+    """Two ranks called different collectives, counts, types, operations or roots, or by different algorithms."""
 
     code = 9
 

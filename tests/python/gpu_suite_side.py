@@ -14,7 +14,7 @@ import paceline
 from paceline import _native
 from paceline.cuda_driver import Gpu, Stream, device_count
 from paceline.datatypes import DATA_TYPES, OPERATIONS
-from soak_plan import KINDS, RING, Call, Episode
+from soak_plan import EVERYONE, KINDS, RING, Call, Episode
 from soak_side import Side
 
 # Bytes of a part, and by which kernels it goes: a table says, so that all are there whatever is fastest.
@@ -42,7 +42,7 @@ def calls(types: list[str], ranks: int) -> Iterator[tuple[Episode, Call]]:
                 for piece in PIECES if op == "sum" else PIECES[1:4]:
                     number += 1
                     offsets = (1, 3) if number % 2 else (0, 0)
-                    root, in_place = number % ranks, kind.function != "" and number % 3 == 0
+                    root, in_place = number % ranks, EVERYONE if kind.function != "" and number % 3 == 0 else 0
                     count = max(1, piece // dtype.size)
                     rows = [] if kind is RING else [{"collective": kind.name, "from": 0, **WAYS[piece]}]
                     yield Episode(number, dtype, op, table=rows), Call(0, kind, count, root, in_place, 0, offsets, 0, 0)

@@ -19,6 +19,7 @@ from paceline.datatypes import DATA_TYPES, OPERATIONS, DataType
 
 LARGEST = 64 << 20  # bytes of a call's buffers
 USUAL = 4 << 20  # of all but a few
+EVERYONE = -1  # all bits
 SLOTS = 18  # calls of an episode at most: each has its buffers
 
 RING = Collective("ring", "", False, False)  # every rank sends to the next and receives from the one before
@@ -33,7 +34,7 @@ class Call:
     collective: Collective
     count: int
     root: int
-    in_place: bool
+    in_place: int  # a bit for each rank that works in place
     shift: int  # where in their tables the ranks' inputs begin, elements
     offsets: tuple[int, int]  # of input and output in their buffers, elements
     slot: int
@@ -72,9 +73,13 @@ class Episode:
 
 def _text(call: Call) -> str:
     return (
-        f"{call.collective.name} of {call.count}, root {call.root}, {'in place, ' if call.in_place else ''}"
+        f"{call.collective.name} of {call.count}, root {call.root}, {_who(call.in_place)}"
         f"at {call.offsets}, stream {call.stream}"
     )
+
+
+def _who(in_place: int) -> str:
+    return "" if in_place == 0 else "in place, " if in_place == EVERYONE else f"ranks {in_place:#b} in place, "
 
 
 def episode(seed: int, number: int, sizes: list[int], graphs: bool) -> Episode:
@@ -128,7 +133,7 @@ def _call(rng: random.Random, team: int, ranks: int, dtype: DataType, slot: int,
         collective,
         collective.count(total, ranks, dtype.size),
         rng.randrange(ranks),
-        collective is not RING and rng.random() < 0.3,
+        0 if collective is RING else rng.choice([0, 0, 0, EVERYONE, EVERYONE, rng.randrange(1 << ranks)]),
         rng.randrange(PERIOD),
         rng.choice([(0, 0), (0, 0), (8, 8), (1, 0), (0, 3), (1, 1)]),
         slot,

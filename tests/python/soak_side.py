@@ -58,7 +58,7 @@ class Side:
         start, nbytes, _, length = self._places(call)
         send, recv = self._send[call.slot], self._recv[call.slot]
         recv.fill(UNTOUCHED, length + ROOM // 2, stream)
-        (recv if call.in_place else send).copy_from(
+        (recv if self._in_place(call) else send).copy_from(
             self._inputs[call.team], call.shift * size, nbytes, stream, at=start
         )
 
@@ -67,7 +67,7 @@ class Side:
         team, library = self.teams[call.team], _native.library()
         kind, stream = self._episode.dtype.number, self._stream(call).handle
         start, _, result, _ = self._places(call)
-        send = (self._recv if call.in_place else self._send)[call.slot].address + start
+        send = (self._recv if self._in_place(call) else self._send)[call.slot].address + start
         recv = self._recv[call.slot].address + result
         if call.collective is RING:
             after, before = (team.rank + 1) % team.size, (team.rank - 1) % team.size
@@ -129,6 +129,9 @@ class Side:
         assert set(behind) == {UNTOUCHED}, f"written behind the output: {where}"
         return nbytes
 
+    def _in_place(self, call: Call) -> bool:
+        return bool(call.in_place >> self.teams[call.team].rank & 1)
+
     def _stream(self, call: Call) -> Stream:
         return self._streams[call.team][call.stream]
 
@@ -154,7 +157,7 @@ class Side:
         is_root, name = team.rank == call.root, call.collective.name
         writes = name not in ("reduce", "gather") or is_root
         output = part * (team.size if call.collective.receives_all else 1) if writes else 0
-        if call.in_place:
+        if self._in_place(call):
             output_at = input_at
             if name == "all_gather" or (name == "gather" and is_root):
                 input_at += team.rank * part

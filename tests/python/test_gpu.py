@@ -62,7 +62,8 @@ def one_case(rank: Rank, rng: random.Random, number: int, memory: tuple[Any, Any
     collective, kind = rng.choice(COLLECTIVES), DATA_TYPES[rng.choice(list(DATA_TYPES))]
     op, root = rng.randrange(5), rng.randrange(rank.ranks)
     count = max(1, min(rng.choice(SIZES), LARGEST // rank.ranks) // kind.size)
-    in_place, (shift_in, shift_out) = rng.random() < 0.4, rng.choice(OFFSETS)
+    working_in_place = rng.choice([0, 0, 0, -1, -1, rng.randrange(1 << rank.ranks)])  # a bit for each rank
+    in_place, (shift_in, shift_out) = bool(working_in_place >> rank.rank & 1), rng.choice(OFFSETS)
     any_bits = rng.random() < 0.5 and op != 1
     is_root = rank.rank == root
     inputs, outputs = lengths(collective, rank.ranks, is_root)
@@ -100,7 +101,8 @@ def one_case(rank: Rank, rng: random.Random, number: int, memory: tuple[Any, Any
         rank.finish()
         found = taken[result : result + out_bytes].cpu().numpy()
         after = taken[result + out_bytes : result + out_bytes + 16].cpu().numpy()
-    what = f"{collective} {kind.name} op {op} count {count} root {root} in place {in_place} at {shift_in}, {shift_out}"
+    what = f"{collective} {kind.name} op {op} count {count} root {root} at {shift_in}, {shift_out}"
+    what += f", in place {working_in_place:#b}"
     assert np.array_equal(found, expected[:out_bytes]), f"rank {rank.rank}: {what}"
     assert in_place or (after == UNTOUCHED).all(), f"rank {rank.rank} wrote behind its output: {what}"
 
@@ -147,13 +149,13 @@ def test_long_calls_are_exact_while_buffers_become_known(ranks: int) -> None:
         for collective in COLLECTIVES:
             for root in (0, ranks - 1):
                 given, taken = lengths(collective, ranks, rank.rank == root)
-                for in_place in (False, True):
+                for in_place in (0, -1, 0b1):  # a bit for each rank
                     barrier.wait(60)
                     buffer = torch.empty(2 * ranks * count, device="cuda")
                     for _ in range(3):
                         number += 1
                         first, second = in_place_offsets(collective, rank.rank, rank.rank == root)
-                        if not in_place:
+                        if not in_place >> rank.rank & 1:
                             first, second = 0, ranks
                         buffer.fill_(-1)
                         begin, result = buffer[first * count :], buffer[second * count :]
@@ -164,7 +166,7 @@ def test_long_calls_are_exact_while_buffers_become_known(ranks: int) -> None:
                         rank.finish()
                         everyone = [value(r, number) for r in range(ranks)]
                         expected = what_each_must_have(collective, everyone, rank.rank, root)
-                        what = f"{collective} root {root} in place {in_place} number {number} rank {rank.rank}"
+                        what = f"{collective} root {root} in place {in_place:#b} number {number} rank {rank.rank}"
                         assert torch.equal(result[: taken * count], expected[: taken * count]), what
 
     on_gpus(ranks, body)

@@ -23,7 +23,7 @@ def test_the_smallest_serves_every_collective() -> None:
                     dtype="int32",
                     op="sum",
                     root=1,
-                    in_place=False,
+                    in_place=0,
                     asynchronous=False,
                 )
 
