@@ -1,6 +1,7 @@
 """Random calls, the same on every rank, each result checked: what goes on when a rank is killed or stopped.
 
-Values are small whole numbers, so that every sum is exact in every type; checking costs as little as an addition.
+Each rank decides for itself whether it works in place. Values are small whole numbers, so that every sum is exact in
+every type; checking costs as little as an addition.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Storm:
     def __init__(self, comm: paceline.Communicator, seed: int) -> None:
         self.comm = comm
         self.dice = random.Random(seed)
+        self.own_dice = random.Random(f"{seed}/{comm.rank}")
         self.calls = 0
 
     def go_on(self) -> None:
@@ -62,30 +64,52 @@ class Storm:
     def _mine(self) -> Array:
         return self._row(0, self.comm.rank)
 
+    def _in_place(self) -> bool:
+        return self.own_dice.random() < 0.5
+
+    def _one_of_rows(self) -> tuple[Array, Array]:
+        """What this rank gives, and rows for all ranks': it may be one of them."""
+        rows = numpy.zeros((self.comm.size, self.count), self.base.dtype)
+        mine = self._mine()
+        if self._in_place():
+            rows[self.comm.rank] = mine
+            mine = rows[self.comm.rank]
+        return mine, rows
+
     def _all_reduce(self) -> Any:
-        return self._reduced(0), self.comm.all_reduce(self._mine(), op=self.op)
+        mine = self._mine()
+        out = None if self._in_place() else numpy.zeros_like(mine)
+        return self._reduced(0), self.comm.all_reduce(mine, op=self.op, out=out)
 
     def _broadcast(self) -> Any:
         return self._row(0, self.root), self.comm.broadcast(self._mine(), root=self.root)
 
     def _reduce(self) -> Any:
-        result = self.comm.reduce(self._mine(), op=self.op, root=self.root)
+        mine = self._mine()
+        out = None if self._in_place() else numpy.zeros_like(mine)
+        result = self.comm.reduce(mine, op=self.op, root=self.root, out=out)
         return (None if result is None else self._reduced(0)), result
 
     def _all_gather(self) -> Any:
-        result = self.comm.all_gather(self._mine())
+        mine, rows = self._one_of_rows()
+        result = self.comm.all_gather(mine, out=rows)
         return numpy.stack([self._row(0, rank) for rank in range(self.comm.size)]), result
 
     def _reduce_scatter(self) -> Any:
-        return self._reduced(self.comm.rank), self.comm.reduce_scatter(self._rows(self.comm.rank), op=self.op)
+        rows = self._rows(self.comm.rank)
+        out = rows[self.comm.rank] if self._in_place() else None
+        return self._reduced(self.comm.rank), self.comm.reduce_scatter(rows, op=self.op, out=out)
 
     def _gather(self) -> Any:
-        result = self.comm.gather(self._mine(), root=self.root)
+        mine, rows = self._one_of_rows()
+        result = self.comm.gather(mine, root=self.root, out=rows)
         return (None if result is None else numpy.stack([self._row(0, rank) for rank in range(self.comm.size)])), result
 
     def _scatter(self) -> Any:
         out = numpy.zeros(self.count, self.base.dtype)
         x = self._rows(self.root) if self.comm.rank == self.root else None
+        if x is not None and self._in_place():
+            out = x[self.root]
         return self._row(self.comm.rank, self.root), self.comm.scatter(x, root=self.root, out=out)
 
     def _all_to_all(self) -> Any:
