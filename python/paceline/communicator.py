@@ -336,7 +336,8 @@ class Communicator(Membership):
         )
 
     def set_algorithm(self, name: str | None) -> None:
-        """Force an algorithm wherever it applies, from the next call on; None: choose. The same on every rank.
+        """Force an algorithm wherever it applies, from the next call on; None: choose. The same on every rank, else
+        that call raises Mismatch.
 
         Args:
             name: of the algorithm; after it may stand "chunk=BYTES", its longest chunk, and "protocol=staged" or

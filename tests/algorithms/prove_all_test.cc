@@ -60,6 +60,19 @@ std::vector<Case> cases(Collective collective, int n, bool exhaustive) {
   return result;
 }
 
+// What a rank's steps send and receive, in their order.
+std::string messages_of(Schedule& schedule, int rank) {
+  std::string text;
+  for (const Step& step : schedule.steps(rank)) {
+    if (step.action == Action::copy) continue;
+    text += fmt::format("{}.{} {}:", static_cast<int>(step.action), step.channel,
+                        (step.action == Action::send ? step.source : step.target).count);
+    for (const int peer : schedule.peers(rank, step)) text += fmt::format(" {}", peer);
+    text += "; ";
+  }
+  return text;
+}
+
 bool is_long() { return std::getenv("PACELINE_TEST_LONG") != nullptr; }
 
 }  // namespace
@@ -139,6 +152,26 @@ TEST_CASE("one rank's part of a schedule is that of the whole") {
               REQUIRE(equal);
             }
           }
+        }
+      }
+    }
+  }
+}
+
+// One rank may work in place beside another that does not.
+TEST_CASE("working in place changes none of a rank's messages") {
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective collective : algorithm.collectives) {
+      for (int n = 2; n <= 9; ++n) {
+        for (Case it : cases(collective, n, n <= 4)) {
+          if (!it.problem.in_place || !serves(algorithm, it.problem)) continue;
+          INFO(describe(algorithm, it));
+          Schedule in_place(it.problem, it.parameters);
+          it.problem.in_place = false;
+          Schedule apart(it.problem, it.parameters);
+          algorithm.write(in_place);
+          algorithm.write(apart);
+          for (int rank = 0; rank < n; ++rank) REQUIRE(messages_of(in_place, rank) == messages_of(apart, rank));
         }
       }
     }
