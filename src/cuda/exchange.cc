@@ -45,8 +45,7 @@ void start(Terms& terms, int rank, int ranks, const Request& request) {
   terms.rank = static_cast<std::uint8_t>(rank);
   terms.ranks = static_cast<std::uint8_t>(ranks);
   terms.layout = WindowLayout::of(ranks);
-  const Call call = make_call(request.which, request.type, request.op, request.root, request.count, 0);
-  terms.call_what = call.what;
+  terms.call_what = make_call(request.which, request.type, request.op, request.root, request.count, 0).what;
   terms.call_count = request.count;
 }
 
