@@ -6,11 +6,11 @@
     python bench/prediction.py --again F --profile P        measure nothing: predict F's rows with this profile
 
 First `paceline tune` makes a profile (--profile F: take this one), of --calibrate's numbers of ranks. Then, with that
-profile, each algorithm's time is predicted (paceExplain) and measured. What is measured is the call's slowest rank:
-the median over the calls of a pass; of several passes, each with ranks started anew, the least, since a disturbance
-only adds. The calibration's own estimator is the same, and in both each rank has a CPU of its own. How far apart the
-passes are says what no prediction can be better than: "between passes" is the median, over all rows, of the second
-fastest pass over the fastest.
+profile, each algorithm's time is predicted (paceExplain) and measured. What is measured is the call's slowest rank: the
+median over the calls of a pass; of several passes, each with ranks started anew, the least, since a disturbance only
+adds. The calibration's own estimator is the same, and in both each rank has a CPU of its own. No prediction can be
+better than measurements are repeatable: "halves" says how far the least of every other pass is from the least of the
+rest, as median and 90th percentile over all rows.
 
 The nodes of --transport tcp are network namespaces around a bridge. Each sends and receives at 1 Gbit/s, the last one
 at 200 Mbit/s (token buckets, `tc`), so a ring is as slow as its slowest link.
@@ -21,9 +21,9 @@ many rows is also the luckiest one: a choice beyond its bar (5%, untuned 20%) an
 and in turn, and this ratio counts.
 
 Writes {"rows":[{"collective","algorithm","transport","ranks","bytes","predicted_us","measured_us","error"}],
-"median_error","p90_error", "choices":[...]}. error = |predicted / measured - 1|; "choices" has, for each size, the
-fastest measured and the ratios of the tuned and of the untuned choice to it, "first" those before they were measured
-again.
+"median_error","p90_error","halves":[median, p90],"choices":[...]}. error = |predicted / measured - 1|; "choices" has,
+for each size, the fastest measured and the ratios of the tuned and of the untuned choice to it, "first" those before
+they were measured again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SIZES = {
     "shm": [24, 200, 1000, 5000, 20_000, 80_000, 300_000, 1_000_000, 5_000_000, 20_000_000],
     "tcp": [5000, 20_000, 80_000, 300_000, 1_200_000, 3_000_000],
 }
-PASSES = 4
+PASSES = {"shm": 8, "tcp": 2}
 # Of a choice: its name in a row, that of its ratio, and what the ratio is to be at most.
 CHOICES = (("chosen", "ratio", 1.05), ("untuned", "untuned_ratio", 1.2))
 
@@ -76,7 +76,7 @@ def main() -> int:
                 words += ["--collectives", ",".join(COLLECTIVES)]
                 subprocess.run([sys.executable, "-m", "paceline", *words], check=True)
         passes: list[dict[str, Any]] = []
-        for _ in range(chosen.passes):
+        for _ in range(chosen.passes or PASSES[chosen.transport]):
             for count in ranks:
                 result = Path(folder) / "side.json"
                 words = [str(Path(__file__).resolve()), "--side", str(result), "--transport", chosen.transport]
@@ -124,7 +124,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=counts, metavar="LIST")
     parser.add_argument("--calibrate", type=counts, metavar="LIST", help="numbers of ranks that tune measures")
     parser.add_argument("--seconds", type=int, default=150, help="of tune's measuring")
-    parser.add_argument("--passes", type=int, default=PASSES, help="of measuring, each with ranks started anew")
+    parser.add_argument("--passes", type=int, help="of measuring, each with ranks started anew")
     parser.add_argument("--profile", metavar="F", help="the profile: taken if it exists, else made there")
     parser.add_argument("--again", metavar="F", help="what --json has written: predict its rows with --profile")
     parser.add_argument("--json", metavar="F")
@@ -194,7 +194,7 @@ def _trial(comm: Any, name: str, largest: int) -> Any:
 
 
 def _row_seconds(transport: str) -> float:
-    return 0.02 if transport == "shm" else 0.1
+    return 0.005 if transport == "shm" else 0.1
 
 
 def _all_rows(comm: Any, transport: str) -> list[dict[str, Any]]:
@@ -220,7 +220,7 @@ def _all_rows(comm: Any, transport: str) -> list[dict[str, Any]]:
             as_planned = trial.plan(count, plan.algorithm).chunk_bytes == plan.chunk_bytes
             untuned_run = plan.algorithm if as_planned else f"{plan.algorithm} chunk={plan.chunk_bytes}"
             runs = list(dict.fromkeys([*names, tuned_run, untuned_run]))
-            for run, row in measure(trial, count, runs, effort, False).items():
+            for run, row in measure(trial, count, runs, effort, False, rounds=1).items():
                 predicted = trial.plan(count, run).predicted_us
                 comm.set_algorithm(None)
                 rows.append({"collective": name, "algorithm": run, "transport": transport,
@@ -234,7 +234,7 @@ def _doubted_rows(comm: Any, transport: str, doubts: list[dict[str, Any]]) -> li
     """The doubts with the times of their two runs, measured alone and in turn."""
     from paceline.command.measure import Effort, measure
 
-    effort = Effort(seconds=5 * _row_seconds(transport), least=15)
+    effort = Effort(seconds=0.5 if transport == "tcp" else 0.1, least=15)
     for name in dict.fromkeys(doubt["collective"] for doubt in doubts):
         trial = _trial(comm, name, max(SIZES[transport]))
         for doubt in doubts:
@@ -312,7 +312,7 @@ def _document(rows: list[dict[str, Any]], calibrated: list[int]) -> dict[str, An
         "rows": rows,
         "median_error": _quantile(errors, 0.5),
         "p90_error": _quantile(errors, 0.9),
-        "between_passes": _between_passes(rows),
+        "halves": _halves(rows),
         "calibrated_ranks": calibrated,
         "choices": choices,
     }
@@ -338,10 +338,11 @@ def _settle_doubts(choices: list[dict[str, Any]], doubts: list[dict[str, Any]]) 
         choice[doubt["ratio"]] = doubt["times_us"][0] / doubt["times_us"][1]
 
 
-def _between_passes(rows: list[dict[str, Any]]) -> float:
-    """By how much the second fastest pass is slower than the fastest: the median."""
-    times = [sorted(row["passes_us"])[:2] for row in rows if len(row.get("passes_us", [])) > 1]
-    return _quantile([second / first - 1 for first, second in times], 0.5)
+def _halves(rows: list[dict[str, Any]]) -> list[float]:
+    """How far the least of every other pass is from the least of the rest: median and 90th percentile."""
+    times = [row["passes_us"] for row in rows if len(row.get("passes_us", [])) > 1]
+    apart = [abs(min(passes[::2]) / min(passes[1::2]) - 1) for passes in times]
+    return [_quantile(apart, 0.5), _quantile(apart, 0.9)]
 
 
 def _report(document: dict[str, Any]) -> str:
@@ -381,7 +382,7 @@ def _report(document: dict[str, Any]) -> str:
             for choice in taken[:3]
         ]
     lines.append(f"all: median {document['median_error']:.1%}, p90 {document['p90_error']:.1%}; "
-                 f"between passes {document['between_passes']:.1%}")  # fmt: skip
+                 f"halves {document['halves'][0]:.1%}, {document['halves'][1]:.1%} apart")  # fmt: skip
     return "\n".join(lines)
 
 

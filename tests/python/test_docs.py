@@ -1,12 +1,16 @@
-"""The manual's commands run, and its tables say what the library says."""
+"""The manual's commands run, its tables say what the library says, and the examples of docstrings hold."""
 
+import doctest
+import importlib
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import paceline
 import pytest
 from paceline import _native
 
@@ -20,6 +24,21 @@ def blocks(language):
         text = page.read_text()
         for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             yield pytest.param(match[1], id=f"{page.name}:{text[: match.start()].count(chr(10)) + 1}")
+
+
+MODULES = [module.name for module in pkgutil.walk_packages(paceline.__path__, "paceline.")]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
+def test_examples_of_docstrings_hold(name):
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert failed == 0
+
+
+def test_some_docstrings_have_examples():
+    assert sum(
+        doctest.testmod(importlib.import_module(f"paceline.{name}")).attempted for name in ("tuning", "topology")
+    )
 
 
 @pytest.fixture

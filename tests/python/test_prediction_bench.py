@@ -38,7 +38,12 @@ def test_the_least_of_the_passes_counts(prediction: Any) -> None:
     direct, ring = prediction._least(passes)
     assert (direct["measured_us"], direct["error"]) == (10.0, pytest.approx(0.1))
     assert ring["measured_us"] == 20.0
-    assert prediction._between_passes([direct, ring]) == pytest.approx(0.25)
+    assert prediction._halves([direct, ring]) == [pytest.approx(0.2), pytest.approx(0.2)]
+
+
+def test_halves_are_every_other_pass(prediction: Any) -> None:
+    rows = [{"passes_us": [10.0, 12.0, 14.0, 11.0]}, {"passes_us": [20.0]}]
+    assert prediction._halves(rows) == [pytest.approx(1 / 11), pytest.approx(1 / 11)]
 
 
 def test_a_choice_beyond_its_bar_is_measured_again_beside_the_fastest(prediction: Any) -> None:

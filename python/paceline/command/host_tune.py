@@ -6,8 +6,8 @@
      of which another algorithm was the fastest, or where an algorithm's times bend; and, of long messages' fastest
      algorithms, shorter and longer chunks and, inside a node, both protocols.
 
-A time is the least of the passes' medians: a disturbance only adds. At the end of a pass, what looks disturbed is
-measured again.
+A time is the least of the passes' medians: a disturbance only adds. At the end of the first two passes, which may be
+the only ones, what looks disturbed is measured again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ _SETTLING = 0.2  # s, of short calls before anything is measured
 _LEAST = 3  # calls in a pass: of long messages no more fit
 _LONGEST = 30_000.0  # us; no longer calls are made, as of long messages on slow links: their times grow with the size
 _BEND = 0.12  # of ln: how far from the middle of its neighbours a time may be, as a ratio to the formula's
-_AGAIN = 2  # times at most that a pass measures again what looks disturbed
 _DISTURBED = 1.15  # by how much a time must be out of place for that
 _WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
 LARGEST = _CANDIDATES[-1]
@@ -102,7 +101,8 @@ class HostTuning:
                 for name, size in itertools.product(self._names, self._candidates):
                     if size >= _VARIED:
                         self._variants(name, size, progress)
-            self._measure_disturbed(progress)
+            if before["passes"] < 2:
+                self._measure_disturbed(progress)
         found = tuning.setting(self._comm, self._times, fit=False)
         return {**found, "passes": before["passes"] + 1, "model_error": before["model_error"]}
 
@@ -154,22 +154,23 @@ class HostTuning:
         trial, count = self._trials[name], self._count(name, size)
         nbytes = count * trial.dtype.size
         self._comm.set_algorithm(None)
-        for algorithm, row in measure(trial, count, algorithms, self._effort, False, rounds=1).items():
+        known = {algorithm: self._times.get((name, algorithm), {}).get(nbytes) for algorithm in algorithms}
+        rows = measure(trial, count, algorithms, self._effort, False, rounds=1, known_us=known)
+        for algorithm, row in rows.items():
             points = self._times.setdefault((name, algorithm or row.algorithm), {})
             points[nbytes] = min(points.get(nbytes, row.time_us.median), row.time_us.median)
             if row.time_us.median > _LONGEST:
                 self._limit[name, row.algorithm] = size
 
     def _measure_disturbed(self, progress: Progress) -> None:
-        for _ in range(_AGAIN):
-            found: dict[tuple[str, int], list[str]] = {}
-            for (name, algorithm), points in self._times.items():
-                if name in self._trials:
-                    factor = self._trials[name].collective.total_bytes(1, self._comm.size, 1)
-                    for size in disturbed(points):
-                        found.setdefault((name, size * factor), []).append(algorithm)
-            for (name, size), algorithms in found.items():
-                self._measure(name, size, algorithms, progress)
+        found: dict[tuple[str, int], list[str]] = {}
+        for (name, algorithm), points in self._times.items():
+            if name in self._trials:
+                factor = self._trials[name].collective.total_bytes(1, self._comm.size, 1)
+                for size in disturbed(points):
+                    found.setdefault((name, size * factor), []).append(algorithm)
+        for (name, size), algorithms in found.items():
+            self._measure(name, size, algorithms, progress)
 
     def _count(self, name: str, size: int) -> int:
         trial = self._trials[name]

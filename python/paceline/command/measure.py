@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -67,11 +67,14 @@ def measure(
     check: bool,
     progress: Callable[[str], None] = lambda _: None,
     rounds: int = 3,
+    known_us: Mapping[str, float | None] | None = None,
 ) -> dict[str | None, Row]:
     """The rows of one size, the same on every rank: one for each algorithm that applies (None: the chosen one).
 
     Algorithms are as Communicator.set_algorithm takes them.
     Several algorithms are measured in several rounds, in turn, so that a disturbance of the machine meets all of them.
+    How often a call is made follows from known_us, its time where that is known, the same on every rank; else from a
+    few calls made to find it out.
     """
     comm = trial.comm
     chosen = trial.plan(count, None).algorithm
@@ -94,10 +97,13 @@ def measure(
         for name in plans:
             progress(f"{trial.collective.name} {size_text(trial.bytes(count))} {plans[name].algorithm}")
             if number == 0:
-                calls[name] = _warm_up(trial, count, name, effort)
+                known = (known_us or {}).get(name or "")
+                needed = _needed(trial, count, name, effort) if known is None else _around(known)
+                calls[name] = _fitting(effort, needed)
             comm.set_algorithm(name)
             if effort.warmup != 0:
-                trial.run(count, 1)  # the first call after set_algorithm() makes the plan: no call of a program's
+                # The first call after set_algorithm() makes the plan: no call of a program's.
+                trial.run(count, 1 + (min(50, calls[name] // 10) if number == 0 and effort.warmup is None else 0))
             times[name].extend(trial.run(count, -(-calls[name] // rounds)))
     rows = {}
     for name, plan in plans.items():
@@ -113,8 +119,8 @@ def measure(
     return rows
 
 
-def _warm_up(trial: Trial, count: int, algorithm: str | None, effort: Effort) -> int:
-    """Make the first calls, and return how many calls a row gets; all ranks agree on it."""
+def _needed(trial: Trial, count: int, algorithm: str | None, effort: Effort) -> float:
+    """Seconds that a call takes, with all that goes before it, after the first calls; all ranks agree on it."""
     comm = trial.comm
     comm.set_algorithm(algorithm)
     trial.run(count, 1 if effort.warmup is None else effort.warmup)
@@ -122,11 +128,17 @@ def _warm_up(trial: Trial, count: int, algorithm: str | None, effort: Effort) ->
     needed = array("d", [min(_seconds(trial, count) for _ in range(2))])
     comm.set_algorithm(None)
     comm.all_reduce(needed, op="max")
-    fitting = int(effort.seconds / max(needed[0], 1e-6))
-    if effort.warmup is None:
-        comm.set_algorithm(algorithm)
-        trial.run(count, min(50, fitting // 10))
-    return effort.iterations or min(max(fitting, effort.least), 1000)
+    return needed[0]
+
+
+def _around(microseconds: float) -> float:
+    """Seconds that a call of a known time takes with all that goes before it: inputs, a barrier, Python."""
+    return 1.5e-6 * microseconds + 1e-5
+
+
+def _fitting(effort: Effort, needed: float) -> int:
+    """How many calls a row gets."""
+    return effort.iterations or min(max(int(effort.seconds / max(needed, 1e-6)), effort.least), 1000)
 
 
 def _seconds(trial: Trial, count: int) -> float:
