@@ -20,10 +20,11 @@ double microseconds_since(Clock::time_point begin) {
 
 // How long a wait yields before it sleeps, and how long it then sleeps at a time. A wake-up from sleep costs about
 // 10 us, so sleeping is for waits that are long anyway.
-// With more ranks than CPUs, yielding keeps the CPU from ranks on another CPU's queue, and sleep comes sooner.
 constexpr double yield_us = 1000;
-constexpr double crowded_yield_us = 100;
 constexpr double sleep_us = 1000;
+// With more ranks than CPUs, how often it yields: how long that is depends on how many others take their turns. Where
+// they sleep too, it is soon over, and this CPU is free for ranks that wait for another one.
+constexpr int crowded_yields = 500;
 // A yield that takes so long has let another thread run, although there is a CPU for each rank.
 constexpr double shared_cpu_us = 4;
 // How soon after one move to a CPU of its own a rank may make the next.
@@ -94,6 +95,7 @@ class Wait {
     if (looks == 0) {
       yielding_ = oversubscribed_;
       timed_ = false;
+      yields_ = 0;
     }
     // Reading the clock costs as much as a look at a mailbox: not each time, and not for a wait that ends at once.
     if (!yielding_ && (looks & 63U) != looks_before_clock) {
@@ -110,14 +112,15 @@ class Wait {
     const double elapsed = microseconds_since(begin_);
     yielding_ = oversubscribed_ || elapsed > configuration().spin;
     if (!yielding_) return {};
-    if (elapsed < (oversubscribed_ ? crowded_yield_us : yield_us)) {
-      sched_yield();
-      if (!oversubscribed_ && microseconds_since(begin_) - elapsed > shared_cpu_us) part();
-      return {};
-    }
     if (elapsed > doubted_us_) {
       doubted_us_ = elapsed + doubt_us;
       for (Execution* execution : executions_) PACE_TRY(check(*execution, elapsed / 1e6));
+    }
+    if (oversubscribed_ ? yields_ < crowded_yields : elapsed < yield_us) {
+      ++yields_;
+      sched_yield();
+      if (!oversubscribed_ && microseconds_since(begin_) - elapsed > shared_cpu_us) part();
+      return {};
     }
     rest();
     return {};
@@ -167,6 +170,7 @@ class Wait {
   bool timed_ = false;  // the clock has started
   bool announced_ = false;
   std::uint64_t looks_ = 0;
+  int yields_ = 0;
   Gone gone_;
   Clock::time_point begin_;
   double doubted_us_ = doubt_us;

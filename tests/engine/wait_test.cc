@@ -252,6 +252,28 @@ TEST_CASE("wait: where a connection ends behind its last message, leaving says n
   CHECK(rank.run().code() == Code::timeout);
 }
 
+TEST_CASE("wait: with more ranks than CPUs others get hundreds of turns before it sleeps, however long they are") {
+  Waiting rank;
+  rank.wiring.oversubscribed = true;
+  std::size_t looks = 0;
+  rank.transport.on = [&](const std::string& what) {
+    if (what == "announce" && looks == 0) looks = rank.transport.log.size();
+    if (looks != 0) return rank.transport.deliver(0, 1, bytes_of({5}));
+    if (rank.transport.log.size() % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  };
+  CHECK(rank.run().ok());
+  CHECK(looks > 300);
+}
+
+TEST_CASE("wait: long turns of the others do not put the timeout off") {
+  Waiting rank;
+  rank.wiring.oversubscribed = true;
+  rank.wiring.timeout = 0.02;
+  rank.transport.on = [](const std::string&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  CHECK(rank.run().message() == "too late");
+  CHECK(rank.transport.log.size() < 100);
+}
+
 TEST_CASE("wait: it announces sleep, looks once more, and only then sleeps") {
   for (bool oversubscribed : {false, true}) {
     Waiting rank;
