@@ -27,7 +27,7 @@ Status passed_over(int my_rank, const Call& mine, int other_rank, const Call& th
   Status::Detail detail = mismatch(my_rank, mine, other_rank, theirs).detail();
   detail.message = fmt::format(
       "rank {} called {}, but rank {} is past it, in {}, and sent nothing for it: every rank must make the same calls "
-      "in the same order",
+      "in the same order, by the same algorithms",
       my_rank, describe(mine), other_rank, describe(theirs));
   return Status(std::move(detail));
 }

@@ -69,7 +69,7 @@ TEST_CASE("shm: ranks that wait in different calls find out by comparing") {
   CHECK(node[1].compare(0, other) == Attempt::failed);
   CHECK(node[1].failure().message() ==
         "rank 1 called all-gather #4 of 10 float32, but rank 0 called all-reduce #4 of 10 float32, sum: every rank "
-        "must make the same calls in the same order");
+        "must make the same calls in the same order, by the same algorithms");
   CHECK(node[0].compare(1, one) == Attempt::failed);
   CHECK(node[0].failure().detail().rank == 1);
   CHECK(node[0].failure().detail().peer == 0);

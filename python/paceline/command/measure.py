@@ -99,11 +99,13 @@ def measure(
             if number == 0:
                 known = (known_us or {}).get(name or "")
                 needed = _needed(trial, count, name, effort) if known is None else _around(known)
-                calls[name] = _fitting(effort, needed)
+                fitting = int(effort.seconds / max(needed, 1e-6))
+                calls[name] = effort.iterations or min(max(fitting, effort.least), 1000)
             comm.set_algorithm(name)
             if effort.warmup != 0:
-                # The first call after set_algorithm() makes the plan: no call of a program's.
-                trial.run(count, 1 + (min(50, calls[name] // 10) if number == 0 and effort.warmup is None else 0))
+                trial.run(count, 1)  # the first call after set_algorithm() makes the plan: no call of a program's
+            if effort.warmup is None and number == 0:
+                trial.run(count, min(50, fitting // 10))
             times[name].extend(trial.run(count, -(-calls[name] // rounds)))
     rows = {}
     for name, plan in plans.items():
@@ -134,11 +136,6 @@ def _needed(trial: Trial, count: int, algorithm: str | None, effort: Effort) -> 
 def _around(microseconds: float) -> float:
     """Seconds that a call of a known time takes with all that goes before it: inputs, a barrier, Python."""
     return 1.5e-6 * microseconds + 1e-5
-
-
-def _fitting(effort: Effort, needed: float) -> int:
-    """How many calls a row gets."""
-    return effort.iterations or min(max(int(effort.seconds / max(needed, 1e-6)), effort.least), 1000)
 
 
 def _seconds(trial: Trial, count: int) -> float:
