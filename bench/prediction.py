@@ -44,7 +44,7 @@ SIZES = {
     "shm": [24, 200, 1000, 5000, 20_000, 80_000, 300_000, 1_000_000, 5_000_000, 20_000_000],
     "tcp": [5000, 20_000, 80_000, 300_000, 1_200_000, 3_000_000],
 }
-PASSES = {"shm": 8, "tcp": 2}
+PASSES = {"shm": 8, "tcp": 4}
 # Of a choice: its name in a row, that of its ratio, and what the ratio is to be at most.
 CHOICES = (("chosen", "ratio", 1.05), ("untuned", "untuned_ratio", 1.2))
 
@@ -124,7 +124,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=counts, metavar="LIST")
     parser.add_argument("--calibrate", type=counts, metavar="LIST", help="numbers of ranks that tune measures")
     parser.add_argument("--seconds", type=int, default=150, help="of tune's measuring")
-    parser.add_argument("--passes", type=int, help="of measuring, each with ranks started anew")
+    parser.add_argument("--passes", type=int, help="of measuring, each with ranks started anew (8; tcp: 4)")
     parser.add_argument("--profile", metavar="F", help="the profile: taken if it exists, else made there")
     parser.add_argument("--again", metavar="F", help="what --json has written: predict its rows with --profile")
     parser.add_argument("--json", metavar="F")
