@@ -44,11 +44,11 @@ class TracingTransport final : public Transport {
   [[nodiscard]] std::string_view name() const override { return traced_.name(); }
   [[nodiscard]] std::size_t largest_message() const override { return traced_.largest_message(); }
 
-  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
-               bool stays) override {
+  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data, bool stays,
+               bool to_all) override {
     double& since = sending_[static_cast<std::size_t>(channel)];
     const double begin = now_us();
-    const Attempt attempt = traced_.send(channel, to, call, data, stays);
+    const Attempt attempt = traced_.send(channel, to, call, data, stays, to_all);
     if (attempt == Attempt::later && since == 0) since = begin;
     if (attempt != Attempt::done) return attempt;
     note_wait("wait for room", channel, to.front(), 0, call, since, begin);
@@ -59,11 +59,11 @@ class TracingTransport final : public Transport {
 
   [[nodiscard]] std::uint64_t sent(int channel) override { return traced_.sent(channel); }
 
-  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
-                  const std::byte** data) override {
+  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place, const std::byte** data,
+                  bool to_all) override {
     Receiving& state = receiving_[index(channel, from)];
     const double begin = now_us();
-    const Attempt attempt = traced_.receive(channel, from, call, bytes, place, data);
+    const Attempt attempt = traced_.receive(channel, from, call, bytes, place, data, to_all);
     if (attempt == Attempt::later && state.since == 0) state.since = begin;
     if (attempt != Attempt::done) return attempt;
     note_wait("wait", channel, from, bytes, call, state.since, begin);
@@ -71,17 +71,17 @@ class TracingTransport final : public Transport {
     return attempt;
   }
 
-  void expect(int channel, int from) override { traced_.expect(channel, from); }
+  void expect(int channel, int from, bool to_all) override { traced_.expect(channel, from, to_all); }
 
-  Attempt release(int channel, int from) override {
-    const Attempt attempt = traced_.release(channel, from);
+  Attempt release(int channel, int from, bool to_all) override {
+    const Attempt attempt = traced_.release(channel, from, to_all);
     const Receiving& state = receiving_[index(channel, from)];
     note("recv", channel, from, state.bytes, state.call, state.arrived);
     return attempt;
   }
 
-  [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call) override {
-    return traced_.holder(channel, to, call);
+  [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call, bool to_all) override {
+    return traced_.holder(channel, to, call, to_all);
   }
 
   Attempt progress() override { return traced_.progress(); }

@@ -64,10 +64,10 @@ Attempt Execution::receive(Lane& lane, const PlanStep& step) {
   std::byte* target = lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target;
   Transport& transport = transport_to(peer);
   const std::byte* data = nullptr;
-  const Attempt attempt = transport.receive(step.channel, peer, lane.call, step.bytes, target, &data);
+  const Attempt attempt = transport.receive(step.channel, peer, lane.call, step.bytes, target, &data, step.to_all);
   if (attempt != Attempt::done) return attempt;
   if (data != target) copy(step, target, data);
-  return transport.release(step.channel, peer);
+  return transport.release(step.channel, peer, step.to_all);
 }
 
 Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
@@ -79,11 +79,11 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
     // The local operand has its place among the messages: those from `own` on stand one further.
     const std::uint32_t position = step.own >= 0 && i >= static_cast<std::uint32_t>(step.own) ? i + 1 : i;
     std::byte* place = lane.places == nullptr ? nullptr : lane.places + i * stride;
-    const Attempt attempt =
-        transport_to(peers[i]).receive(step.channel, peers[i], lane.call, step.bytes, place, &sources[position]);
+    const Attempt attempt = transport_to(peers[i]).receive(step.channel, peers[i], lane.call, step.bytes, place,
+                                                           &sources[position], step.to_all);
     if (attempt == Attempt::done) continue;
     for (std::uint32_t later = i + 1; later < step.peer_count; ++later)
-      transport_to(peers[later]).expect(step.channel, peers[later]);
+      transport_to(peers[later]).expect(step.channel, peers[later], step.to_all);
     return attempt;
   }
   if (!may_write(lane, step)) return Attempt::later;
@@ -99,7 +99,7 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
   else
     lane.plan->fold(target, sources, count, elements);
   for (std::uint32_t i = 0; i < step.peer_count; ++i)
-    if (transport_to(peers[i]).release(step.channel, peers[i]) == Attempt::failed) return Attempt::failed;
+    if (transport_to(peers[i]).release(step.channel, peers[i], step.to_all) == Attempt::failed) return Attempt::failed;
   lane.arrived = 0;
   return Attempt::done;
 }
@@ -109,8 +109,8 @@ inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
     case Action::send: {
       const std::byte* source = lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source;
       const std::span<const int> peers(&lane.plan->peers[step.first_peer], step.peer_count);
-      const Attempt attempt =
-          wiring_.transports[step.transport]->send(step.channel, peers, lane.call, {source, step.bytes}, step.stays);
+      const Attempt attempt = wiring_.transports[step.transport]->send(step.channel, peers, lane.call,
+                                                                       {source, step.bytes}, step.stays, step.to_all);
       if (attempt == Attempt::done) ++wiring_.posted[step.transport][step.channel];
       return attempt;
     }
@@ -195,7 +195,7 @@ Execution::Wait Execution::waiting_for(const Lane& lane) const {
   const PlanStep& step = *lane.next;
   const std::span<const int> peers(lane.plan->peers.data() + step.first_peer, step.peer_count);
   if (step.action == Action::send) {
-    const int rank = wiring_.transports[step.transport]->holder(step.channel, peers, lane.call);
+    const int rank = wiring_.transports[step.transport]->holder(step.channel, peers, lane.call, step.to_all);
     return {rank, lane.call, std::ranges::find(peers, rank) != peers.end()};
   }
   const bool folds = step.action == Action::recv_reduce;
@@ -203,7 +203,7 @@ Execution::Wait Execution::waiting_for(const Lane& lane) const {
   if (wants_message && (folds || may_write(lane, step))) return {peers[lane.arrived], lane.call, true};
   for (std::size_t t = 0; t < step.after.size(); ++t)
     if (step.after[t] != 0 && wiring_.transports[t]->sent(step.channel) < lane.before[t] + step.after[t])
-      return {wiring_.transports[t]->holder(step.channel, {}, lane.call), lane.call, false};
+      return {wiring_.transports[t]->holder(step.channel, {}, lane.call, false), lane.call, false};
   return {};
 }
 
@@ -224,7 +224,8 @@ Execution::Wait Execution::waiting_for() const {
     if (wiring_.transports[t] == nullptr) continue;
     for (int channel = 0; channel < channels_; ++channel) {
       if (wiring_.transports[t]->sent(channel) >= wiring_.posted[t][static_cast<std::size_t>(channel)]) continue;
-      if (const int rank = wiring_.transports[t]->holder(channel, {}, {}); rank >= 0) return {rank, call_with(rank)};
+      if (const int rank = wiring_.transports[t]->holder(channel, {}, {}, false); rank >= 0)
+        return {rank, call_with(rank)};
     }
   }
   return {};

@@ -120,6 +120,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
     PlanStep bound;
     bound.action = step.action;
     bound.channel = step.channel;
+    bound.to_all = step.to_all;
     bound.own = step.own;
     bound.source_buffer = step.source.buffer;
     bound.target_buffer = step.target.buffer;

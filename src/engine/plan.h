@@ -33,6 +33,7 @@ struct PlanStep {
   std::uint8_t channel = 0;
   std::uint8_t transport = 0;  // of a send
   bool stays = false;          // of a send: no later step writes what it reads
+  bool to_all = false;         // as the schedule's
   bool streams = false;        // of others: the target need not be in the cache, no later step reads it
   Buffer source_buffer = Buffer::input;
   Buffer target_buffer = Buffer::output;

@@ -50,6 +50,8 @@ std::string fault_of(const Schedule& schedule, int rank, const Step& step) {
   switch (step.action) {
     case Action::send:
       if (peers.empty()) return "the message is for nobody";
+      if (step.to_all && peers.size() != static_cast<std::size_t>(schedule.ranks() - 1))
+        return fmt::format("a message to all ranks is for {} of {}", peers.size(), schedule.ranks() - 1);
       for (std::size_t i = 0; i < peers.size(); ++i)
         if (std::find(peers.begin(), peers.begin() + static_cast<std::ptrdiff_t>(i), peers[i]) !=
             peers.begin() + static_cast<std::ptrdiff_t>(i))

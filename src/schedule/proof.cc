@@ -18,6 +18,7 @@ namespace {
 // A message under way.
 struct Message {
   std::size_t count = 0;
+  bool to_all = false;
   Stretches data;
   std::vector<bool> heard;  // barrier: the ranks whose start came before
   int lane = 0;             // of the sender
@@ -192,6 +193,7 @@ Status Proof::take(int rank, std::size_t number, Lane& own, int lane_number) {
   if (step.action == Action::send) {
     auto message = std::make_shared<Message>();
     message->count = step.source.count;
+    message->to_all = step.to_all;
     message->heard = own.heard;
     message->lane = lane_number;
     message->number = own.receivers_left.size();
@@ -212,6 +214,10 @@ Status Proof::take(int rank, std::size_t number, Lane& own, int lane_number) {
     if (message->count != step.target.count) {
       return wrong(fmt::format("{}: the message of rank {} has {} elements, not {}", where(rank, number), peer,
                                message->count, step.target.count));
+    }
+    if (message->to_all != step.to_all) {
+      return wrong(fmt::format("{}: the message of rank {} is {}to all ranks, unlike what is awaited",
+                               where(rank, number), peer, message->to_all ? "" : "not "));
     }
     Lane& sender = lane(message->lane);
     --sender.receivers_left[message->number];

@@ -52,13 +52,17 @@ void Schedule::multicast(Place from, std::span<const Place> to, std::size_t coun
   Step step;
   step.channel = static_cast<std::uint8_t>(channel);
   step.source = {from.buffer, from.offset, 0};
+  const auto others = std::ranges::count_if(to, [&](const Place& place) { return place.rank != from.rank; });
+  step.to_all = others > 1 && others == problem_.ranks - 1;
   std::vector<int> receivers;
   for (const Place& place : to) {
     if (place.rank == from.rank) {
       if (!keeps(from.rank) || same_memory(from.rank, from, place)) continue;
-      step.action = Action::copy;
-      step.target = {place.buffer, place.offset, 0};
-      add(from.rank, step, {}, count);
+      Step copy = step;
+      copy.action = Action::copy;
+      copy.to_all = false;
+      copy.target = {place.buffer, place.offset, 0};
+      add(from.rank, copy, {}, count);
       continue;
     }
     if (keeps(from.rank)) receivers.push_back(place.rank);
@@ -72,7 +76,6 @@ void Schedule::multicast(Place from, std::span<const Place> to, std::size_t coun
   }
   if (!receivers.empty()) {
     step.action = Action::send;
-    step.target = {};
     add(from.rank, step, receivers, count);
   }
 }
@@ -86,6 +89,7 @@ void Schedule::reduce(std::span<const Place> from, std::span<const Place> to, st
   if (from.size() == 1) return multicast(from[0], to, count, channel);
   longest_ = std::max(longest_, count);
   channels_ = std::max(channels_, channel + 1);
+  const bool to_all = to.size() > 2 && to.size() == static_cast<std::size_t>(problem_.ranks);
   std::vector<int> peers;
   for (const Place& place : from) {
     if (!keeps(place.rank)) continue;
@@ -96,6 +100,7 @@ void Schedule::reduce(std::span<const Place> from, std::span<const Place> to, st
     Step send;
     send.action = Action::send;
     send.channel = static_cast<std::uint8_t>(channel);
+    send.to_all = to_all;
     send.source = {place.buffer, place.offset, 0};
     add(place.rank, send, peers, count);
   }
@@ -104,6 +109,7 @@ void Schedule::reduce(std::span<const Place> from, std::span<const Place> to, st
     Step fold;
     fold.action = Action::recv_reduce;
     fold.channel = static_cast<std::uint8_t>(channel);
+    fold.to_all = to_all;
     fold.target = {place.buffer, place.offset, 0};
     peers.clear();
     for (const Place& operand : from) {

@@ -53,6 +53,9 @@ struct Step {
   std::int16_t own = -1;         // recv_reduce: messages that come before the local operand; -1: no local operand
   std::uint32_t first_peer = 0;  // in Schedule::peers
   std::uint32_t peer_count = 0;
+  // The message, or each that is folded, goes to every other rank, and these are at least two: such messages may travel
+  // another way than those to some ranks.
+  bool to_all = false;
   Region source;  // of send and copy; the local operand of recv_reduce
   Region target;  // of recv, recv_reduce and copy
 };

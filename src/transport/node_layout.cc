@@ -28,7 +28,8 @@ NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
   slot_bytes_ = std::max(round_up(staging / slots_, page), smallest_slot);
   mailboxes_at_ = round_up(ranks_ * sizeof(Presence), page);
   const std::size_t mailbox_bytes = cells_ * cell_bytes_ + sizeof(Taken);
-  slots_at_ = round_up(mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes, page);
+  boards_at_ = mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes;
+  slots_at_ = round_up(boards_at_ + ranks_ * channels_ * board_bytes(), page);
   total_ = slots_at_ + ranks_ * channels_ * slots_ * slot_bytes_;
 }
 
@@ -36,6 +37,11 @@ std::size_t NodeLayout::mailbox(int from, int to, int channel) const {
   const std::size_t number = (static_cast<std::size_t>(to) * ranks_ + static_cast<std::size_t>(from)) * channels_ +
                              static_cast<std::size_t>(channel);
   return mailboxes_at_ + number * (cells_ * cell_bytes_ + sizeof(Taken));
+}
+
+std::size_t NodeLayout::board(int from, int channel) const {
+  const std::size_t number = static_cast<std::size_t>(from) * channels_ + static_cast<std::size_t>(channel);
+  return boards_at_ + number * board_bytes();
 }
 
 std::size_t NodeLayout::slot(int rank, int channel, std::uint32_t number) const {

@@ -4,6 +4,9 @@
 //   mailbox of each (from, to, channel)
 //       cells                        a ring of messages: header and small payload in one cache line, or a few
 //       taken                        one cache line: how many messages the receiver has used
+//   board of each (rank, channel)    the mailbox of its messages to all others, who all read the same cells
+//       cells
+//       taken of each receiver
 //   staging of each (rank, channel)  a ring of slots for payloads that do not fit in a cell; several receivers may read
 //                                    one slot
 //
@@ -74,9 +77,15 @@ class NodeLayout {
   [[nodiscard]] std::size_t taken(int from, int to, int channel) const {
     return mailbox(from, to, channel) + cells_ * cell_bytes_;
   }
+  [[nodiscard]] std::size_t board(int from, int channel) const;
+  [[nodiscard]] std::size_t board_taken(int from, int to, int channel) const {
+    return board(from, channel) + cells_ * cell_bytes_ + static_cast<std::size_t>(to) * sizeof(Taken);
+  }
   [[nodiscard]] std::size_t slot(int rank, int channel, std::uint32_t number) const;
 
  private:
+  [[nodiscard]] std::size_t board_bytes() const { return cells_ * cell_bytes_ + ranks_ * sizeof(Taken); }
+
   std::size_t ranks_;
   std::size_t channels_;
   std::uint32_t cells_;
@@ -84,6 +93,7 @@ class NodeLayout {
   std::uint32_t slots_;
   std::size_t slot_bytes_;
   std::size_t mailboxes_at_;
+  std::size_t boards_at_;
   std::size_t slots_at_;
   std::size_t total_;
 };

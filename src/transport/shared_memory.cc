@@ -12,7 +12,6 @@
 #include <ctime>
 #include <optional>
 
-#include "schedule/schedule.h"
 #include "transport/mismatch.h"
 #include "transport/single_copy.h"
 
@@ -33,8 +32,8 @@ void wake(Presence& presence) {
   syscall(SYS_futex, &presence.asleep, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-// Bytes that a message for several ranks may take in all their cells together before one slot for all is faster; a
-// payload within the cell's first line always goes there.
+// Bytes that a message for some ranks may take in all their cells together before one slot for all is faster; a payload
+// within the cell's first line always goes there.
 constexpr std::size_t multicast_in_cells = 1024;
 
 // Bytes. A process has its page tables of a segment from the beginning, which takes up to 0.8 us for each 4 KiB. Else
@@ -55,16 +54,18 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
       by_rank_(static_cast<std::size_t>(ranks), -1),
       me_(my_node_rank),
       in_place_(in_place),
-      outgoing_(static_cast<std::size_t>(max_channels * ranks)),
-      incoming_(static_cast<std::size_t>(max_channels * ranks)),
+      outgoing_(static_cast<std::size_t>(2 * max_channels * ranks)),
+      incoming_(static_cast<std::size_t>(2 * max_channels * ranks)),
       lanes_(max_channels) {
   std::byte* base = segment_->data();
   const auto presence = [&](int node_rank) { return reinterpret_cast<Presence*>(base + layout_.presence(node_rank)); };
-  const auto mailbox = [&](int from, int to, int channel) {
-    auto* taken = &reinterpret_cast<Taken*>(base + layout_.taken(from, to, channel))->count;
+  const auto mailbox = [&](int from, int to, int channel, bool to_all) {
+    const std::size_t cells = to_all ? layout_.board(from, channel) : layout_.mailbox(from, to, channel);
+    const std::size_t counter = to_all ? layout_.board_taken(from, to, channel) : layout_.taken(from, to, channel);
+    auto* taken = &reinterpret_cast<Taken*>(base + counter)->count;
     // Numbers go on from what has been taken: 0 in new memory. Relaxed: nobody writes it before a message is sent.
     const std::uint64_t first = taken->load(std::memory_order_relaxed);
-    return Mailbox{base + layout_.mailbox(from, to, channel), taken, presence(from == me_ ? to : from), first, first};
+    return Mailbox{base + cells, taken, presence(from == me_ ? to : from), first, first};
   };
   presence_ = presence(me_);
   fence_everyone();  // registers this process
@@ -72,8 +73,10 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
     const int rank = peers_[static_cast<std::size_t>(other)].rank;
     by_rank_[static_cast<std::size_t>(rank)] = other;
     for (int channel = 0; channel < max_channels; ++channel) {
-      outgoing_[index(channel, rank)] = mailbox(me_, other, channel);
-      incoming_[index(channel, rank)] = mailbox(other, me_, channel);
+      for (const bool to_all : {false, true}) {
+        outgoing_[index(channel, rank, to_all)] = mailbox(me_, other, channel, to_all);
+        incoming_[index(channel, rank, to_all)] = mailbox(other, me_, channel, to_all);
+      }
     }
   }
   for (Lane& lane : lanes_) {
@@ -101,6 +104,13 @@ inline Cell* SharedMemoryTransport::cell(const Mailbox& mailbox) const {
   return reinterpret_cast<Cell*>(mailbox.cells + (mailbox.next & (layout_.cells() - 1)) * layout_.cell_bytes());
 }
 
+inline const Cell* SharedMemoryTransport::arrived(const Mailbox& mailbox) const {
+  const Cell* message = cell(mailbox);
+  // Acquire: the stamp comes before the rest of the message.
+  const std::uint32_t stamp = message->stamp.load(std::memory_order_acquire);
+  return stamp == static_cast<std::uint32_t>(mailbox.next + 1) ? message : nullptr;
+}
+
 inline bool SharedMemoryTransport::has_room(Mailbox& mailbox) const {
   if (mailbox.next - mailbox.taken_seen < layout_.cells()) [[likely]]
     return true;
@@ -125,9 +135,27 @@ int SharedMemoryTransport::rank_of(const Receiver& receiver) const {
   return static_cast<int>(static_cast<std::size_t>(receiver.mailbox - outgoing_.data()) % by_rank_.size());
 }
 
-inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes,
-                                        const void* content, std::size_t content_bytes) {
-  Cell* to = cell(mailbox);
+// Into each receiver's mailbox, or once where all read it.
+inline void SharedMemoryTransport::post(Mailbox* boxes, std::span<const int> to, bool to_all, const Call& call,
+                                        Payload payload, std::size_t bytes, const void* content,
+                                        std::size_t content_bytes) {
+  bool written = false;
+  for (int rank : to) {
+    Mailbox& mailbox = boxes[rank];
+    if (!written) write(cell(mailbox), mailbox.next + 1, call, payload, bytes, content, content_bytes);
+    written = to_all;
+    ++mailbox.next;
+    wake(*mailbox.presence);
+  }
+  // The receivers have the next cell's line in their caches: fetch it for writing while there is nothing to wait for.
+  if (to_all)
+    __builtin_prefetch(cell(boxes[to.front()]), 1);
+  else
+    for (int rank : to) __builtin_prefetch(cell(boxes[rank]), 1);
+}
+
+inline void SharedMemoryTransport::write(Cell* to, std::uint64_t stamp, const Call& call, Payload payload,
+                                         std::size_t bytes, const void* content, std::size_t content_bytes) {
   // The line with the stamp last, and all of it at once: the receiver keeps looking at it, and would fetch it in
   // between.
   const auto* from = static_cast<const std::byte*>(content);
@@ -139,12 +167,8 @@ inline void SharedMemoryTransport::post(Mailbox& mailbox, const Call& call, Payl
   to->payload = static_cast<std::uint32_t>(payload);
   to->call = call;
   std::memcpy(to->data, from, beside_stamp);
-  ++mailbox.next;
   // Release: everything of the message comes before its stamp.
-  to->stamp.store(static_cast<std::uint32_t>(mailbox.next), std::memory_order_release);
-  wake(*mailbox.presence);
-  // The receiver has the next cell's line in its cache: fetch it for writing while there is nothing to wait for.
-  __builtin_prefetch(cell(mailbox), 1);
+  to->stamp.store(static_cast<std::uint32_t>(stamp), std::memory_order_release);
 }
 
 // A collective's messages go in turn. A group's are taken in no common order: one receiver's must not fill the ring
@@ -164,17 +188,17 @@ inline std::uint32_t SharedMemoryTransport::position_for(const Call& call, int r
 }
 
 Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const Call& call,
-                                    std::span<const std::byte> data, bool stays) {
-  Mailbox* boxes = &outgoing_[index(channel, 0)];
+                                    std::span<const std::byte> data, bool stays, bool to_all) {
+  Mailbox* boxes = &outgoing_[index(channel, 0, to_all)];
   for (int rank : to)
     if (!has_room(boxes[rank])) return Attempt::later;
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
 
   const bool fits = data.size() <= layout_.cell_payload();
-  const bool cheap =
-      data.size() <= sizeof(Cell::data) || to.size() == 1 || data.size() * to.size() <= multicast_in_cells;
+  const std::size_t copies = to_all ? 1 : to.size();
+  const bool cheap = data.size() <= sizeof(Cell::data) || copies == 1 || data.size() * copies <= multicast_in_cells;
   if (fits && cheap) {
-    for (int rank : to) post(boxes[rank], call, Payload::in_cell, data.size(), data.data(), data.size());
+    post(boxes, to, to_all, call, Payload::in_cell, data.size(), data.data(), data.size());
     ++lane.accepted;
     return Attempt::done;
   }
@@ -209,13 +233,11 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
   }
   held.message = lane.accepted++;
   held.receivers = 0;
-  for (int rank : to) {
-    receivers[held.receivers++] = {&boxes[rank], boxes[rank].next};
-    if (heap)
-      post(boxes[rank], call, payload, data.size(), &*heap, sizeof *heap);
-    else
-      post(boxes[rank], call, payload, data.size(), &where, sizeof where);
-  }
+  for (int rank : to) receivers[held.receivers++] = {&boxes[rank], boxes[rank].next};
+  if (heap)
+    post(boxes, to, to_all, call, payload, data.size(), &*heap, sizeof *heap);
+  else
+    post(boxes, to, to_all, call, payload, data.size(), &where, sizeof where);
   lane.any_reference |= by_reference;
   return Attempt::done;
 }
@@ -231,7 +253,7 @@ std::uint64_t SharedMemoryTransport::sent(int channel) {
   return first_open;
 }
 
-int SharedMemoryTransport::holder(int channel, std::span<const int> to, const Call& call) {
+int SharedMemoryTransport::holder(int channel, std::span<const int> to, const Call& call, bool to_all) {
   const Lane& lane = lanes_[static_cast<std::size_t>(channel)];
   if (to.empty()) {
     std::uint64_t first = lane.accepted;
@@ -246,7 +268,7 @@ int SharedMemoryTransport::holder(int channel, std::span<const int> to, const Ca
     return rank;
   }
   for (int rank : to)
-    if (!has_room(outgoing_[index(channel, rank)])) return rank;
+    if (!has_room(outgoing_[index(channel, rank, to_all)])) return rank;
   const auto in_the_way = [&](std::uint32_t next, const auto& ring, const auto& receivers) {
     const std::uint32_t position = position_for(call, to.front(), next, ring, receivers);
     const Receiver* open = first_open(ring[position], &receivers[position * peers_.size()]);
@@ -257,12 +279,9 @@ int SharedMemoryTransport::holder(int channel, std::span<const int> to, const Ca
 }
 
 Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
-                                       const std::byte** data) {
-  Mailbox& mailbox = incoming_[index(channel, from)];
-  const Cell* message = cell(mailbox);
-  // Acquire: the stamp comes before the rest of the message.
-  if (message->stamp.load(std::memory_order_acquire) != static_cast<std::uint32_t>(mailbox.next + 1))
-    return Attempt::later;
+                                       const std::byte** data, bool to_all) {
+  const Cell* message = arrived(incoming_[index(channel, from, to_all)]);
+  if (message == nullptr) return Attempt::later;
   if (!(message->call == call) || message->bytes != bytes) [[unlikely]] {
     if (!(message->call == call))
       return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, message->call));
@@ -278,7 +297,9 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
   return Attempt::done;
 }
 
-void SharedMemoryTransport::expect(int channel, int from) { __builtin_prefetch(cell(incoming_[index(channel, from)])); }
+void SharedMemoryTransport::expect(int channel, int from, bool to_all) {
+  __builtin_prefetch(cell(incoming_[index(channel, from, to_all)]));
+}
 
 Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, std::byte* place,
                                                 const std::byte** data) {
@@ -298,8 +319,8 @@ Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, s
   return fail(Status(std::move(detail)));
 }
 
-Attempt SharedMemoryTransport::release(int channel, int from) {
-  Mailbox& mailbox = incoming_[index(channel, from)];
+Attempt SharedMemoryTransport::release(int channel, int from, bool to_all) {
+  Mailbox& mailbox = incoming_[index(channel, from, to_all)];
   // Acquire: our reads of the message come before this look. If one has seen what its sender's program wrote after the
   // call, the look sees withdraw(), which came before that. The line is read by wake() anyway.
   std::atomic_thread_fence(std::memory_order_acquire);
@@ -355,28 +376,40 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
     presence_->waiting_size.store(call.size, std::memory_order_release);
     presence_->waiting_words.store(mine, std::memory_order_release);
   }
-  const Presence& other = *incoming_[index(0, from)].presence;
+  const Presence& other = *incoming_[index(0, from, false)].presence;
   // Acquire: as the writer's releases.
   const std::uint64_t words = other.waiting_words.load(std::memory_order_acquire);
   const std::uint64_t size = other.waiting_size.load(std::memory_order_acquire);
   const bool steady = words != 0 && other.waiting_words.load(std::memory_order_acquire) == words;
   const Call theirs{static_cast<std::uint32_t>(words), static_cast<std::uint32_t>(words >> 32), size};
-  if (!steady || theirs == call) return Attempt::done;
-  const int me = peers_[static_cast<std::size_t>(me_)].rank;
-  if (theirs.sequence == call.sequence) return fail(mismatch(me, call, from, theirs));
-  // It has ended the call that we wait in, and what it did there is here: if that is nothing, it called another.
-  if (!owed || !comes_before(call.sequence, theirs.sequence) || has_message(from)) return Attempt::done;
-  return fail(passed_over(me, call, from, theirs));
+  if (!steady) return find_passed(from, call, owed, std::nullopt);
+  if (theirs == call) return Attempt::done;
+  if (theirs.sequence == call.sequence)
+    return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, theirs));
+  return find_passed(from, call, owed,
+                     comes_before(call.sequence, theirs.sequence) ? std::optional(theirs) : std::nullopt);
 }
 
-bool SharedMemoryTransport::has_message(int from) const {
-  for (int channel = 0; channel < max_channels; ++channel) {
-    const Mailbox& mailbox = incoming_[index(channel, from)];
-    // Relaxed: only seen, not read.
-    if (cell(mailbox)->stamp.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(mailbox.next + 1))
-      return true;
+// What `from` has sent and this rank not taken, beside the message that it waits for: of this call by other algorithms,
+// or of a later one. If there is a later one (`later`: known otherwise), whatever `from` sent for this call is here: if
+// that is nothing, it called another.
+Attempt SharedMemoryTransport::find_passed(int from, const Call& call, bool owed, std::optional<Call> later) {
+  const int me = peers_[static_cast<std::size_t>(me_)].rank;
+  bool sent = false;
+  for (int look = 0; look < 2; ++look) {  // the second sees what came before a later call's message
+    for (int channel = 0; channel < max_channels; ++channel) {
+      for (const bool to_all : {false, true}) {
+        const Cell* message = arrived(incoming_[index(channel, from, to_all)]);
+        if (message == nullptr || collective_of(message->call) == Collective::send) continue;
+        const Call& theirs = message->call;
+        const bool of_this_call = theirs.sequence == call.sequence;
+        if (of_this_call && !(theirs == call)) return fail(mismatch(me, call, from, theirs));
+        sent |= of_this_call;
+        if (!later && comes_before(call.sequence, theirs.sequence)) later = theirs;
+      }
+    }
   }
-  return false;
+  return owed && later && !sent ? fail(passed_over(me, call, from, *later)) : Attempt::done;
 }
 
 }  // namespace paceline

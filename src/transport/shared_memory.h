@@ -1,9 +1,10 @@
 // The shared-memory transport, for ranks of one node (node_layout.h shows the memory).
 //
 // A message of up to a cell's payload travels in its cell: one cache line for the smallest, no system call, no atomic
-// read-modify-write. A longer one stays where it is if its receivers can read it there: in memory of paceMemAlloc,
-// which they map, or, where single copy is in use, in the sender's process. Else it is copied into a staging slot that
-// its receivers read.
+// read-modify-write. One to all ranks is written once, on its sender's board, where they all read it: 128 B from one of
+// 16 ranks take 0.65 us so, 1.8 us in a mailbox of each (Xeon). A longer one stays where it is if its receivers can
+// read it there: in memory of paceMemAlloc, which they map, or, where single copy is in use, in the sender's process.
+// Else it is copied into a staging slot that its receivers read.
 //
 // A sender knows from the receiver's `taken` counters what it may reuse. Wake-ups cost the sender one load: a rank that
 // goes to sleep says so and then makes every CPU see it (membarrier), so that the fast side needs no fence.
@@ -12,8 +13,11 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "schedule/schedule.h"
 #include "transport/node_layout.h"
 #include "transport/segment.h"
 #include "transport/staging_writer.h"
@@ -42,13 +46,13 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] std::string_view name() const override { return "shm"; }
   [[nodiscard]] std::size_t largest_message() const override { return layout_.slot_bytes(); }
   Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
-               bool stays = false) override;
+               bool stays = false, bool to_all = false) override;
   [[nodiscard]] std::uint64_t sent(int channel) override;
-  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
-                  const std::byte** data) override;
-  void expect(int channel, int from) override;
-  Attempt release(int channel, int from) override;
-  [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call) override;
+  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place, const std::byte** data,
+                  bool to_all = false) override;
+  void expect(int channel, int from, bool to_all = false) override;
+  Attempt release(int channel, int from, bool to_all = false) override;
+  [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call, bool to_all = false) override;
   void announce_sleep() override;
   void sleep(double microseconds) override;
   [[nodiscard]] bool immediate() const override { return true; }
@@ -63,6 +67,7 @@ class SharedMemoryTransport final : public Transport {
   void use_single_copy(bool use) { single_copy_from_ = use ? in_place_.single_copy_from : 0; }
 
  private:
+  // One side's view of a mailbox, or of a board: one receiver's part of it.
   struct Mailbox {
     std::byte* cells = nullptr;
     std::atomic<std::uint64_t>* taken = nullptr;
@@ -92,12 +97,13 @@ class SharedMemoryTransport final : public Transport {
     std::vector<Receiver> reference_receivers;
   };
 
-  [[nodiscard]] std::size_t index(int channel, int rank) const {
-    return static_cast<std::size_t>(channel) * by_rank_.size() + static_cast<std::size_t>(rank);
+  [[nodiscard]] std::size_t index(int channel, int rank, bool to_all) const {
+    return static_cast<std::size_t>(channel + (to_all ? max_channels : 0)) * by_rank_.size() +
+           static_cast<std::size_t>(rank);
   }
   [[nodiscard]] Cell* cell(const Mailbox& mailbox) const;
-  // Whether any message of this rank waits here.
-  [[nodiscard]] bool has_message(int from) const;
+  // The next message; nullptr: it is not there yet.
+  [[nodiscard]] const Cell* arrived(const Mailbox& mailbox) const;
   bool has_room(Mailbox& mailbox) const;
   // The first that has yet to take it; nullptr: none.
   static const Receiver* first_open(const Held& held, const Receiver* receivers);
@@ -107,10 +113,13 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] int rank_of(const Receiver& receiver) const;
   [[nodiscard]] std::uint32_t position_for(const Call& call, int receiver, std::uint32_t next,
                                            const std::vector<Held>& ring, const std::vector<Receiver>& receivers) const;
-  void post(Mailbox& mailbox, const Call& call, Payload payload, std::size_t bytes, const void* content,
-            std::size_t content_bytes);
+  void post(Mailbox* boxes, std::span<const int> to, bool to_all, const Call& call, Payload payload, std::size_t bytes,
+            const void* content, std::size_t content_bytes);
+  static void write(Cell* to, std::uint64_t stamp, const Call& call, Payload payload, std::size_t bytes,
+                    const void* content, std::size_t content_bytes);
   Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);
   Attempt withdrawn(const Mailbox& mailbox, int from);
+  Attempt find_passed(int from, const Call& call, bool owed, std::optional<Call> later);
   Attempt fail(Status status);
 
   std::shared_ptr<Segment> segment_;
@@ -123,7 +132,7 @@ class SharedMemoryTransport final : public Transport {
   StagingWriter staging_writer_;
   OwnHeap own_heap_;
   PeerHeaps peer_heaps_;
-  std::vector<Mailbox> outgoing_;  // by channel and communicator rank
+  std::vector<Mailbox> outgoing_;  // by index()
   std::vector<Mailbox> incoming_;
   std::vector<Lane> lanes_;
   Presence* presence_;

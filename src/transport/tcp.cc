@@ -71,7 +71,7 @@ TcpTransport::Line& TcpTransport::line(int channel, int rank) {
 // ---- Sending ----
 
 Attempt TcpTransport::send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
-                           bool) {
+                           bool, bool) {
   if (!failure_.ok()) return Attempt::failed;
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
   if (!is_collective(call)) {
@@ -107,7 +107,7 @@ std::uint64_t TcpTransport::sent(int channel) {
   return sent_of_collectives(lane) + lane.pair_messages - lane.pair_unsent;
 }
 
-int TcpTransport::holder(int channel, std::span<const int> to, const Call& call) {
+int TcpTransport::holder(int channel, std::span<const int> to, const Call& call, bool) {
   if (!to.empty() && !is_collective(call)) return line(channel, to.front()).connection.full() ? to.front() : -1;
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
   const std::uint32_t* const first =
@@ -144,7 +144,7 @@ Attempt TcpTransport::progress() {
 // ---- Receiving ----
 
 Attempt TcpTransport::receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
-                              const std::byte** data) {
+                              const std::byte** data, bool) {
   if (!failure_.ok()) return Attempt::failed;
   Line& line = this->line(channel, from);
   MessageHeader header;

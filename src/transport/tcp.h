@@ -28,13 +28,13 @@ class TcpTransport final : public Transport {
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
   [[nodiscard]] std::size_t largest_message() const override { return largest_message_bytes; }
   Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
-               bool stays = false) override;
+               bool stays = false, bool to_all = false) override;
   [[nodiscard]] std::uint64_t sent(int channel) override;
   // The data always comes to `place`.
-  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
-                  const std::byte** data) override;
-  Attempt release(int, int) override { return Attempt::done; }
-  [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call) override;
+  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place, const std::byte** data,
+                  bool to_all = false) override;
+  Attempt release(int, int, bool = false) override { return Attempt::done; }
+  [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call, bool to_all = false) override;
   Attempt progress() override;
   void sleep(double microseconds) override;
   Attempt compare(int from, const Call& call, bool owed = true) override;

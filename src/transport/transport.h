@@ -3,6 +3,9 @@
 // A transport serves one communicator, for those of its ranks that it reaches. It is driven by the one thread that is
 // inside a call: no function blocks, none allocates. Messages between two ranks on one channel stay in order. A message
 // is at most largest_message() bytes.
+//
+// `to_all`: the message is one of those that go to every other rank of the communicator, which sender and receivers say
+// alike; of those that the transport reaches, all are among `to`. Order is kept among these, and among the others.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +35,7 @@ class Transport {
   // none to other ranks. When done, the data may still be read until sent() has counted the message.
   // `stays`: the data will not change before the call ends, so its receivers may read it where it is.
   virtual Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
-                       bool stays) = 0;
+                       bool stays, bool to_all) = 0;
   // How many of the messages accepted on this channel since the beginning, the first ones, have left their data. Those
   // of pairs leave in no common order: of them only the number is known.
   [[nodiscard]] virtual std::uint64_t sent(int channel) = 0;
@@ -41,15 +44,15 @@ class Transport {
   // calls). When done, *data is where it lies until release(): `place` if the transport had to put it somewhere, else
   // memory of its own. While `later`, call again with the same arguments; a part may already be in `place`.
   virtual Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
-                          const std::byte** data) = 0;
+                          const std::byte** data, bool to_all) = 0;
   // A hint, while another message is waited for: one from `from` is needed next.
-  virtual void expect(int /*channel*/, int /*from*/) {}
+  virtual void expect(int /*channel*/, int /*from*/, bool /*to_all*/) {}
   // The message last received from `from` on this channel has been used. Failed: it may have been changed meanwhile,
   // for its sender's call has failed; what was made of it is worth nothing.
-  virtual Attempt release(int channel, int from) = 0;
+  virtual Attempt release(int channel, int from, bool to_all) = 0;
   // Which rank has to take a message first: with `to`, before a send of `call` to these finds room; without, before
   // the first message that has not left its data does. -1: none.
-  [[nodiscard]] virtual int holder(int channel, std::span<const int> to, const Call& call) = 0;
+  [[nodiscard]] virtual int holder(int channel, std::span<const int> to, const Call& call, bool to_all) = 0;
 
   // Move what can be moved without waiting (a transport may do its work here rather than in send and receive).
   virtual Attempt progress() { return Attempt::done; }

@@ -43,6 +43,31 @@ TEST_CASE("execution: a send gives the transport the call, the peers and the dat
   CHECK(rank.wiring.posted[0][0] == 1);
 }
 
+TEST_CASE("execution: messages to all ranks are sent, awaited and released as such") {
+  FakeRank rank;
+  PlanWriter writer;
+  writer.send({1, 2}, 0, 1).to_all = true;
+  writer.recv(1, 0, 1).to_all = true;
+  writer.fold({1, 2}, 0, 1, 1).to_all = true;
+  const Floats input{7};
+  Floats output(2);
+  Execution execution(rank.wiring);
+  execution.add(writer.plan, all_reduce(7), memory_of(input, output));
+  CHECK(execution.advance() != Turn::done);
+  REQUIRE(rank.transport.sends.size() == 1);
+  CHECK(rank.transport.sends[0].to_all);
+  rank.transport.deliver(0, 1, bytes_of({100}));  // another message, not to all
+  CHECK(execution.advance() == Turn::stuck);
+  rank.transport.deliver(0, 1, bytes_of({5}), true);
+  rank.transport.deliver(0, 1, bytes_of({20}), true);
+  rank.transport.deliver(0, 2, bytes_of({30}), true);
+  CHECK(execution.advance() == Turn::done);
+  CHECK(output == Floats{5, 57});
+  CHECK(rank.transport.taken(0, 1, true));
+  CHECK(rank.transport.taken(0, 2, true));
+  CHECK_FALSE(rank.transport.taken(0, 1));
+}
+
 TEST_CASE("execution: a received message is copied to its target and released") {
   FakeRank rank;
   PlanWriter writer;

@@ -30,15 +30,18 @@ class FakeTransport final : public Transport {
     const std::byte* data;
     std::size_t bytes;
     bool stays;
+    bool to_all;
   };
 
   // ---- For the test ----
 
   // The next message from `from`.
-  void deliver(int channel, int from, std::span<const std::byte> data) {
-    arrivals_[{channel, from}].emplace_back(data.begin(), data.end());
+  void deliver(int channel, int from, std::span<const std::byte> data, bool to_all = false) {
+    arrivals_[{channel, from, to_all}].emplace_back(data.begin(), data.end());
   }
-  [[nodiscard]] bool taken(int channel, int from) { return arrivals_[{channel, from}].empty(); }
+  [[nodiscard]] bool taken(int channel, int from, bool to_all = false) {
+    return arrivals_[{channel, from, to_all}].empty();
+  }
 
   std::vector<Sent> sends;
   std::size_t room = SIZE_MAX;                                  // sends that are accepted
@@ -57,10 +60,10 @@ class FakeTransport final : public Transport {
   [[nodiscard]] std::string_view name() const override { return "fake"; }
   [[nodiscard]] std::size_t largest_message() const override { return SIZE_MAX; }
 
-  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
-               bool stays) override {
+  Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data, bool stays,
+               bool to_all) override {
     if (sends.size() == room) return Attempt::later;
-    sends.push_back({channel, {to.begin(), to.end()}, call, data.data(), data.size(), stays});
+    sends.push_back({channel, {to.begin(), to.end()}, call, data.data(), data.size(), stays, to_all});
     ++accepted_[static_cast<std::size_t>(channel)];
     return Attempt::done;
   }
@@ -70,14 +73,14 @@ class FakeTransport final : public Transport {
     return left ? (*left)[i] : accepted_[i];
   }
 
-  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
-                  const std::byte** data) override {
+  Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place, const std::byte** data,
+                  bool to_all) override {
     received_call = call;
     if (broken) {
       failure_ = Status(Code::remote, "the line is dead");
       return Attempt::failed;
     }
-    auto& waiting = arrivals_[{channel, from}];
+    auto& waiting = arrivals_[{channel, from, to_all}];
     if (waiting.empty()) return Attempt::later;
     if (waiting.front().size() != bytes) {
       failure_ = Status(Code::internal, "another length");
@@ -88,8 +91,8 @@ class FakeTransport final : public Transport {
     return Attempt::done;
   }
 
-  Attempt release(int channel, int from) override {
-    arrivals_[{channel, from}].pop_front();
+  Attempt release(int channel, int from, bool to_all) override {
+    arrivals_[{channel, from, to_all}].pop_front();
     return Attempt::done;
   }
 
@@ -105,7 +108,7 @@ class FakeTransport final : public Transport {
   }
   [[nodiscard]] bool immediate() const override { return leaves_at_once; }
 
-  [[nodiscard]] int holder(int, std::span<const int>, const Call&) override { return held_by; }
+  [[nodiscard]] int holder(int, std::span<const int>, const Call&, bool) override { return held_by; }
 
   Attempt compare(int from, const Call& call, bool) override {
     compared.emplace_back(from, call);
@@ -124,7 +127,7 @@ class FakeTransport final : public Transport {
     if (on) on(what);
   }
 
-  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> arrivals_;
+  std::map<std::tuple<int, int, bool>, std::deque<std::vector<std::byte>>> arrivals_;
   std::array<std::uint64_t, max_channels> accepted_{};
   Status failure_;
 };

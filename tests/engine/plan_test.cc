@@ -162,6 +162,23 @@ TEST_CASE("plan: a send for ranks of several transports becomes one for each tra
   CHECK(peers_of(plan, lane[1]) == std::vector{1, 3});
 }
 
+TEST_CASE("plan: what goes to all ranks does so on every transport, at both ends") {
+  Schedule schedule = of(Collective::broadcast, 4, 2);
+  schedule.multicast({0, in, 0}, std::vector<Place>{{1, out, 0}, {2, out, 0}, {3, out, 0}}, 2);
+  schedule.move({0, in, 0}, {1, out, 1}, 1);
+  const Plan sender = bind_floats(schedule, routes({0, 0, 1, 0}));
+  REQUIRE(sender.lanes[0].size() == 3);
+  CHECK(sender.lanes[0][0].to_all);
+  CHECK(sender.lanes[0][1].to_all);
+  CHECK_FALSE(sender.lanes[0][2].to_all);
+  Routes of_one = routes({0, 0, 1, 0});
+  of_one.rank = 1;
+  const Plan receiver = bind_floats(schedule, of_one);
+  REQUIRE(receiver.lanes[0].size() == 2);
+  CHECK(receiver.lanes[0][0].to_all);
+  CHECK_FALSE(receiver.lanes[0][1].to_all);
+}
+
 TEST_CASE("plan: a send for ranks of one transport stays one") {
   Schedule schedule = of(Collective::broadcast, 3, 100);
   send(schedule, {in, 0, 4}, {1, 2});

@@ -49,7 +49,7 @@ std::vector<Floats> outputs_of(Schedule& schedule, const std::vector<Floats>& in
       for (const FakeTransport::Sent& sent : transport.sends) {
         for (const int to : sent.to)
           ranks[static_cast<std::size_t>(to)]->transport.deliver(sent.channel, static_cast<int>(r),
-                                                                 {sent.data, sent.bytes});
+                                                                 {sent.data, sent.bytes}, sent.to_all);
         ++(*transport.left)[static_cast<std::size_t>(sent.channel)];
       }
       transport.sends.clear();

@@ -222,6 +222,27 @@ TEST_CASE("lengths that differ on the two sides of a message") {
   CHECK(complaint(schedule) == "rank 1, step 0 (recv from 0, channel 0): the message of rank 0 has 3 elements, not 2");
 }
 
+TEST_CASE("a message to all that is awaited as another, and the other way round") {
+  for (const bool sent_so : {true, false}) {
+    Schedule schedule = of(Collective::broadcast, 3, 2);
+    Step give = send({in, 0, 2});
+    Step take = recv({out, 0, 2});
+    give.to_all = sent_so;
+    take.to_all = !sent_so;
+    append(schedule, 0, give, {1, 2});
+    append(schedule, 0, copy({in, 0, 2}, {out, 0, 2}), {});
+    append(schedule, 1, take, {0});
+    append(schedule, 2, take, {0});
+    CHECK_COMPLAINT(schedule, sent_so ? "the message of rank 0 is to all ranks, unlike what is awaited"
+                                      : "the message of rank 0 is not to all ranks, unlike what is awaited");
+  }
+  Schedule some = of(Collective::broadcast, 4, 2);
+  Step give = send({in, 0, 2});
+  give.to_all = true;
+  append(some, 0, give, {1, 2});
+  CHECK_COMPLAINT(some, "a message to all ranks is for 2 of 3");
+}
+
 TEST_CASE("regions outside of their buffers") {
   Schedule source = of(Collective::broadcast, 2, 3);
   source.move({0, in, 1}, {1, out, 0}, 3);

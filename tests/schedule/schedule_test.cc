@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 namespace paceline {
@@ -57,6 +59,46 @@ TEST_CASE("a multicast leaves once, and the sender's own place is a copy") {
   CHECK(peers(schedule, 1, 0) == std::vector{0, 2});
   CHECK(schedule.steps(1)[1].action == Action::copy);
   CHECK(schedule.steps(0)[0].action == Action::recv);
+}
+
+TEST_CASE("what goes to all other ranks says so, on both sides") {
+  const auto flags = [](Schedule& schedule) {
+    std::vector<std::vector<bool>> all(static_cast<std::size_t>(schedule.ranks()));
+    for (int rank = 0; rank < schedule.ranks(); ++rank)
+      for (const Step& step : schedule.steps(rank)) all[static_cast<std::size_t>(rank)].push_back(step.to_all);
+    return all;
+  };
+  using Flags = std::vector<std::vector<bool>>;
+  const std::vector<Place> everyone{{0, out, 0}, {1, out, 0}, {2, out, 0}};
+  const std::vector<Place> others{{0, out, 0}, {2, out, 0}};
+  const std::vector<Place> inputs{{0, in, 0}, {1, in, 0}, {2, in, 0}};
+
+  Schedule broadcast = of(Collective::broadcast, 3, 4, 100);
+  broadcast.multicast({1, in, 0}, everyone, 4);  // and the copy of its own does not
+  broadcast.multicast({1, in, 0}, others, 4, 1);
+  CHECK(flags(broadcast) == Flags{{true, true}, {true, true, false}, {true, true}});
+  Schedule some = of(Collective::broadcast, 4, 4, 100);
+  some.multicast({1, in, 0}, others, 4);
+  some.move({1, in, 0}, {3, out, 0}, 4);
+  CHECK(flags(some) == Flags{{false}, {false, false}, {false}, {false}});
+
+  Schedule all_reduce = of(Collective::all_reduce, 3, 4, 100);
+  all_reduce.reduce(inputs, everyone, 4);
+  CHECK(flags(all_reduce) == Flags{{true, true}, {true, true}, {true, true}});
+  Schedule reduce = of(Collective::reduce, 3, 4, 100);
+  reduce.reduce(inputs, everyone[1], 4);
+  CHECK(flags(reduce) == Flags{{false}, {false}, {false}});
+
+  // One other rank is not many.
+  Schedule pair = of(Collective::all_reduce, 2, 4, 100);
+  pair.reduce(std::span(inputs).first(2), std::span(everyone).first(2), 4);
+  pair.multicast({0, in, 0}, std::span(everyone).first(2), 4, 1);
+  for (const auto& rank : flags(pair)) CHECK(std::ranges::count(rank, true) == 0);
+
+  // One rank's part alone says the same.
+  Schedule part({.collective = Collective::broadcast, .ranks = 3, .count = 4}, {.chunk = 100}, 2);
+  part.multicast({1, in, 0}, everyone, 4);
+  CHECK(part.steps(2)[0].to_all);
 }
 
 TEST_CASE("a copy onto itself vanishes") {

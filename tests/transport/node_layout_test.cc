@@ -25,7 +25,9 @@ std::vector<Piece> pieces_of(const NodeLayout& layout, int ranks, int channels) 
       for (int other = 0; other < ranks; ++other) {
         pieces.push_back({layout.mailbox(rank, other, channel), layout.cells() * layout.cell_bytes()});
         pieces.push_back({layout.taken(rank, other, channel), sizeof(Taken)});
+        pieces.push_back({layout.board_taken(rank, other, channel), sizeof(Taken)});
       }
+      pieces.push_back({layout.board(rank, channel), layout.cells() * layout.cell_bytes()});
       for (std::uint32_t slot = 0; slot < layout.slots(); ++slot)
         pieces.push_back({layout.slot(rank, channel, slot), layout.slot_bytes()});
     }
