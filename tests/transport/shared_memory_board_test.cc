@@ -69,7 +69,9 @@ TEST_CASE("shm board: messages of every size reach all others byte for byte, and
 
 TEST_CASE("shm board: senders, channels and mailboxes do not mix") {
   Node node(4);
-  const auto number = [](int from, int channel) { return static_cast<std::uint64_t>(10 * from + channel); };
+  const auto number = [](int from, int channel) {
+    return 10 * static_cast<std::uint64_t>(from) + static_cast<std::uint64_t>(channel);
+  };
   for (std::size_t bytes : {std::size_t{8}, std::size_t{900}, std::size_t{5000}}) {
     for (int channel = 0; channel < max_channels; ++channel)
       for (int from = 0; from < 4; ++from) {
@@ -234,6 +236,7 @@ TEST_CASE("shm board: four threads tell all others messages of random sizes: eve
   };
   std::atomic<int> well{0};
   std::vector<std::thread> threads;
+  threads.reserve(ranks);
   for (int me = 0; me < ranks; ++me) {
     threads.emplace_back([&, me] {
       std::uint64_t sent = 0;
