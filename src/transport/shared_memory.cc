@@ -43,6 +43,10 @@ constexpr std::size_t populated_at_most = 128 << 20;
 
 std::uint64_t words_of(const Call& call) { return static_cast<std::uint64_t>(call.what) << 32 | call.sequence; }
 
+bool is_of_earlier_collective(const Call& sent, const Call& call) {
+  return collective_of(sent) != Collective::send && comes_before(sent.sequence, call.sequence);
+}
+
 }  // namespace
 
 SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, const NodeLayout& layout,
@@ -65,7 +69,7 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
     auto* taken = &reinterpret_cast<Taken*>(base + counter)->count;
     // Numbers go on from what has been taken: 0 in new memory. Relaxed: nobody writes it before a message is sent.
     const std::uint64_t first = taken->load(std::memory_order_relaxed);
-    return Mailbox{base + cells, taken, presence(from == me_ ? to : from), first, first};
+    return Mailbox{base + cells, taken, presence(from == me_ ? to : from), first, first, 0};
   };
   presence_ = presence(me_);
   fence_everyone();  // registers this process
@@ -280,13 +284,22 @@ int SharedMemoryTransport::holder(int channel, std::span<const int> to, const Ca
 
 Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
                                        const std::byte** data, bool to_all) {
-  const Cell* message = arrived(incoming_[index(channel, from, to_all)]);
+  Mailbox& mailbox = incoming_[index(channel, from, to_all)];
+  const Cell* message = arrived(mailbox);
   if (message == nullptr) return Attempt::later;
   if (!(message->call == call) || message->bytes != bytes) [[unlikely]] {
     if (!(message->call == call))
       return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, message->call));
     return fail(Status(Code::internal, fmt::format("a message of rank {} in {} has {} bytes instead of {}", from,
                                                    describe(call), std::uint32_t{message->bytes}, bytes)));
+  }
+  // Once a call: what `from` sent for an earlier one, and this rank never took, lies where only the other kind is
+  // taken.
+  if (mailbox.sequence != call.sequence && collective_of(call) != Collective::send) {
+    mailbox.sequence = call.sequence;
+    const Cell* left = arrived(incoming_[index(channel, from, !to_all)]);
+    if (left != nullptr && is_of_earlier_collective(left->call, call)) [[unlikely]]
+      return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, left->call));
   }
   switch (static_cast<Payload>(message->payload)) {
     case Payload::in_cell: *data = message->data; break;

@@ -74,6 +74,7 @@ class SharedMemoryTransport final : public Transport {
     Presence* presence = nullptr;  // of the other side
     std::uint64_t next = 0;        // message to send or receive
     std::uint64_t taken_seen = 0;  // sender: the counter when last read
+    std::uint32_t sequence = 0;    // receiver: of the collective of the last message
   };
   // A message whose payload lies where it must not be changed: a slot, or the sender's own memory.
   struct Held {

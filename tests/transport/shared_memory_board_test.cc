@@ -200,10 +200,36 @@ TEST_CASE("shm board: a message of a later call shows that nothing comes for thi
   }
 }
 
+TEST_CASE("shm board: a call's first message shows what was left of an earlier one at the other place") {
+  for (const bool on_board : {true, false}) {
+    Node node(3);
+    const auto send = [&](bool to_all, const Call& call) {
+      return to_all ? tell(node, 0, {1, 2}, pattern(8, 1), call) : node.send(0, {1}, pattern(8, 1), call);
+    };
+    const auto receive = [&](const Call& call) {
+      const std::byte* data = nullptr;
+      const Attempt attempt = node[1].receive(0, 0, call, 8, nullptr, &data, !on_board);
+      return attempt == Attempt::done ? node[1].release(0, 0, !on_board) : attempt;
+    };
+    // What is of this call, or of a later one, is merely not taken yet.
+    CHECK(send(!on_board, sum_of(2, 3)) == Attempt::done);
+    CHECK(send(!on_board, sum_of(2, 3)) == Attempt::done);
+    CHECK(send(!on_board, sum_of(2, 5)) == Attempt::done);
+    CHECK(send(on_board, sum_of(2, 4)) == Attempt::done);
+    CHECK(receive(sum_of(2, 3)) == Attempt::done);
+    CHECK(receive(sum_of(2, 3)) == Attempt::done);
+    CHECK(receive(sum_of(2, 5)) == Attempt::failed);
+    CHECK(node[1].failure().code() == Code::mismatch);
+    CHECK(node[1].failure().message().find("but rank 0 called all-reduce #4") != std::string::npos);
+  }
+}
+
 TEST_CASE("shm board: messages of pairs say nothing about collectives") {
   Node node(3);
-  CHECK(node.send(0, {1}, pattern(8, 1), message(9)) == Attempt::done);
+  CHECK(node.send(0, {1}, pattern(8, 1), message(1)) == Attempt::done);
   CHECK(node[1].compare(0, sum_of(10, 4)) == Attempt::done);
+  CHECK(tell(node, 0, {1, 2}, pattern(8, 2), sum_of(10, 4)) == Attempt::done);
+  CHECK(take(node, 1, 0, pattern(8, 2), sum_of(10, 4)));
 }
 
 TEST_CASE("shm board: what is read where it lies is worth nothing once its sender's call has failed") {
