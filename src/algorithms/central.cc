@@ -2,9 +2,9 @@
 //
 // A message is one element of scratch, whose value does not matter. Two dependent steps, and 2 (n-1) messages in all.
 // Rank 0 leaves first: what it then sends to the others is there when they leave. With more ranks than CPUs each rank
-// needs its turn once, as in a fan, and all but rank 0 have next to nothing to do in it.
-// Time: 2 ts + (n-1) times what a step costs.
-// Source: the centralized barrier of Mellor-Crummey and Scott, ACM Trans. Comput. Syst. 9 (1991), by messages.
+// needs its turn once, as in a fan, and once more where rank 0's turn came before the others', but all except rank 0
+// have next to nothing to do in it. Time: 2 ts + (n-1) times what a step costs. Source: the centralized barrier of
+// Mellor-Crummey and Scott, ACM Trans. Comput. Syst. 9 (1991), by messages.
 #include "algorithms/algorithms.h"
 #include "algorithms/order.h"
 
@@ -13,13 +13,14 @@ namespace paceline::central {
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double others = problem.ranks - 1;
   if (others == 0) return 0;
-  const Load first{.steps = others + 1 + model.multicast_share * others, .receivers = others - 1};
+  const Load first{.steps = others + 1 + model.multicast_share * others,
+                   .receivers = model.further(problem.ranks - 1, problem.ranks)};
   const Load other{.steps = 2};
   // Where a turn takes longer than a message, all have told rank 0 by the time of its turn.
   const double hops = model.switching > model.start ? 1 : 2;
   return model.time(Work{.hops = hops,
                          .inside = 0,
-                         .turns = 1,
+                         .turns = 1.5,
                          .partners = others - 1,
                          .fill = {},
                          .busiest = first,

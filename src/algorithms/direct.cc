@@ -42,7 +42,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
     return model.time(Work{.hops = 1,
                            .inside = 0,
                            .turns = turns,
-                           .partners = n - 2,
+                           .partners = problem.collective == Collective::all_gather ? 0 : n - 2,
+                           .boards = problem.collective == Collective::all_gather ? n - 2 : 0,
                            .fill = {},
                            .busiest = load,
                            .mean = load,
@@ -51,7 +52,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   switch (problem.collective) {
     case Collective::broadcast:
     case Collective::scatter:
-      return rooted({.steps = steps, .receivers = m.chunks * further(m.others), .sent = all, .copied = m.kept},
+      return rooted({.steps = steps, .receivers = m.chunks * (m.others - 1.0), .sent = all, .copied = m.kept},
                     {.steps = steps, .taken = all}, {.taken = m.chunk});
     case Collective::gather:
       return rooted({.steps = steps, .taken = all, .copied = m.kept}, {.steps = steps, .sent = all}, {.sent = m.chunk});
@@ -60,7 +61,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                     {.sent = m.chunk});
     case Collective::all_gather:
       return balanced({.steps = steps + m.chunks,
-                       .receivers = m.chunks * further(m.others),
+                       .receivers = m.chunks * model.further(m.others, problem.ranks),
                        .sent = model.multicast(m.bytes, m.others),
                        .taken = all,
                        .copied = m.kept});

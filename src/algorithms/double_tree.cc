@@ -74,7 +74,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
       if (tree.parent[position] >= 0) load = load + Load{.steps = 2 * m.chunks, .sent = m.part, .taken = m.part};
       if (children == 0) continue;
       load = load + Load{.steps = 2 * m.chunks,
-                         .receivers = m.chunks * further(children),
+                         .receivers = m.chunks * model.further(children, problem.ranks),
                          .sent = model.multicast(m.part, children),
                          .folded = children * m.part,
                          .written = m.part};

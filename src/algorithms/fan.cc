@@ -10,12 +10,13 @@ namespace paceline::fan {
 
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double others = problem.ranks - 1;
-  const Load load{.steps = others + 1 + model.multicast_share * others, .receivers = std::max(0.0, others - 1)};
+  const Load load{.steps = others + 1 + model.multicast_share * others,
+                  .receivers = model.further(problem.ranks - 1, problem.ranks)};
   const double rounds = others > 0 ? 1 : 0;
   return model.time(Work{.hops = rounds,
                          .inside = 0,
                          .turns = rounds,
-                         .partners = std::max(0.0, others - 1),
+                         .boards = std::max(0.0, others - 1),
                          .fill = {},
                          .busiest = load,
                          .mean = load,

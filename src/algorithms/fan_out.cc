@@ -11,7 +11,7 @@ namespace paceline::fan_out {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   CostModel for_all = model;  // what a chunk costs the root before its bytes
-  for_all.start += further(problem.ranks - 1) * model.receiver;
+  for_all.start += model.further(problem.ranks - 1, problem.ranks) * model.receiver;
   return {.chunk = pipeline_chunk(problem.count, 2, for_all)};
 }
 
@@ -20,7 +20,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const double n = problem.ranks;
   const Load root{.steps = m.chunks,
-                  .receivers = m.chunks * further(m.others),
+                  .receivers = m.chunks * model.further(m.others, problem.ranks),
                   .sent = model.multicast(m.bytes, m.others),
                   .copied = m.kept};
   const Load other{.steps = m.chunks, .taken = m.bytes};

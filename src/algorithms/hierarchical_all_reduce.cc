@@ -139,13 +139,13 @@ double all_reduce_cost(const Problem& problem, const Parameters& parameters, con
       if (tree.parent[node] >= 0) load = load + Load{.steps = 2 * m.chunks, .sent = m.part, .taken = m.part};
       if (children > 0)
         load = load + Load{.steps = 2 * m.chunks,
-                           .receivers = m.chunks * further(children),
+                           .receivers = m.chunks * model.further(children, problem.ranks),
                            .sent = model.multicast(m.part, children),
                            .folded = children * m.part,
                            .written = m.part};
       if (others > 0)
         load = load + Load{.steps = 2 * (others + 1) * m.chunks,
-                           .receivers = m.chunks * further(others),
+                           .receivers = m.chunks * model.further(others, problem.ranks),
                            .sent = others * m.part + model.multicast(m.part, others),
                            .taken = others * m.part,
                            .folded = others * m.part,

@@ -154,7 +154,7 @@ double all_gather_cost(const Problem& problem, const Parameters& parameters, con
   const int others = layout.ranks - 1;
   const int handed_out = others > 0 ? layout.nodes : 0;
   const Load load{.steps = (passed + handed_out + m.others) * m.chunks,
-                  .receivers = handed_out * m.chunks * further(others),
+                  .receivers = handed_out * m.chunks * model.further(others, problem.ranks),
                   .sent = passed * m.bytes + handed_out * model.multicast(m.bytes, others),
                   .taken = m.others * m.bytes,
                   .copied = m.kept};

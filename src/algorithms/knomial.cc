@@ -188,8 +188,9 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
       const int number = static_cast<int>(children.size());
       if (in_blocks && width == 1 && parent != 0) add(parent, {.copied = m.bytes});
       if (which == Collective::broadcast)
-        add(parent,
-            {.steps = m.chunks, .receivers = m.chunks * further(number), .sent = model.multicast(m.bytes, number)});
+        add(parent, {.steps = m.chunks,
+                     .receivers = m.chunks * model.further(number, n),
+                     .sent = model.multicast(m.bytes, number)});
       if (which == Collective::reduce) add(parent, {.steps = m.chunks, .folded = number * m.bytes, .written = m.bytes});
       for (const int child : children) {
         const double subtree = (end_of_subtree(child, width, n) - child) * m.bytes;

@@ -12,14 +12,14 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Sizes m(problem, parameters, model);
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Load load{.steps = m.chunks * (m.others + 1),
-                  .receivers = m.chunks * further(m.others),
+                  .receivers = m.chunks * model.further(m.others, problem.ranks),
                   .sent = model.multicast(m.bytes, m.others),
                   .folded = m.others * m.bytes,
                   .written = m.bytes};
   return model.time(Work{.hops = 1,
                          .inside = 0,
                          .turns = m.chunks,
-                         .partners = m.others - 1.0,
+                         .boards = m.others - 1.0,
                          .fill = {},
                          .busiest = load,
                          .mean = load,

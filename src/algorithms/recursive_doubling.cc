@@ -41,7 +41,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   for (int distance = 1; distance < surplus.actors; distance *= radix) {
     const int partners = group_size(surplus, distance, radix) - 1;
     acts = acts + Load{.steps = (partners + 1) * m.chunks,
-                       .receivers = m.chunks * further(partners),
+                       .receivers = m.chunks * model.further(partners, problem.ranks),
                        .sent = model.multicast(m.bytes, partners),
                        .folded = partners * m.bytes,
                        .written = m.bytes};
@@ -53,7 +53,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
     at_once += partners - 1;
   }
   return surplus.all_reduce_time(m, model, rounds, model.levels_inside(surplus.actors, radix), acts, m.chunks, cables,
-                                 at_once);
+                                 at_once, radix == problem.ranks);
 }
 
 Parameters parameters(const Problem& problem, const CostModel& model) {

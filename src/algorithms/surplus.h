@@ -34,9 +34,11 @@ struct Surplus {
     schedule.round();
   }
   // Its time: `rounds` of the actors, so many of them inside nodes, each of which has `acts` to do in them; the pairs'
-  // part in so many chunks. `cables`: what the actors send. `partners`: as in Work.
+  // part in so many chunks. `cables`: what the actors send. `partners`: as in Work, or `boards` if each sends
+  // to all.
   [[nodiscard]] double all_reduce_time(const Sizes& m, const CostModel& model, double rounds, double inside,
-                                       const Load& acts, double chunks, Cables cables, double partners = 0) const {
+                                       const Load& acts, double chunks, Cables cables, double partners = 0,
+                                       bool to_all = false) const {
     for (int even = 0; even < 2 * pairs; even += 2) {
       cables.move(even + 1, even, m.bytes);
       cables.move(even, even + 1, m.bytes);
@@ -49,7 +51,8 @@ struct Surplus {
     return model.time(Work{.hops = waits,
                            .inside = (inside + around) * turns,
                            .turns = waits,
-                           .partners = partners,
+                           .partners = to_all ? 0 : partners,
+                           .boards = to_all ? partners : 0,
                            .fill = {},
                            .busiest = pairs > 0 ? acts + folds : acts,
                            .mean = 1.0 / (actors + pairs) * (actors * acts + pairs * (folds + acted_for)),

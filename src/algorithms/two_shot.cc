@@ -21,7 +21,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Load takes{.steps = m.chunks * m.others, .taken = others};
   const bool all = problem.collective == Collective::all_reduce;
   const Load hands_on{.steps = m.chunks,
-                      .receivers = all ? m.chunks * further(m.others) : 0,
+                      .receivers = all ? m.chunks * model.further(m.others, n) : 0,
                       .sent = all ? model.multicast(m.part, m.others) : m.part};
   // In the second shot of a reduce, all that comes to the root's node comes to the root.
   const Crossing shot = model.to_all_others(m.part, n);
@@ -30,7 +30,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
       Work{.hops = 2,
            .inside = 0,
            .turns = m.chunks + 1,
-           .partners = 2.0 * (m.others - 1),
+           .partners = (all ? 1.0 : 2.0) * (m.others - 1),
+           .boards = all ? m.others - 1.0 : 0,
            .fill = {},
            .busiest = all ? first + takes + hands_on : model.busier(first + takes, first + hands_on),
            .mean = all ? first + takes + hands_on : first + 1.0 / n * (takes + m.others * hands_on),

@@ -122,7 +122,7 @@ CostModel model_of(std::size_t element, std::uint64_t largest_chunk) {
   CostModel model;
   model.start = 3;
   model.step = 2;
-  model.partner = model.receiver = 0;
+  model.partner = model.board = model.receiver = 0;
   model.bandwidth = 150e3;
   model.reduce_bandwidth = 300e3;
   model.copy_bandwidth = 600e3;

@@ -20,7 +20,7 @@ namespace paceline {
 // What one rank does: steps, and bytes.
 struct Load {
   double steps = 0;
-  double receivers = 0;  // of its messages, beside the first of each
+  double receivers = 0;  // of its messages, beside the first of each (CostModel::further)
   double sent = 0;
   double taken = 0;    // received, and not folded
   double folded = 0;   // received and folded into the rank's own data
@@ -37,9 +37,6 @@ struct Load {
   }
 };
 
-// Of a message's receivers, those beside the first.
-constexpr double further(int receivers) { return receivers > 1 ? receivers - 1 : 0; }
-
 // Bytes that leave a node, or come to it: of all its ranks, and of the busiest one.
 struct Crossing {
   double node = 0;
@@ -52,6 +49,7 @@ struct Work {
   double inside = 0;    // of the hops, those between ranks of one node
   double turns = 0;     // how often a rank waits for others
   double partners = 0;  // of messages that a rank waits for at once, those that come from further ranks than the first
+  double boards = 0;    // the same of messages that go to all ranks
   Load fill;            // work on the longest path that nothing overlaps: the filling of a pipeline
   Load busiest;         // of all ranks
   Load mean;            // of all ranks
@@ -66,6 +64,7 @@ struct CostModel {
   double start = 0.5;              // t_s: one message from one rank to the next, without its bytes
   double step = 0.03;              // what one more step costs the rank that takes it
   double partner = 0.18;           // one more rank to take a message from, whose mailbox another CPU has just written
+  double board = 0.1;              // one more rank to take a message from that it has written once, for all to read
   double receiver = 0.07;          // one more rank to give a message to, whose mailbox another CPU has just read
   double bandwidth = 7000;         // B: bytes per us that one rank moves to another
   double reduce_bandwidth = 6000;  // bytes per us that one rank folds into its own
@@ -90,6 +89,11 @@ struct CostModel {
   [[nodiscard]] double multicast(double bytes, int receivers) const {
     return receivers < 1 ? 0 : bytes * (1 + (receivers - 1) * multicast_share);
   }
+  // Of a message's receivers those beside the first, if each is given it; in shared memory all ranks read it where it
+  // is written once.
+  [[nodiscard]] double further(int receivers, int ranks) const {
+    return receivers < 2 ? 0 : (receivers - 1) * (receivers == ranks - 1 ? multicast_share : 1);
+  }
   // A rank's work, without waiting for others.
   [[nodiscard]] double time(const Load& load) const {
     const double both_ways = std::max(load.sent, load.taken) + (1 - duplex) * std::min(load.sent, load.taken);
@@ -110,7 +114,7 @@ struct CostModel {
   [[nodiscard]] double time(const Work& work) const {
     const double inside = node_ranks > 1 ? work.inside : 0;
     return (work.hops - inside) * start + inside * node_start + work.turns * switching + work.partners * partner +
-           time(work.fill) +
+           work.boards * board + time(work.fill) +
            std::max({time(work.busiest), sharing * time(work.mean), work.cable.node / cable, work.cable.rank / stream});
   }
 

@@ -23,6 +23,7 @@ constexpr Member members[] = {
     {"start", &CostModel::start, 0, 1e9},
     {"step", &CostModel::step, 0, 1e9},
     {"partner", &CostModel::partner, 0, 1e9},
+    {"board", &CostModel::board, 0, 1e9},
     {"receiver", &CostModel::receiver, 0, 1e9},
     {"bandwidth", &CostModel::bandwidth, least_rate, most_rate},
     {"reduce_bandwidth", &CostModel::reduce_bandwidth, least_rate, most_rate},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace paceline {
 namespace {
@@ -36,6 +37,43 @@ double total_error(const std::vector<Sample>& samples, const CostModel& model) {
   return sum;
 }
 
+// A constant that is looked for: a rate or time by factors, a share by differences.
+struct Unknown {
+  double CostModel::*field;
+  bool share = false;
+
+  void set(CostModel& model, double value) const {
+    model.*field = share ? std::clamp(value, 0.0, 1.0) : std::clamp(value, 1e-3, 1e6);
+  }
+  void move(CostModel& model, double by) const {
+    set(model, share ? model.*field + 0.3 * by : model.*field * std::exp(by));
+  }
+  // As far again as from `before`.
+  void repeat(CostModel& model, const CostModel& before) const {
+    const double value = model.*field;
+    set(model, share ? 2 * value - before.*field : value * value / std::max(before.*field, 1e-3));
+  }
+};
+
+std::vector<Unknown> unknowns(const CostModel& base) {
+  std::vector<Unknown> fields{{&CostModel::start},
+                              {&CostModel::step},
+                              {&CostModel::partner},
+                              {&CostModel::board},
+                              {&CostModel::receiver},
+                              {&CostModel::bandwidth},
+                              {&CostModel::reduce_bandwidth},
+                              {&CostModel::write_bandwidth},
+                              {&CostModel::copy_bandwidth},
+                              {&CostModel::duplex, true},
+                              {&CostModel::multicast_share, true}};
+  if (base.sharing > 1) fields.push_back({&CostModel::switching});
+  if (base.node_ranks > 1)
+    for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})
+      fields.push_back({field});
+  return fields;
+}
+
 }  // namespace
 
 double median_error(const CostModel& model, const CostModel& base, int ranks, const std::vector<Curve>& curves) {
@@ -47,12 +85,7 @@ double median_error(const CostModel& model, const CostModel& base, int ranks, co
 
 CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves) {
   const auto samples = samples_of(base, ranks, curves);
-  std::vector<double CostModel::*> rates{&CostModel::start,           &CostModel::step,
-                                         &CostModel::partner,         &CostModel::receiver,
-                                         &CostModel::bandwidth,       &CostModel::reduce_bandwidth,
-                                         &CostModel::write_bandwidth, &CostModel::copy_bandwidth};
-  if (base.sharing > 1) rates.push_back(&CostModel::switching);
-  if (base.node_ranks > 1) rates.insert(rates.end(), {&CostModel::node_start, &CostModel::cable, &CostModel::stream});
+  const auto fields = unknowns(base);
   CostModel best = base;
   double least = total_error(samples, best);
   const auto better = [&](const CostModel& tried) {
@@ -62,32 +95,44 @@ CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves
     best = tried;
     return true;
   };
-  constexpr double CostModel::*shares[] = {&CostModel::duplex, &CostModel::multicast_share};
-  const auto set_rate = [](double& rate, double value) { rate = std::clamp(value, 1e-3, 1e6); };
-  const auto set_share = [](double& share, double value) { share = std::clamp(value, 0.0, 1.0); };
-  for (double step = 1; step > 0.002 && !samples.empty();) {  // of ln: the first one tries factors of e
-    const CostModel before = best;
+  const auto each_alone = [&](double step) {
     bool improved = false;
     for (const double direction : {step, -step}) {
-      for (double CostModel::*const field : rates) {
+      for (const Unknown& field : fields) {
         CostModel tried = best;
-        set_rate(tried.*field, tried.*field * std::exp(direction));
+        field.move(tried, direction);
         improved = better(tried) || improved;
       }
-      for (double CostModel::*const field : shares) {
-        CostModel tried = best;
-        set_share(tried.*field, tried.*field + 0.3 * direction);
-        improved = better(tried) || improved;
+    }
+    return improved;
+  };
+  // Where one constant has what another lacks, neither can go alone.
+  const auto in_pairs = [&](double step) {
+    bool improved = false;
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        for (const auto& [first, second] : {std::pair{step, step}, {step, -step}, {-step, step}, {-step, -step}}) {
+          CostModel tried = best;
+          fields[i].move(tried, first);
+          fields[j].move(tried, second);
+          improved = better(tried) || improved;
+        }
       }
+    }
+    return improved;
+  };
+  for (double step = 1; step > 0.002 && !samples.empty();) {  // of ln: the first one tries factors of e
+    const CostModel before = best;
+    if (!each_alone(step) && !in_pairs(step)) {
+      step /= 2;
+      continue;
     }
     // What has helped may help again: all of it at once leads along valleys that no constant alone can follow.
-    for (bool goes_on = improved; goes_on;) {
+    for (bool goes_on = true; goes_on;) {
       CostModel tried = best;
-      for (double CostModel::*const field : rates) set_rate(tried.*field, best.*field * (best.*field / before.*field));
-      for (double CostModel::*const field : shares) set_share(tried.*field, 2 * best.*field - before.*field);
+      for (const Unknown& field : fields) field.repeat(tried, before);
       goes_on = better(tried);
     }
-    if (!improved) step /= 2;
   }
   return best;
 }

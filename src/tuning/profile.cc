@@ -30,6 +30,7 @@ constexpr Constant constants[] = {
     {"start_us", &CostModel::start, 1, 0, 1e6},
     {"step_us", &CostModel::step, 1, 0, 1e6},
     {"partner_us", &CostModel::partner, 1, 0, 1e6, Constant::optional},
+    {"board_us", &CostModel::board, 1, 0, 1e6, Constant::optional},
     {"receiver_us", &CostModel::receiver, 1, 0, 1e6, Constant::optional},
     {"bandwidth_gbs", &CostModel::bandwidth, 1e-3, 1e-6, 1e6},
     {"reduce_gbs", &CostModel::reduce_bandwidth, 1e-3, 1e-6, 1e6},

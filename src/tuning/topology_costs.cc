@@ -42,7 +42,7 @@ CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Mach
   CostModel model;
   model.start = model.node_start = machine.start;
   model.step = machine.step;
-  model.partner = model.receiver = 0;
+  model.partner = model.board = model.receiver = 0;
   model.bandwidth = std::min({bandwidth, machine.send_bandwidth, at_once});
   model.reduce_bandwidth = std::min(machine.reduce_bandwidth, at_once);
   model.write_bandwidth = at_once;

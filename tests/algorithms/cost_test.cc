@@ -35,7 +35,7 @@ Load load_of(Schedule& schedule, int rank) {
 
 CostModel bytes_only(double bandwidth, double reduce_bandwidth, double write_bandwidth, double copy_bandwidth) {
   CostModel model;
-  model.start = model.step = model.partner = model.receiver = 0;
+  model.start = model.step = model.partner = model.board = model.receiver = 0;
   model.bandwidth = bandwidth;
   model.reduce_bandwidth = reduce_bandwidth;
   model.write_bandwidth = write_bandwidth;
@@ -81,67 +81,87 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
 }
 
 TEST_CASE("a formula counts the ranks beyond the first that one waits for at once") {
-  CostModel model = bytes_only(1e300, 1e300, 1e300, 1e300);
-  model.partner = 1;
-  const auto partners = [&](Collective collective, std::string_view algorithm, int n, int radix = 2) {
+  const auto count = [](double CostModel::*constant, Collective collective, std::string_view algorithm, int n,
+                        int radix) {
+    CostModel model = bytes_only(1e300, 1e300, 1e300, 1e300);
+    model.*constant = 1;
     const Problem problem{collective, n, 0, 16, true};
     return algorithm_named(algorithm)->cost(problem, {.chunk = 16, .radix = radix}, model);
   };
+  const auto partners = [&](Collective collective, std::string_view algorithm, int n, int radix = 2) {
+    return count(&CostModel::partner, collective, algorithm, n, radix);
+  };
+  const auto boards = [&](Collective collective, std::string_view algorithm, int n, int radix = 2) {
+    return count(&CostModel::board, collective, algorithm, n, radix);
+  };
   for (const int n : {2, 3, 8, 16}) {
     INFO("ranks: ", n);
-    CHECK(partners(Collective::all_gather, "direct", n) == doctest::Approx(n - 2));
+    CHECK(partners(Collective::all_gather, "direct", n) == doctest::Approx(0));
+    CHECK(boards(Collective::all_gather, "direct", n) == doctest::Approx(n - 2));
     CHECK(partners(Collective::reduce_scatter, "direct", n) == doctest::Approx(n - 2));
     CHECK(partners(Collective::reduce, "direct", n) == doctest::Approx(n - 2));
     CHECK(partners(Collective::broadcast, "direct", n) == doctest::Approx(0));
-    CHECK(partners(Collective::all_reduce, "one_shot", n) == doctest::Approx(n - 2));
-    CHECK(partners(Collective::all_reduce, "two_shot", n) == doctest::Approx(2 * (n - 2)));
+    CHECK(boards(Collective::reduce_scatter, "direct", n) == doctest::Approx(0));
+    CHECK(partners(Collective::all_reduce, "one_shot", n) == doctest::Approx(0));
+    CHECK(boards(Collective::all_reduce, "one_shot", n) == doctest::Approx(n - 2));
+    CHECK(partners(Collective::all_reduce, "two_shot", n) == doctest::Approx(n - 2));
+    CHECK(boards(Collective::all_reduce, "two_shot", n) == doctest::Approx(n - 2));
+    CHECK(partners(Collective::reduce, "two_shot", n) == doctest::Approx(2 * (n - 2)));
+    CHECK(boards(Collective::reduce, "two_shot", n) == doctest::Approx(0));
     CHECK(partners(Collective::all_reduce, "ring", n) == doctest::Approx(0));
     CHECK(partners(Collective::all_gather, "bruck", n) == doctest::Approx(0));
-    CHECK(partners(Collective::barrier, "fan", n) == doctest::Approx(n - 2));
+    CHECK(partners(Collective::barrier, "fan", n) == doctest::Approx(0));
+    CHECK(boards(Collective::barrier, "fan", n) == doctest::Approx(n - 2));
     CHECK(partners(Collective::barrier, "central", n) == doctest::Approx(n - 2));
   }
   CHECK(partners(Collective::all_reduce, "recursive_doubling", 16, 2) == doctest::Approx(0));
   CHECK(partners(Collective::all_reduce, "recursive_doubling", 16, 4) == doctest::Approx(4));
+  CHECK(boards(Collective::all_reduce, "recursive_doubling", 16, 4) == doctest::Approx(0));
+  CHECK(partners(Collective::all_reduce, "recursive_doubling", 4, 4) == doctest::Approx(0));
+  CHECK(boards(Collective::all_reduce, "recursive_doubling", 4, 4) == doctest::Approx(2));
 }
 
-TEST_CASE("ranks that take turns have a central barrier, two ranks with CPUs of their own have not") {
+TEST_CASE("a fan is the fastest barrier until its messages take longer than turns") {
   const auto time = [](std::string_view algorithm, int n, const CostModel& model) {
     return algorithm_named(algorithm)->cost({.collective = Collective::barrier, .ranks = n}, {}, model);
   };
   CostModel model;
   CHECK(time("central", 1, model) == 0);
   CHECK(time("fan", 2, model) < time("central", 2, model));
-  model.sharing = 2;
-  model.switching = 4;
-  for (const int n : {3, 4, 8, 64}) {
+  for (const int n : {4, 8, 16, 32, 64}) {  // on two CPUs
     INFO("ranks: ", n);
-    CHECK(time("central", n, model) < time("fan", n, model));
-    CHECK(time("central", n, model) < time("dissemination", n, model));
+    model.sharing = n / 2;
+    model.switching = 2 * model.sharing;
+    CHECK((time("fan", n, model) < time("central", n, model)) == (n < 64));
+    CHECK(std::min(time("fan", n, model), time("central", n, model)) < time("dissemination", n, model));
   }
   model.start = 20;  // between machines the second message takes its time
   CHECK(time("central", 4, model) > time("fan", 4, model));
 }
 
-TEST_CASE("a formula counts the ranks beyond the first to which one message goes") {
+TEST_CASE("a formula counts the ranks beyond the first to which one message goes, unless all read it in one place") {
   CostModel model = bytes_only(1e300, 1e300, 1e300, 1e300);
   model.receiver = 1;
-  const auto receivers = [&](Collective collective, std::string_view algorithm, int n, int radix = 2) {
-    const Problem problem{collective, n, 0, 16, true};
-    return algorithm_named(algorithm)->cost(problem, {.chunk = 16, .radix = radix}, model);
-  };
-  for (const int n : {2, 3, 8, 16}) {
-    INFO("ranks: ", n);
-    CHECK(receivers(Collective::broadcast, "fan_out", n) == doctest::Approx(n - 2));
-    CHECK(receivers(Collective::broadcast, "direct", n) == doctest::Approx(n - 2));
-    CHECK(receivers(Collective::all_gather, "direct", n) == doctest::Approx(n - 2));
-    CHECK(receivers(Collective::all_reduce, "one_shot", n) == doctest::Approx(n - 2));
-    CHECK(receivers(Collective::all_reduce, "two_shot", n) == doctest::Approx(n - 2));
-    CHECK(receivers(Collective::all_reduce, "ring", n) == doctest::Approx(0));
-    CHECK(receivers(Collective::barrier, "fan", n) == doctest::Approx(n - 2));
-    CHECK(receivers(Collective::barrier, "central", n) == doctest::Approx(n - 2));
+  for (const double share : {0.0, 1.0}) {
+    model.multicast_share = share;
+    const auto receivers = [&](Collective collective, std::string_view algorithm, int n, int radix = 2) {
+      const Problem problem{collective, n, 0, 16, true};
+      return algorithm_named(algorithm)->cost(problem, {.chunk = 16, .radix = radix}, model);
+    };
+    for (const int n : {2, 3, 8, 16}) {
+      INFO("ranks: ", n);
+      CHECK(receivers(Collective::broadcast, "fan_out", n) == doctest::Approx(share * (n - 2)));
+      CHECK(receivers(Collective::broadcast, "direct", n) == doctest::Approx(n - 2));
+      CHECK(receivers(Collective::all_gather, "direct", n) == doctest::Approx(share * (n - 2)));
+      CHECK(receivers(Collective::all_reduce, "one_shot", n) == doctest::Approx(share * (n - 2)));
+      CHECK(receivers(Collective::all_reduce, "two_shot", n) == doctest::Approx(share * (n - 2)));
+      CHECK(receivers(Collective::all_reduce, "ring", n) == doctest::Approx(0));
+      CHECK(receivers(Collective::barrier, "fan", n) == doctest::Approx(share * (n - 2)));
+      CHECK(receivers(Collective::barrier, "central", n) == doctest::Approx(share * (n - 2)));
+    }
+    CHECK(receivers(Collective::broadcast, "knomial", 16, 4) == doctest::Approx(4));
+    CHECK(receivers(Collective::all_reduce, "recursive_doubling", 16, 4) == doctest::Approx(4));
   }
-  CHECK(receivers(Collective::broadcast, "knomial", 16, 4) == doctest::Approx(4));
-  CHECK(receivers(Collective::all_reduce, "recursive_doubling", 16, 4) == doctest::Approx(4));
 }
 
 TEST_CASE("the bytes that pass a cable in a cost formula are those of the schedule") {

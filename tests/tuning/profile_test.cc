@@ -41,6 +41,7 @@ TEST_CASE("what is written is read") {
   CHECK(read.ranks == 4);
   CHECK(read.model.start == 0.75);
   CHECK(read.model.partner == setting.model.partner);
+  CHECK(read.model.board == setting.model.board);
   CHECK(read.model.receiver == setting.model.receiver);
   CHECK(read.model.largest_chunk == setting.model.largest_chunk);
   REQUIRE(read.curves.size() == 2);
@@ -50,9 +51,9 @@ TEST_CASE("what is written is read") {
   CHECK(read.table[1].from == 133);
 }
 
-TEST_CASE("a profile from before partners and receivers were measured has none") {
+TEST_CASE("a profile from before partners, boards and receivers were measured has none") {
   std::string text = write_setting(setting_of({}));
-  for (const std::string constant : {"\"partner_us\":0.18,", "\"receiver_us\":0.07,"}) {
+  for (const std::string constant : {"\"partner_us\":0.18,", "\"board_us\":0.1,", "\"receiver_us\":0.07,"}) {
     const auto place = text.find(constant);
     REQUIRE(place != std::string::npos);
     text.erase(place, constant.size());
@@ -60,6 +61,7 @@ TEST_CASE("a profile from before partners and receivers were measured has none")
   const auto read = read_setting(text);
   REQUIRE_MESSAGE(read.ok(), read.status().message());
   CHECK(read->model.partner == 0);
+  CHECK(read->model.board == 0);
   CHECK(read->model.receiver == 0);
 }
 
@@ -181,16 +183,26 @@ TEST_CASE("the fit finds the constants by which times were made") {
       curves.push_back(std::move(made));
     }
   }
-  const CostModel found = fit(base, 4, curves);
-  CHECK(median_error(found, base, 4, curves) < 0.01);
-  CHECK(median_error(base, base, 4, curves) > 0.1);
-  CHECK(found.start == doctest::Approx(truth.start).epsilon(0.05));
-  CHECK(found.step == doctest::Approx(truth.step).epsilon(0.1));
-  CHECK(found.partner == doctest::Approx(truth.partner).epsilon(0.1));
-  CHECK(found.receiver == doctest::Approx(truth.receiver).epsilon(0.1));
-  CHECK(found.bandwidth == doctest::Approx(truth.bandwidth).epsilon(0.05));
-  CHECK(found.reduce_bandwidth == doctest::Approx(truth.reduce_bandwidth).epsilon(0.05));
-  CHECK(found.copy_bandwidth == doctest::Approx(truth.copy_bandwidth).epsilon(0.2));
+  CostModel near = base;
+  near.start = 0.55;
+  near.receiver = 0.01;
+  CostModel far = base;
+  far.start = 40;
+  far.partner = 0.01;
+  far.copy_bandwidth = 1000;
+  for (const CostModel& from : {base, near, far}) {
+    const CostModel found = fit(from, 4, curves);
+    CHECK(median_error(found, base, 4, curves) < 0.01);
+    CHECK(median_error(from, base, 4, curves) > 0.1);
+    CHECK(found.start == doctest::Approx(truth.start).epsilon(0.05));
+    CHECK(found.step == doctest::Approx(truth.step).epsilon(0.1));
+    CHECK(found.partner == doctest::Approx(truth.partner).epsilon(0.1));
+    CHECK(found.board == doctest::Approx(truth.board).epsilon(0.1));
+    CHECK(found.receiver == doctest::Approx(truth.receiver).epsilon(0.1));
+    CHECK(found.bandwidth == doctest::Approx(truth.bandwidth).epsilon(0.05));
+    CHECK(found.reduce_bandwidth == doctest::Approx(truth.reduce_bandwidth).epsilon(0.05));
+    CHECK(found.copy_bandwidth == doctest::Approx(truth.copy_bandwidth).epsilon(0.2));
+  }
 }
 
 }  // namespace paceline
