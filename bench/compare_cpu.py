@@ -186,7 +186,8 @@ class Comparison:
                 line += f"{row.median:>{width(name)}.1f}{min(row.times_us):>9.1f}{max(row.times_us):>10.1f}"
                 if peer:
                     line += f"{row.median / ours.median:>5.2f}x" if ours else " " * 6
-                    best = min(best or (row.median, name), (row.median, name))
+                    if not name.startswith("paceline"):
+                        best = min(best or (row.median, name), (row.median, name))
             if best:
                 line += f"  {best[1]}" + (f" {best[0] / ours.median:.2f}x" if ours else "")
             wrong = [name for name in names if self.wrong(name, size)]
@@ -277,6 +278,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one library's turn (default: 300)")
     parser.add_argument("--library", metavar="PATH", help="libpaceline.so to measure; default: the installed package's")
     parser.add_argument("--without-paceline", action="store_true", help="measure the peers alone")
+    parser.add_argument(
+        "--memalloc", action="store_true", help="also measure Paceline with buffers of paceMemAlloc, as one more peer"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the rows there")
     return parser.parse_args()
 
@@ -286,6 +290,8 @@ def main() -> int:
     wanted: list[Library] = [peers.TABLE[name]() for name in chosen.peers]
     if not chosen.without_paceline:
         wanted.insert(0, Paceline(chosen.library))
+        if chosen.memalloc:
+            wanted.insert(1, Paceline(chosen.library, memalloc=True))
     libraries, skipped = available(wanted)
     names = [library.name for library in libraries]
     if "paceline" in skipped or not names:

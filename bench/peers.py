@@ -92,12 +92,13 @@ def _c_compiler() -> list[str]:
 
 
 class Paceline:
-    """Paceline itself, from the installed package or a library built elsewhere: one process a rank."""
+    """Paceline itself, from the installed package or a library built elsewhere: one process a rank. `memalloc`: with
+    buffers of paceMemAlloc."""
 
-    name = "paceline"
-
-    def __init__(self, library: str | None) -> None:
+    def __init__(self, library: str | None, memalloc: bool = False) -> None:
+        self.name = "paceline-memalloc" if memalloc else "paceline"
         self.library = library
+        self.settings = {"BENCH_MEMALLOC": "1"} if memalloc else {}
         self.program = ""
 
     def prepare(self) -> None:
@@ -121,6 +122,7 @@ class Paceline:
             probe.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{probe.getsockname()[1]}"
         shared = {
+            **self.settings,
             "PACELINE_SIZE": str(count),
             "PACELINE_ADDRESS": address,
             "PACELINE_SECRET": secrets.token_hex(16),

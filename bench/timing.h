@@ -83,6 +83,10 @@ static void* allocate(size_t bytes) {
   return memory;
 }
 
+/* Where the buffers of calls come from. */
+static void* (*allocate_buffer)(size_t bytes) = allocate;
+static void (*free_buffer)(void* memory) = free;
+
 /* One rank's part of the data, for the collectives that cut it in parts. */
 static int has_parts(enum collective collective) {
   return collective == ALL_GATHER || collective == REDUCE_SCATTER || collective == GATHER || collective == SCATTER ||
@@ -225,8 +229,8 @@ static int measure(int argc, char** argv) {
     if (bytes > largest) largest = bytes;
   }
   largest += (size_t)rank_count * sizeof(float);
-  float* send = allocate(largest);
-  float* recv = allocate(largest);
+  float* send = allocate_buffer(largest);
+  float* recv = allocate_buffer(largest);
   int worth_it = 1;
   for (int i = 3; i < argc && worth_it; i++) {
     char* calls = NULL;
@@ -234,8 +238,8 @@ static int measure(int argc, char** argv) {
     worth_it =
         measure_size((enum collective)collective, bytes, *calls == ':' ? atoi(calls + 1) : 100, cap_us, send, recv);
   }
-  free(recv);
-  free(send);
+  free_buffer(recv);
+  free_buffer(send);
   return 0;
 }
 
