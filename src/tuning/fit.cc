@@ -37,6 +37,10 @@ double total_error(const std::vector<Sample>& samples, const CostModel& model) {
   return sum;
 }
 
+// A constant that the times hardly tell stays where it was: moving one by a factor of e must make up for itself by such
+// a part of the mean error. Else what it is found to be at one number of ranks says nothing about another.
+constexpr double reluctance = 0.005;
+
 // A constant that is looked for: a rate or time by factors, a share by differences.
 struct Unknown {
   double CostModel::*field;
@@ -47,6 +51,11 @@ struct Unknown {
   }
   void move(CostModel& model, double by) const {
     set(model, share ? model.*field + 0.3 * by : model.*field * std::exp(by));
+  }
+  // How far the one is from the other, in steps of move().
+  [[nodiscard]] double distance(const CostModel& a, const CostModel& b) const {
+    if (share) return std::abs(a.*field - b.*field) / 0.3;
+    return std::abs(std::log(std::max(a.*field, 1e-3) / std::max(b.*field, 1e-3)));
   }
   // As far again as from `before`.
   void repeat(CostModel& model, const CostModel& before) const {
@@ -65,8 +74,9 @@ std::vector<Unknown> unknowns(const CostModel& base) {
                               {&CostModel::reduce_bandwidth},
                               {&CostModel::write_bandwidth},
                               {&CostModel::copy_bandwidth},
-                              {&CostModel::duplex, true},
-                              {&CostModel::multicast_share, true}};
+                              {&CostModel::duplex, true}};
+  // Of messages in memory it is known.
+  if (base.multicast_share > 0 || base.node_ranks > 1) fields.push_back({&CostModel::multicast_share, true});
   if (base.sharing > 1) fields.push_back({&CostModel::switching});
   if (base.node_ranks > 1)
     for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})
@@ -87,9 +97,14 @@ CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves
   const auto samples = samples_of(base, ranks, curves);
   const auto fields = unknowns(base);
   CostModel best = base;
-  double least = total_error(samples, best);
+  const auto badness = [&](const CostModel& model) {
+    double moved = 0;
+    for (const Unknown& field : fields) moved += field.distance(model, base);
+    return total_error(samples, model) + reluctance * static_cast<double>(samples.size()) * moved;
+  };
+  double least = badness(best);
   const auto better = [&](const CostModel& tried) {
-    const double sum = total_error(samples, tried);
+    const double sum = badness(tried);
     if (!(sum < least)) return false;
     least = sum;
     best = tried;

@@ -188,7 +188,7 @@ TEST_CASE("the fit finds the constants by which times were made") {
   near.receiver = 0.01;
   CostModel far = base;
   far.start = 40;
-  far.partner = 0.01;
+  far.bandwidth = 100;
   far.copy_bandwidth = 1000;
   for (const CostModel& from : {base, near, far}) {
     const CostModel found = fit(from, 4, curves);
@@ -203,6 +203,22 @@ TEST_CASE("the fit finds the constants by which times were made") {
     CHECK(found.reduce_bandwidth == doctest::Approx(truth.reduce_bandwidth).epsilon(0.05));
     CHECK(found.copy_bandwidth == doctest::Approx(truth.copy_bandwidth).epsilon(0.2));
   }
+}
+
+TEST_CASE("the fit leaves constants where they were of which the times say nothing") {
+  const CostModel base;
+  Curve slower = curve("ring", {});
+  for (const std::size_t bytes : {8, 1024, 16384, 262144, 4194304}) {
+    const Problem problem{Collective::all_reduce, 4, 0, bytes / 4, false};
+    const auto& ring = *slower.algorithm;
+    slower.points.push_back({bytes, 3 * ring.cost(problem, ring.parameters(problem, base), base)});
+  }
+  const CostModel found = fit(base, 4, {slower});
+  CHECK(median_error(found, base, 4, {slower}) < 0.05);
+  CHECK(median_error(base, base, 4, {slower}) > 0.5);
+  for (double CostModel::*const field :
+       {&CostModel::partner, &CostModel::board, &CostModel::receiver, &CostModel::multicast_share})
+    CHECK(found.*field == base.*field);
 }
 
 }  // namespace paceline
