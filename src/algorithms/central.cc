@@ -2,9 +2,9 @@
 //
 // A message is one element of scratch, whose value does not matter. Two dependent steps, and 2 (n-1) messages in all.
 // Rank 0 leaves first: what it then sends to the others is there when they leave. With more ranks than CPUs each rank
-// needs its turn once, as in a fan, and once more where rank 0's turn came before the others', but all except rank 0
-// have next to nothing to do in it. Time: 2 ts + (n-1) times what a step costs. Source: the centralized barrier of
-// Mellor-Crummey and Scott, ACM Trans. Comput. Syst. 9 (1991), by messages.
+// needs its turn once, as in a fan, and all but rank 0 have next to nothing to do in it.
+// Time: 2 ts + (n-1) times what a step costs.
+// Source: the centralized barrier of Mellor-Crummey and Scott, ACM Trans. Comput. Syst. 9 (1991), by messages.
 #include "algorithms/algorithms.h"
 #include "algorithms/order.h"
 
@@ -16,12 +16,12 @@ double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const Load first{.steps = others + 1 + model.multicast_share * others,
                    .receivers = model.further(problem.ranks - 1, problem.ranks)};
   const Load other{.steps = 2};
-  // Where a turn takes longer than a message, all have told rank 0 by the time of its turn.
-  const double hops = model.switching > model.start ? 1 : 2;
-  return model.time(Work{.hops = hops,
+  // Where a turn takes longer than a message, all have told rank 0 by the time of its turn: it waits for none of them.
+  const bool told = model.switching > model.start;
+  return model.time(Work{.hops = told ? 1.0 : 2.0,
                          .inside = 0,
-                         .turns = 1.5,
-                         .partners = others - 1,
+                         .turns = 1,
+                         .partners = told ? 0 : others - 1,
                          .fill = {},
                          .busiest = first,
                          .mean = 1 / (others + 1) * (first + others * other),
