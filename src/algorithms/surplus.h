@@ -34,8 +34,7 @@ struct Surplus {
     schedule.round();
   }
   // Its time: `rounds` of the actors, so many of them inside nodes, each of which has `acts` to do in them; the pairs'
-  // part in so many chunks. `cables`: what the actors send. `partners`: as in Work, or `boards` if each sends
-  // to all.
+  // part in so many chunks. `cables`: what the actors send. `partners`: as in Work, or `boards` if each sends to all.
   [[nodiscard]] double all_reduce_time(const Sizes& m, const CostModel& model, double rounds, double inside,
                                        const Load& acts, double chunks, Cables cables, double partners = 0,
                                        bool to_all = false) const {

@@ -105,7 +105,7 @@ CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves
   double least = badness(best);
   const auto better = [&](const CostModel& tried) {
     const double sum = badness(tried);
-    if (!(sum < least)) return false;
+    if (!(sum < least * (1 - 1e-9))) return false;  // what is less than that is rounding, and goes on for ever
     least = sum;
     best = tried;
     return true;
