@@ -136,8 +136,9 @@ CostModel fit(const CostModel& base, int ranks, const std::vector<Curve>& curves
     }
     return improved;
   };
+  CostModel before;
   for (double step = 1; step > 0.002 && !samples.empty();) {  // of ln: the first one tries factors of e
-    const CostModel before = best;
+    before = best;
     if (!each_alone(step) && !in_pairs(step)) {
       step /= 2;
       continue;
