@@ -39,11 +39,12 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   // Nobody waits before its messages fill the ring.
   const auto balanced = [&](const Load& load) {
     const double turns = 1 + steps / capacity(problem.ranks);
+    const bool to_all = problem.collective == Collective::all_gather;
     return model.time(Work{.hops = 1,
                            .inside = 0,
                            .turns = turns,
-                           .partners = problem.collective == Collective::all_gather ? 0 : n - 2,
-                           .boards = problem.collective == Collective::all_gather ? n - 2 : 0,
+                           .partners = to_all ? 0 : n - 2,
+                           .boards = to_all ? n - 2 : 0,
                            .fill = {},
                            .busiest = load,
                            .mean = load,

@@ -214,8 +214,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   work.cable = cables.busiest();
   if (which == Collective::reduce || which == Collective::gather) work.partners = depth * (radix - 2);
   work.turns = in_blocks ? depth : depth + m.chunks * depth / capacity(n);
-  // A chunk passes all levels before the last rank has it, and leaves copy it too; in gather and scatter the largest
-  // subtree is passed on whole.
+  // A chunk passes all levels before the last rank has it, and a leaf copies it out, or in; in gather and scatter the
+  // largest subtree is passed on whole.
   const Load leaf = which == Collective::broadcast ? Load{.taken = m.chunk} : Load{.sent = m.chunk};
   work.fill = in_blocks ? Load{.sent = (std::min(widest(n, radix), n - widest(n, radix)) - 1) * m.bytes}
                         : (depth - 1) * Load{.steps = 2, .sent = m.chunk, .taken = m.chunk} + leaf;

@@ -43,24 +43,27 @@ constexpr double reluctance = 0.005;
 
 // A constant that is looked for: a rate or time by factors, a share by differences.
 struct Unknown {
+  static constexpr double least = 1e-3, most = 1e6;  // of a rate or time
+  static constexpr double share_step = 0.3;          // what changes a share as a factor of e does a rate
+
   double CostModel::*field;
   bool share = false;
 
   void set(CostModel& model, double value) const {
-    model.*field = share ? std::clamp(value, 0.0, 1.0) : std::clamp(value, 1e-3, 1e6);
+    model.*field = share ? std::clamp(value, 0.0, 1.0) : std::clamp(value, least, most);
   }
   void move(CostModel& model, double by) const {
-    set(model, share ? model.*field + 0.3 * by : model.*field * std::exp(by));
+    set(model, share ? model.*field + share_step * by : model.*field * std::exp(by));
   }
   // How far the one is from the other, in steps of move().
   [[nodiscard]] double distance(const CostModel& a, const CostModel& b) const {
-    if (share) return std::abs(a.*field - b.*field) / 0.3;
-    return std::abs(std::log(std::max(a.*field, 1e-3) / std::max(b.*field, 1e-3)));
+    if (share) return std::abs(a.*field - b.*field) / share_step;
+    return std::abs(std::log(std::max(a.*field, least) / std::max(b.*field, least)));
   }
   // As far again as from `before`.
   void repeat(CostModel& model, const CostModel& before) const {
     const double value = model.*field;
-    set(model, share ? 2 * value - before.*field : value * value / std::max(before.*field, 1e-3));
+    set(model, share ? 2 * value - before.*field : value * value / std::max(before.*field, least));
   }
 };
 
