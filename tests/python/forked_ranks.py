@@ -11,10 +11,11 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from paceline.launch import rank_environment
@@ -22,6 +23,9 @@ from paceline.launch import rank_environment
 _context = multiprocessing.get_context("forkserver")
 # With __main__, which each rank would else import again.
 _context.set_forkserver_preload(["__main__", "numpy", "paceline"])
+
+# Starting a process looks at all others' ends, too: two threads that read one's exit code at once lose it.
+_processes_lock = threading.Lock()
 
 _PR_SET_PDEATHSIG = 1
 
@@ -68,7 +72,8 @@ class ForkedRanks:
             mine, theirs = _context.Pipe()
             variables = shared | {"PACELINE_RANK": str(rank)} | dict(each(rank))
             process = _context.Process(target=_be, args=(theirs, variables, function, dict(arguments or {})))
-            process.start()
+            with _processes_lock:
+                process.start()
             theirs.close()
             self._pipes.append(mine)
             self.processes.append(process)
@@ -86,8 +91,7 @@ class ForkedRanks:
         try:
             kind, what = pipe.recv()
         except (EOFError, ConnectionResetError):
-            self.processes[rank].join(10)
-            raise Ended(f"rank {rank} crashed: exit code {self.processes[rank].exitcode}") from None
+            raise Ended(f"rank {rank} crashed: exit code {self.exit_code(rank, 10)}") from None
         if kind == "raised":
             raise Ended(f"rank {rank}: {what}")
         return what
@@ -106,8 +110,9 @@ class ForkedRanks:
 
     def exit_code(self, rank: int, seconds: float = 20) -> int | None:
         """None: it has not ended by then."""
-        self.processes[rank].join(seconds)
-        return self.processes[rank].exitcode
+        wait([self.processes[rank].sentinel], seconds)
+        with _processes_lock:
+            return self.processes[rank].exitcode
 
     def __enter__(self) -> ForkedRanks:
         return self
@@ -115,9 +120,11 @@ class ForkedRanks:
     def __exit__(self, *_: object) -> None:
         for process in self.processes:
             process.kill()  # reaches stopped ones too
-        for process, pipe in zip(self.processes, self._pipes):
-            process.join()
-            process.close()
+        for rank, (process, pipe) in enumerate(zip(self.processes, self._pipes, strict=True)):
+            self.exit_code(rank)
+            with _processes_lock:
+                process.join()
+                process.close()
             pipe.close()
 
 
