@@ -177,6 +177,21 @@ def wait_for_the_first_alone(comm: Any) -> bool:
     return under_way
 
 
+def handles_tell_their_own_errors(comm: Any) -> None:
+    """What went wrong in one call is no error of those before and behind it, also after the end."""
+    part = comm.split(0)
+    x, y = numpy.ones(4), numpy.ones(4)
+    before = part.all_reduce(x, async_op=True)
+    wrong = part.send(x, part.rank, async_op=True)  # to itself, without the other side
+    behind = part.all_reduce(y, async_op=True)
+    assert behind.wait()[0] == comm.size
+    assert error_of(wrong.wait)[0] == "Mismatch"
+    part.close()
+    assert before.wait()[0] == comm.size
+    assert behind.wait()[0] == comm.size
+    assert error_of(wrong.wait)[0] == "Mismatch"
+
+
 def wait_after_close(comm: Any) -> list[str]:
     """Closing waits for the calls; their handles still know how they ended."""
     well, fails = comm.split(0), comm.split(0)
@@ -216,11 +231,12 @@ def async_in_group(comm: Any) -> None:
 
 
 def group_with_error(comm: Any) -> None:
-    """Nothing of a group is started when its body raises, and the communicator works on."""
+    """Nothing of a group is started when its body raises, its handles say so, and the communicator works on."""
     x, y = numpy.ones(2), numpy.ones((4, 4))
     for expected in (KeyError, paceline.InvalidArgument):
         try:
             with comm.group():
+                handle = comm.all_reduce(x, async_op=True)
                 comm.all_reduce(x)
                 if expected is KeyError:
                     raise KeyError("the program's own")
@@ -230,6 +246,11 @@ def group_with_error(comm: Any) -> None:
         else:
             raise AssertionError("no error")
         assert (x == 1).all()
+        assert handle.done()
+        assert error_of(handle.wait) == [
+            "InvalidUsage",
+            f"the group was not started: its body raised {expected.__name__}",
+        ]
     comm.all_reduce(x)
     assert (x == comm.size).all()
 
@@ -301,6 +322,22 @@ def fitted_model(comm: Any) -> dict[str, float]:
     times = {("all_reduce", "ring"): {1024: 7.0, 65536: 8.0}, ("broadcast", "knomial"): {1024: 5.0, 65536: 5.5}}
     model: dict[str, float] = tuning.setting(comm, times, fit=True)["model"]
     return model
+
+
+def chosen_by_profile_of(comm: Any, transport: str) -> str:
+    """The algorithm by which an all-reduce has run, with a profile for this transport that says recursive_doubling."""
+    model = {"start_us": 2.0, "step_us": 0.1, "bandwidth_gbs": 5.0, "reduce_gbs": 5.0, "write_gbs": 50.0,
+             "copy_gbs": 5.0, "duplex": 0.5, "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1,
+             "largest_chunk": 65536}  # fmt: skip
+    row = {"collective": "all_reduce", "from": 0, "algorithm": "recursive_doubling", "chunk": 1024}
+    setting = {"transport": transport, "ranks": comm.size, "model": model, "model_error": 0.1, "measured": [],
+               "table": [row]}  # fmt: skip
+    tuning.use(comm, tuning.profile([setting]))
+    x = numpy.ones(1000, numpy.float32)
+    assert (comm.all_reduce(x) == comm.size).all()
+    chosen: str = comm.explain("all_reduce", x.size).algorithm
+    tuning.use(comm, None)
+    return chosen
 
 
 def seconds_of(comm: Any, name: str, count: int, algorithm: str | None) -> float:
