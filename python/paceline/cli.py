@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             top.print_help()
             return 2
         code = int(chosen.job(chosen))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where descriptor 1 was closed
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # The reader went (`paceline bench ... | head`): no message, also not from Python's flush at exit.

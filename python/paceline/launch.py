@@ -2,7 +2,8 @@
 
 Used by `paceline run`, and by the commands that start ranks of their own. The secret goes through the environment
 only. When a rank fails the others get a grace period, in which they should end by themselves with an error that names
-it; then they are terminated, and killed. No rank outlives its launcher, also when that is killed.
+it; then they are terminated, and killed. No rank outlives its launcher, also when that is killed; and where a job is
+ended before its time, neither do the processes that ranks have started and not made sessions of their own.
 """
 
 from __future__ import annotations
@@ -18,34 +19,40 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 
-# A variable of each launcher whose presence says that this process is a rank already (src/bootstrap/launch.h).
-_LAUNCHERS = {
-    "PACELINE_RANK": "PACELINE_SIZE",
-    "RANK": "WORLD_SIZE",
-    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
-    "PMI_RANK": "PMI_SIZE",
-    "SLURM_PROCID": "SLURM_NTASKS",
-}
+# The variables of each launcher whose presence says that this process is a rank already; the last one has the number of
+# ranks (src/bootstrap/launcher.cc). A Slurm batch script has SLURM_PROCID too, but is no step.
+_LAUNCHERS = (
+    ("PACELINE_RANK", "PACELINE_SIZE"),
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_NTASKS"),
+)
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def launched_size() -> int | None:
     """How many ranks the launcher of this process has started; None where there is no launcher."""
-    for rank, size in _LAUNCHERS.items():
-        if rank in os.environ and os.environ.get(size, "").isdigit():
-            return int(os.environ[size])
+    for names in _LAUNCHERS:
+        if all(name in os.environ for name in names) and os.environ[names[-1]].isdigit():
+            return int(os.environ[names[-1]])
     return None
 
 
 def rank_environment(ranks: int, address: str = "127.0.0.1") -> dict[str, str]:
     """What a job's ranks have in common in their environments: size, address and a fresh secret."""
+    host = address.strip("[]")
+    named = f"[{host}]" if ":" in host else host
     return {
         "PACELINE_SIZE": str(ranks),
-        "PACELINE_ADDRESS": f"{address}:{_free_port(address)}",
+        "PACELINE_ADDRESS": f"{named}:{_free_port(host)}",
         "PACELINE_SECRET": secrets.token_hex(32),
     }
 
@@ -105,7 +112,9 @@ class _Job:
         self._signalled = 0  # the last signal that came for the job
 
     def run(self) -> int:
-        previous = {number: signal.signal(number, self._forward) for number in (*_FORWARDED, signal.SIGINT)}
+        # What was ignored when this began stays so, here and in the ranks: by nohup, or by a shell's background job.
+        watched = [number for number in (*_FORWARDED, signal.SIGINT) if signal.getsignal(number) != signal.SIG_IGN]
+        previous = {number: signal.signal(number, self._forward) for number in watched}
         try:
             try:
                 self._start()
@@ -117,6 +126,8 @@ class _Job:
             self._end_all(signal.SIGKILL)
             for process in self._processes:
                 process.wait()
+            if self._code or self._signalled in _ENDING:
+                _end_orphans()
             for descriptor in self._descriptors:
                 os.close(descriptor)
             for number, handler in previous.items():
@@ -125,6 +136,7 @@ class _Job:
 
     def _start(self) -> None:
         die_with_parent = _die_with(os.getpid())
+        _prctl()(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what ranks leave behind comes to this process
         for rank in range(self._ranks):
             cpus = self._cpus[rank : rank + 1]
             process = subprocess.Popen(
@@ -172,9 +184,9 @@ class _Job:
             self._say(f"rank {rank} (pid {process.pid}) {how}")
 
     def _end_all(self, number: signal.Signals) -> None:
-        for rank in self._descriptors.values():
+        for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
-                self._processes[rank].send_signal(number)
+                process.send_signal(number)
 
     def _forward(self, number: int, _: FrameType | None) -> None:
         self._signalled = number
@@ -196,9 +208,37 @@ def _from_terminal() -> bool:
     return False
 
 
+def _prctl() -> Callable[..., int]:
+    function: Callable[..., int] = ctypes.CDLL(None).prctl
+    return function
+
+
+def _end_orphans() -> None:
+    """Kill what the ranks have left behind: this process's other children, but for sessions of their own."""
+    session = os.getsid(0)
+    for _ in range(1000):  # a child of a child comes here when its parent has gone
+        killed = []
+        for pid in _children():
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                if os.getsid(pid) == session:
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+        if not killed:
+            return
+        for pid in killed:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    with contextlib.suppress(OSError):  # a kernel without this file: nothing is known
+        return [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    return []
+
+
 def _die_with(parent: int) -> Callable[[], None]:
     """For a new child, before it becomes the rank: the kernel kills it when the launcher dies."""
-    prctl = ctypes.CDLL(None).prctl  # loaded here: a child may not load libraries between fork and exec
+    prctl = _prctl()  # loaded here: a child may not load libraries between fork and exec
 
     def ask() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from paceline.launch import launched_size
 
 
 def command(*words: str) -> list[str]:
@@ -159,6 +160,59 @@ def test_ranks_do_not_outlive_a_killed_launcher() -> None:
     with job_of_two("sh", "-c", "echo $$; exec sleep 60") as (job, pids):
         job.kill()
         wait_until_gone(pids)
+
+
+def test_what_a_rank_has_started_ends_with_a_job_that_is_ended() -> None:
+    with job_of_two("sh", "-c", "sleep 60 & echo $!; wait") as (job, pids):
+        job.terminate()
+        assert job.wait(10) == 128 + signal.SIGTERM
+        wait_until_gone(pids)
+
+
+def test_what_a_rank_has_started_may_outlive_a_job_that_ended_well() -> None:
+    done = run("-n", "1", "--", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!")
+    assert alive(int(done.stdout))
+    os.kill(int(done.stdout), signal.SIGKILL)
+
+
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    words = ["nohup", *command("run", "-n", "1", "--", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; echo here")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
+
+
+def test_an_ipv6_address_has_brackets() -> None:
+    for address in ("::1", "[::1]"):
+        done = run("-n", "1", "--address", address, "--", "printenv", "PACELINE_ADDRESS")
+        assert done.returncode == 0 and done.stdout.startswith("[::1]:"), done
+
+
+def test_a_slurm_batch_script_is_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PACELINE_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    assert launched_size() is None
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "node1")
+    assert launched_size() == 4
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    assert launched_size() == 2
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6")
+def test_ranks_meet_on_the_interface_that_is_set() -> None:
+    program = "import paceline; print(paceline.init().size)"
+    environment = {**os.environ, "PACELINE_INTERFACE": "::1", "PACELINE_JOIN_TIMEOUT": "10"}
+    done = run("-n", "2", "--", sys.executable, "-c", program, env=environment)
+    assert (done.returncode, done.stdout) == (0, "2\n2\n"), done.stderr
+
+
+def test_standard_output_may_be_closed() -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command("env", "nccl")],
+        stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
 
 
 def test_rank_0_keeps_standard_input() -> None:
