@@ -236,6 +236,9 @@ PACE_API paceResult_t paceHostStreamMark(paceHostStream_t stream, uint64_t* mark
  * paceInProgress when the time is up, else the first error among them since the last synchronize or query, which this
  * leaves in place. */
 PACE_API paceResult_t paceHostStreamWait(paceHostStream_t stream, uint64_t mark, double seconds);
+/* How one call ended: the one that made paceHostStreamMark give `number`. paceInProgress: it has not ended. paceSuccess
+ * also after a synchronize or query, which has told the errors. Does not wait. */
+PACE_API paceResult_t paceHostStreamResult(paceHostStream_t stream, uint64_t number);
 /* Waits for queued calls, then ends the thread. */
 PACE_API paceResult_t paceHostStreamDestroy(paceHostStream_t stream);
 

@@ -98,6 +98,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "paceHostStreamCreate": [POINTER(c_void_p)],
     "paceHostStreamMark": [_stream, POINTER(c_uint64)],
     "paceHostStreamWait": [_stream, c_uint64, c_double],
+    "paceHostStreamResult": [_stream, c_uint64],
     "paceHostStreamDestroy": [_stream],
     "paceMemAlloc": [POINTER(c_void_p), c_size_t],
     "paceMemFree": [c_void_p],

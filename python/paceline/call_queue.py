@@ -19,35 +19,44 @@ class CallQueue:
 
     def __init__(self) -> None:
         library = _native.library()
-        self._mark, self._wait, self._destroy = (
+        self._mark, self._wait, self._result, self._destroy = (
             library.paceHostStreamMark,
             library.paceHostStreamWait,
+            library.paceHostStreamResult,
             library.paceHostStreamDestroy,
         )
         pointer = c_void_p()
         check(library.paceHostStreamCreate(pointer))
         self.stream = pointer.value
-        self.error: Error | None = None  # of the first call that failed, as far as waits have told
+        self.errors: dict[int, Error] = {}  # by mark, of calls that have failed, as far as they were waited for
         self._alive: deque[tuple[int, Any]] = deque()  # memory of calls that may be under way, by their marks
+
+    def mark(self) -> int:
+        """The number of the call that was last given to the stream."""
+        if self.stream is None:  # closed
+            return 0
+        number = c_uint64()
+        check(self._mark(self.stream, number))
+        return number.value
 
     def add(self, keep: Any) -> int:
         """Keep the memory of what was just given to the stream while it runs. Returns its mark."""
-        number = c_uint64()
-        check(self._mark(self.stream, number))
-        self._alive.append((number.value, keep))
+        mark = self.mark()
+        self._alive.append((mark, keep))
         if len(self._alive) > 64:  # perhaps nobody waits: let go of what has ended
             self.wait(self._alive[32][0], 0)
-        return number.value
+        return mark
 
-    def wait(self, mark: int, seconds: float) -> int:
-        """Wait for the calls up to the mark. Returns the paceResult_t."""
+    def wait(self, mark: int, seconds: float) -> bool:
+        """Wait for the calls up to the mark. Returns whether they have ended: well, or with one of `errors`."""
         result = int(self._wait(self.stream, mark, seconds))
-        if result != _IN_PROGRESS:
-            if result and self.error is None:
-                self.error = failure(result)
-            while self._alive and self._alive[0][0] <= mark:
-                self._alive.popleft()
-        return result
+        if result == _IN_PROGRESS:
+            return False
+        while self._alive and self._alive[0][0] <= mark:
+            ended, _ = self._alive.popleft()
+            if result and ended not in self.errors and (code := int(self._result(self.stream, ended))):
+                self.errors[ended] = failure(code)
+        return True
 
     def settle(self) -> None:
         """Wait for everything. The handles tell the errors."""
@@ -68,16 +77,24 @@ class Handle(Generic[T]):
     def __init__(self, owner: object, queue: CallQueue, result: T) -> None:
         self._owner = owner  # the communicator must not go while a handle can still wait
         self._queue, self._result = queue, result
-        self._ended_well = False
-        self._mark: int | None = None  # None: in a group that is still open
+        self._mark: int | None = None  # None: not in the queue, since its group is still open or was never started
+        self._error: Error | None = None  # why the group was not started
 
     def begun(self, keep: Any) -> None:
         """The call is in the queue now."""
         self._mark = self._queue.add(keep)
 
+    def queue_mark(self) -> int:
+        """The number of the last call in this one's queue."""
+        return self._queue.mark()
+
+    def not_begun(self, why: Error) -> None:
+        """The call will never be in the queue."""
+        self._error = why
+
     def done(self) -> bool:
         """Whether the call has ended, well or with an error, without waiting."""
-        return self._queue.stream is None or self._wait(0) != _IN_PROGRESS
+        return self._error is not None or self._queue.stream is None or self._wait(0)
 
     def wait(self, timeout: float | None = None) -> T:
         """Wait for the call and return its result.
@@ -89,19 +106,16 @@ class Handle(Generic[T]):
             Timeout: the call is still under way (it goes on; wait again).
             Error: the call failed.
         """
-        if self._queue.stream is None:  # the communicator is closed, and has waited for its calls
-            if self._queue.error is not None and not self._ended_well:
-                raise self._queue.error
-            return self._result
-        result = self._wait(_NO_LIMIT if timeout is None else max(timeout, 0))
-        if result == _IN_PROGRESS:
+        if self._error is not None:
+            raise self._error
+        # A communicator that is closed has waited for its calls.
+        if self._queue.stream is not None and not self._wait(_NO_LIMIT if timeout is None else max(timeout, 0)):
             raise Timeout(f"the call is still under way after {timeout:g} s")
-        if result:
-            raise failure(result)
-        self._ended_well = True
+        if self._mark in self._queue.errors:
+            raise self._queue.errors[self._mark]
         return self._result
 
-    def _wait(self, seconds: float) -> int:
+    def _wait(self, seconds: float) -> bool:
         if self._mark is None:
             raise InvalidUsage("the call begins at the end of the open group: wait after it")
         return self._queue.wait(self._mark, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from ctypes import byref, c_int, c_uint64, c_void_p
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from . import _native
+from .arguments import integer
 from .arrays import new_like, region, shape_of
 from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
@@ -105,6 +107,7 @@ class Communicator(Membership):
         Args:
             x: any shape, the same number of elements and type on every rank. It is only read on root.
         """
+        root = self._rank("root", root)
         data, count, kind, keep = region(x, self.rank != root)
         return self._call(self._broadcast, (data, data, count, kind, root), keep, x, async_op)
 
@@ -118,6 +121,7 @@ class Communicator(Membership):
         Returns:
             The array with the result on root, None on other ranks.
         """
+        root = self._rank("root", root)
         at_root = self.rank == root
         send, count, kind, keep = region(x, at_root and out is None)
         recv = None
@@ -175,6 +179,7 @@ class Communicator(Membership):
         Returns:
             out on root (out[r] is rank r's x), None on other ranks.
         """
+        root = self._rank("root", root)
         send, count, kind, keep = region(x, False)
         recv = None
         if self.rank != root:
@@ -197,6 +202,7 @@ class Communicator(Membership):
         Returns:
             out.
         """
+        root = self._rank("root", root)
         if self.rank != root:
             if out is None:
                 raise InvalidArgument(f"give out= on rank {self.rank}: only root {root} knows the shape")
@@ -241,11 +247,13 @@ class Communicator(Membership):
             x: any shape, the same number of elements and type as on the peer.
             peer: the other rank; this rank itself only in a `group()` with the `recv`.
         """
+        peer = self._rank("peer", peer)
         data, count, kind, keep = region(x, False)
         return self._call(self._library.paceSend, (data, count, kind, peer), keep, None, async_op)
 
     def recv(self, x: Any, peer: int, async_op: bool = False) -> Any:
         """Receive into x what rank `peer` sends with `send`; the arguments are as there. Returns x."""
+        peer = self._rank("peer", peer)
         data, count, kind, keep = region(x, True)
         return self._call(self._library.paceRecv, (data, count, kind, peer), keep, x, async_op)
 
@@ -261,23 +269,22 @@ class Communicator(Membership):
         """Ranks of the same color form a new communicator, ordered by key, then by rank. Collective.
 
         Args:
-            color: a number >= 0; None: take part without joining one.
-            key: any number; the new ranks are in its order.
+            color: a number from 0 to 2^31 - 1; None: take part without joining one.
+            key: a number from -2^31 to 2^31 - 1; the new ranks are in its order.
             timeout, algorithm: as of `init`; they are not those of this communicator.
 
         Returns:
             The new communicator; None where color is None.
 
         Raises:
-            InvalidArgument: a negative color, or no such algorithm.
+            InvalidArgument: a color or key out of its range, or no such algorithm.
             Timeout, RemoteError: a rank did not come, or died; it is named.
         """
         self._settle()
         pointer = c_void_p()
         config = _native.config(timeout, algorithm, None)
-        if color is not None and color < 0:
-            raise InvalidArgument(f"color is {color}: give a number >= 0, or None to join no communicator")
-        result = self._library.paceCommSplit(self._handle, -1 if color is None else color, key, pointer, config)
+        color = -1 if color is None else integer("color", color, 0)
+        result = self._library.paceCommSplit(self._handle, color, integer("key", key), pointer, config)
         if result:
             raise self._failure(result)
         return Communicator(pointer.value) if pointer.value else None
@@ -327,7 +334,13 @@ class Communicator(Membership):
         kind = DATA_TYPES[dtype].number
         info = _native.PlanInfo()
         result = self._library.paceExplain(
-            self._handle, collective.encode(), count, kind, self._operator(op, kind), root, byref(info)
+            self._handle,
+            collective.encode(),
+            integer("count", count, 0, 2**63 - 1),
+            kind,
+            self._operator(op, kind),
+            self._rank("root", root),
+            byref(info),
         )
         if result:
             raise self._failure(result)
@@ -384,6 +397,11 @@ class Communicator(Membership):
             )
         return address, (keep, keep_out)
 
+    def _rank(self, name: str, value: int) -> int:
+        if type(value) is int and 0 <= value < self.size:  # all but always, and on the way of short calls
+            return value
+        return integer(name, value, 0, self.size - 1)
+
     def _part(self, total: int) -> int:
         if total % self.size:
             raise InvalidArgument(f"x has {total} elements, which do not divide into {self.size} equal parts")
@@ -413,7 +431,10 @@ class Communicator(Membership):
             oldest = next(iter(self._operators))
             self._library.paceRedOpDestroy(self._operators.pop(oldest), self._handle)
         operator = c_int()
-        element = BY_NUMBER[kind].encode(scalar)
+        try:
+            element = BY_NUMBER[kind].encode(scalar)
+        except (ValueError, OverflowError, struct.error):
+            raise InvalidArgument(f"premulsum({scalar}): {BY_NUMBER[kind].name} cannot hold this number") from None
         result = self._library.paceRedOpCreatePreMulSum(operator, element, kind, self._handle)
         if result:
             raise self._failure(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +17,20 @@ class DataType:
     number: int  # of paceDataType_t
     size: int  # bytes of one element
     exact: int  # the type holds 0, 1, ... exact without rounding
-    encode: Callable[[float], bytes]  # one element, in this machine's byte order
+    # One element, in this machine's byte order, rounded. Raises ValueError, OverflowError or struct.error for what the
+    # type cannot hold: an integer type only whole numbers.
+    encode: Callable[[float], bytes]
     decode: Callable[[bytes], float]
 
 
+def _whole(value: float) -> int:
+    if value != int(value):
+        raise ValueError("not a whole number")
+    return int(value)
+
+
 def _packed(name: str, number: int, code: str, exact: int) -> DataType:
-    convert = float if code[-1] in "efd" else int
+    convert = float if code[-1] in "efd" else _whole
     return DataType(
         name,
         number,
@@ -64,8 +73,12 @@ def _float8(name: str, number: int, exponent_bits: int, exact: int) -> DataType:
     def encode(value: float) -> bytes:
         values = _float8_values(exponent_bits)
         finite = range(127 if exponent_bits == 4 else 124)
-        # The nearest; of two equally near ones the even code.
-        code = min(finite, key=lambda code: (abs(values[code] - abs(value)), code % 2))
+        if math.isinf(value) and exponent_bits == 5:
+            code = 124
+        elif not math.isfinite(value):
+            code = 127
+        else:  # the nearest; of two equally near ones the even code
+            code = min(finite, key=lambda code: (abs(values[code] - abs(value)), code % 2))
         return bytes([code | (128 if value < 0 else 0)])
 
     def decode(element: bytes) -> float:
@@ -109,7 +122,8 @@ class PreMulSum:
 def premulsum(scalar: float) -> PreMulSum:
     """An operator that multiplies this rank's input by a scalar, then sums over ranks.
 
-    The scalar is rounded to the call's element type. Each rank may give another one.
+    The scalar is rounded to the call's element type; for integers it must be a whole number that the type holds, else
+    the call raises InvalidArgument. Each rank may give another one.
 
     Example, an average weighted by the samples that each rank saw::
 

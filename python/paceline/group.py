@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from .errors import failure
+from .errors import Error, InvalidUsage, failure
 
 if TYPE_CHECKING:
     from .call_queue import Handle
@@ -18,6 +18,7 @@ class _OpenGroup(threading.local):
     """This thread's open group."""
 
     depth = 0
+    broken: Error | None = None  # why it will not be started, where its body raised
 
     def __init__(self) -> None:
         self.alive: list[Any] = []  # what the group's calls read and write
@@ -47,22 +48,31 @@ def group() -> Iterator[None]:
     open_group.depth += 1
     try:
         yield
-    except BaseException:
+    except BaseException as raised:
         # A call that fails its checks keeps the group from starting: make sure that there is one.
         library.paceBarrier(None, None)
+        open_group.broken = InvalidUsage(f"the group was not started: its body raised {type(raised).__name__}")
         _end()
         raise
-    result = _end()
-    if result:
-        raise failure(result)
+    error = _end()
+    if error is not None:
+        raise error
 
 
-def _end() -> int:
+def _end() -> Error | None:
     open_group.depth -= 1
-    result = int(_native.library().paceGroupEnd())
-    if open_group.depth == 0:
-        open_group.alive.clear()
-        handles, open_group.handles = open_group.handles, []
-        for handle, keep in handles:
+    if open_group.depth > 0:
+        result = _native.library().paceGroupEnd()
+        return failure(result) if result else None
+    handles, open_group.handles = open_group.handles, []
+    before = [handle.queue_mark() for handle, _ in handles]
+    result = _native.library().paceGroupEnd()
+    error = (open_group.broken or failure(result)) if result else None
+    for (handle, keep), mark in zip(handles, before, strict=True):
+        if error is not None and handle.queue_mark() == mark:
+            handle.not_begun(error)
+        else:
             handle.begun(keep)
-    return result
+    open_group.alive.clear()
+    open_group.broken = None
+    return error

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_int, c_void_p
 
 from . import _native
+from .arguments import integer
 from .communicator import Communicator
 from .errors import InvalidArgument, check
 
@@ -64,6 +65,8 @@ def init(
         raise InvalidArgument(f"a unique id has {_native.UNIQUE_ID_BYTES} bytes, this has {len(unique_id)}")
     else:
         identity = _native.UniqueId.from_buffer_copy(unique_id)
+        size = integer("size", size, 1)
+        rank = integer("rank", rank, 0, size - 1)
         check(library.paceCommInitRankConfig(pointer, size, identity, rank, config))
     return Communicator(pointer.value)
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <latch>
 #include <thread>
@@ -19,12 +18,15 @@ std::string& last_error_of_thread();
 
 namespace {
 
+// Neither for ever nor so long that a clock cannot count it.
+bool is_duration(double seconds) { return seconds >= 0 && seconds <= 1e9; }
+
 Result<CommunicatorOptions> options_of(const paceConfig_t* config) {
   CommunicatorOptions options;
   if (config == nullptr) return options;
   if (config->size < offsetof(paceConfig_t, chunkBytes) + sizeof config->chunkBytes)
     return Status(Code::invalid_argument, "the paceConfig_t was not started from PACE_CONFIG_INITIALIZER");
-  if (!(config->timeoutSeconds >= 0) || std::isinf(config->timeoutSeconds))
+  if (!is_duration(config->timeoutSeconds))
     return Status(Code::invalid_argument, fmt::format("a timeout of {} seconds", config->timeoutSeconds));
   options.timeout = config->timeoutSeconds;
   if (config->algorithm != nullptr) options.algorithm = config->algorithm;
@@ -40,23 +42,27 @@ Result<CommunicatorOptions> options_of(const paceConfig_t* config) {
 Result<double> join_timeout_of(const paceConfig_t* config) {
   const bool given = config != nullptr && config->size >= offsetof(paceConfig_t, joinTimeoutSeconds) + sizeof(double);
   const double seconds = given ? config->joinTimeoutSeconds : 0;
-  if (!(seconds >= 0) || std::isinf(seconds))
+  if (!is_duration(seconds))
     return Status(Code::invalid_argument, fmt::format("a timeout of {} seconds for joining", seconds));
   return seconds > 0 ? seconds : configuration().join_timeout;
 }
 
-Result<std::unique_ptr<Communicator>> create(Result<Rendezvous> where, const paceConfig_t* config) {
+// `meet(seconds)`: where the ranks come together, within this time. Not before everything else is known to be right:
+// what it takes of a unique id can be had once.
+template <class Meet>
+Result<std::unique_ptr<Communicator>> create(const paceConfig_t* config, Meet meet) {
   PACE_TRY(configuration_status());
-  if (!where.ok()) return where.status();
   auto options = options_of(config);
   if (!options.ok()) return options.status();
   const auto join_timeout = join_timeout_of(config);
   if (!join_timeout.ok()) return join_timeout.status();
+  options->join_timeout = *join_timeout;
+  Result<Rendezvous> where = meet(*join_timeout);
+  if (!where.ok()) return where.status();
   std::shared_ptr<Session> session;
   if (where->size == 1) {
     session = alone();
   } else {
-    where->timeout = *join_timeout;
     auto joined = join(std::move(*where));
     if (!joined.ok()) return joined.status();
     session = *joined;
@@ -82,7 +88,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_all(int count, const int
     all_there.arrive_and_wait();
     if (!all_can.load(std::memory_order_relaxed)) return;
     status = guarded([&]() -> Status {
-      auto one = create(rendezvous_from_unique_id(*id, rank, count), nullptr);
+      auto one = create(nullptr, [&](double seconds) { return rendezvous_from_unique_id(*id, rank, count, seconds); });
       if (!one.ok()) return one.status();
       made[static_cast<std::size_t>(rank)] = std::move(*one);
       return {};
@@ -115,11 +121,21 @@ Status check_out(const void* out, const char* what) {
   return out == nullptr ? Status(Code::invalid_argument, fmt::format("{} is NULL", what)) : Status();
 }
 
+// What any thread may do while another one is inside a call, or destroys the communicator.
+template <class Look>
+Status beside_calls(paceComm* comm, Look look) {
+  PACE_TRY(check(comm));
+  const std::lock_guard lock(comm->end_mutex);
+  PACE_TRY(check(comm));
+  look(*comm->communicator);
+  return {};
+}
+
 // Answer a question about a communicator with one number.
 template <class Answer>
 paceResult_t answer(paceComm_t comm, int* out, Answer what) {
   return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
+    if (Status status = check_in_any_process(comm); !status.ok()) return finish(status);
     if (Status status = check_out(out, "the result pointer"); !status.ok()) return finish(status, comm);
     *out = what(*comm->communicator);
     return paceSuccess;
@@ -145,7 +161,7 @@ paceResult_t paceGetVersion(int* version) {
 const char* paceGetErrorString(paceResult_t result) { return name(static_cast<Code>(result)); }
 
 const char* paceGetLastError(paceComm_t comm) try {
-  if (comm == nullptr || !check(comm).ok()) return last_error_of_thread().c_str();
+  if (!is_valid(comm) || comm->in_child()) return last_error_of_thread().c_str();
   thread_local std::string copy;
   const std::lock_guard lock(comm->error_mutex);
   copy = comm->last_error;
@@ -176,14 +192,16 @@ paceResult_t paceCommInitRankConfig(paceComm_t* comm, int nranks, paceUniqueId i
     if (nranks < 1 || nranks > max_ranks || rank < 0 || rank >= nranks)
       return finish(Status(Code::invalid_argument,
                            fmt::format("rank {} of {} ranks: 0 <= rank < ranks <= {}", rank, nranks, max_ranks)));
-    return give(comm, create(rendezvous_from_unique_id(std::as_bytes(std::span(id.internal)), rank, nranks), config));
+    return give(comm, create(config, [&](double seconds) {
+                  return rendezvous_from_unique_id(std::as_bytes(std::span(id.internal)), rank, nranks, seconds);
+                }));
   });
 }
 
 paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig_t* config) {
   return guarded([&] {
     if (Status status = check_out(comm, "comm"); !status.ok()) return finish(status);
-    return give(comm, create(rendezvous_from_environment(), config));
+    return give(comm, create(config, rendezvous_from_environment));
   });
 }
 
@@ -217,39 +235,46 @@ paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceComm_t* newc
 
 paceResult_t paceCommDestroy(paceComm_t comm) {
   return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
+    if (Status status = check_in_any_process(comm); !status.ok()) return finish(status);
     after_queued(*comm);
     const bool inside = !comm->communicator->enter();
     if (inside && !comm->in_child())
       return finish(Status(Code::invalid_usage,
                            "another thread is inside a call on this communicator: end it first (paceCommAbort)"),
                     comm);
-    comm->magic.store(0, std::memory_order_relaxed);
     if (inside) {
       // Of the parent's threads, one was in the middle of a call: what it left half done is left alone.
+      comm->magic.store(0, std::memory_order_relaxed);
       (void)comm->communicator.release();
       return paceSuccess;
     }
     comm->communicator->leave();
+    if (comm->in_child()) {
+      comm->magic.store(0, std::memory_order_relaxed);
+      comm->communicator.reset();
+      return paceSuccess;
+    }
+    const std::lock_guard lock(comm->end_mutex);
+    comm->magic.store(0, std::memory_order_relaxed);
     comm->communicator.reset();
+    comm->familiar.reset();
+    comm->operators.clear();
     return paceSuccess;
   });
 }
 
 paceResult_t paceCommAbort(paceComm_t comm) {
-  return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
-    comm->communicator->abort();
-    return paceSuccess;
-  });
+  return guarded([&] { return finish(beside_calls(comm, [](Communicator& communicator) { communicator.abort(); })); });
 }
 
 paceResult_t paceCommGetAsyncError(paceComm_t comm, paceResult_t* asyncError) {
   return guarded([&] {
     if (Status status = check(comm); !status.ok()) return finish(status);
     if (Status status = check_out(asyncError, "asyncError"); !status.ok()) return finish(status, comm);
-    *asyncError = finish(comm->communicator->failure(), comm);
-    return paceSuccess;
+    Status failure;
+    const Status looked = beside_calls(comm, [&](Communicator& communicator) { failure = communicator.failure(); });
+    if (looked.ok()) *asyncError = finish(failure, comm);
+    return finish(looked);
   });
 }
 
@@ -363,6 +388,14 @@ paceResult_t paceHostStreamWait(paceHostStream_t stream, uint64_t mark, double s
     if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
     auto queue = stream_of(stream);
     return finish(queue.ok() ? (*queue)->wait(mark, seconds) : queue.status());
+  });
+}
+
+paceResult_t paceHostStreamResult(paceHostStream_t stream, uint64_t number) {
+  return guarded([&] {
+    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
+    auto queue = stream_of(stream);
+    return finish(queue.ok() ? (*queue)->result(number) : queue.status());
   });
 }
 

@@ -25,7 +25,8 @@ paceResult_t finish(const Status& status, paceComm* comm) {
   if (status.ok()) [[likely]]
     return paceSuccess;
   thread_error = status.message();
-  if (comm != nullptr && comm->magic.load(std::memory_order_relaxed) == paceComm::valid) {
+  // A forked child leaves the mutex alone: it may be another thread's of the parent for ever.
+  if (is_valid(comm) && !comm->in_child()) {
     const std::lock_guard lock(comm->error_mutex);
     comm->last_error = status.message();
   }
@@ -56,13 +57,21 @@ Status two_threads() {
                 "(paceCommSplit)");
 }
 
-void wait_for_queued(paceComm& comm) {
-  for (int queued = comm.queued.load(std::memory_order_acquire); queued != 0 && !comm.in_child();
-       queued = comm.queued.load(std::memory_order_acquire))
-    comm.queued.wait(queued, std::memory_order_acquire);
+void wait_for_queued(paceComm& comm, std::uint64_t calls) {
+  for (std::uint64_t ended = comm.ended.load(std::memory_order_acquire); ended < calls && !comm.in_child();
+       ended = comm.ended.load(std::memory_order_acquire))
+    comm.ended.wait(ended, std::memory_order_acquire);
 }
 
 Status check(paceComm* comm) {
+  if (is_valid(comm) && comm->in_child()) [[unlikely]]
+    return Status(Code::invalid_usage,
+                  "the communicator is of the process that forked this one: a forked child can only destroy its copy, "
+                  "and make communicators of its own");
+  return check_in_any_process(comm);
+}
+
+Status check_in_any_process(paceComm* comm) {
   if (is_valid(comm)) [[likely]]
     return {};
   return comm == nullptr ? Status(Code::invalid_argument, "the communicator is NULL")
@@ -110,7 +119,7 @@ Result<bool> is_on_device(const Request& request, bool reads, bool writes, void*
 }
 
 paceComm* make_handle(std::unique_ptr<Communicator> communicator) {
-  // Handles live as long as the process: a few words each.
+  // Handles live as long as the process: what is left of each is a few hundred bytes.
   static std::mutex mutex;
   static auto* handles = new std::deque<paceComm>();
   const std::lock_guard lock(mutex);

@@ -3,8 +3,6 @@
 // A communicator's handle stays where it is after paceCommDestroy, so that a use after it is an error by name.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "api/familiar_calls.h"
+#include "base/origin.h"
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "comm/host_stream.h"
@@ -23,8 +22,12 @@ struct paceComm {
 
   std::atomic<std::uint64_t> magic{valid};  // 0 after destroy
   std::unique_ptr<paceline::Communicator> communicator;
-  std::atomic<int> queued{0};  // calls queued on streams and not yet ended
-  const ::pid_t process = ::getpid();
+  std::mutex end_mutex;  // while the communicator goes, and while a thread beside its calls' looks at it
+  // Calls given to streams so far, and how many of them, the first ones, have ended: in the order in which they were
+  // given, on whatever streams.
+  std::atomic<std::uint64_t> queued{0};
+  std::atomic<std::uint64_t> ended{0};
+  const paceline::Origin origin;
   std::mutex error_mutex;
   std::string last_error;  // under error_mutex
   // Operators made by paceRedOpCreatePreMulSum: number paceNumOps + index. Under error_mutex while made or destroyed.
@@ -34,10 +37,10 @@ struct paceComm {
     std::array<std::byte, 8> factor{};
   };
   std::vector<Operator> operators;
-  paceline::api::FamiliarCalls familiar;
+  std::unique_ptr<paceline::api::FamiliarCalls> familiar = std::make_unique<paceline::api::FamiliarCalls>();
 
   // Whether this is a forked child's copy: the threads that were inside calls are not in this process.
-  [[nodiscard]] bool in_child() const { return ::getpid() != process; }
+  [[nodiscard]] bool in_child() const { return !origin.is_here(); }
 };
 
 struct paceHostStream {
@@ -86,11 +89,13 @@ class Hold {
 };
 Status two_threads();
 
-// Wait for the communicator's calls that are queued on streams. In a forked child there is nothing to wait for.
-void wait_for_queued(paceComm& comm);
+// Wait until the communicator's first `calls` calls on streams have ended. In a forked child there is nothing to wait
+// for.
+void wait_for_queued(paceComm& comm, std::uint64_t calls);
 inline void after_queued(paceComm& comm) {
-  // Acquire: what the queued calls wrote comes before what follows.
-  if (comm.queued.load(std::memory_order_acquire) != 0) wait_for_queued(comm);
+  // Relaxed: what this thread has queued, it sees. Acquire: what those calls wrote comes before what follows.
+  const std::uint64_t queued = comm.queued.load(std::memory_order_relaxed);
+  if (comm.ended.load(std::memory_order_acquire) != queued) wait_for_queued(comm, queued);
 }
 
 // Relaxed: whoever destroys a communicator while another thread uses it has lost anyway.
@@ -99,6 +104,8 @@ inline bool is_valid(const paceComm* comm) {
 }
 // Ok, or what is wrong with the handle.
 Status check(paceComm* comm);
+// The same for what a forked child may do too: ask who it was, and destroy its copy.
+Status check_in_any_process(paceComm* comm);
 // The stream that the argument names; nullptr for none. An error for anything else.
 Result<HostStream*> stream_of(void* stream);
 

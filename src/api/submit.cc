@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <mutex>
 #include <utility>
 
 #include "api/handle.h"
@@ -45,7 +46,7 @@ Status run_now(paceComm* comm, const Arguments& arguments, const Checked& call) 
   if (!hold.held()) [[unlikely]]
     return two_threads();
   if (arguments.op >= paceNumOps) return communicator.run(call.request);  // an operator may be another one next time
-  FamiliarCalls::Call& place = comm->familiar.place(arguments);
+  FamiliarCalls::Call& place = comm->familiar->place(arguments);
   place = {true, arguments, call, {}};
   return communicator.run(call.request, place.plan);
 }
@@ -68,18 +69,43 @@ Status run_group_now(const std::vector<Queued>& calls) {
   return Communicator::run_group(communicators, requests);
 }
 
+// The turn of some calls of one communicator among all that it gets on streams.
+struct Turn {
+  paceComm* comm;
+  std::uint64_t before;  // calls that come first
+  std::uint64_t calls;
+};
+
+std::vector<Turn> turns_of(const std::vector<Queued>& calls) {
+  std::vector<Turn> turns;
+  for (const Queued& call : calls) {
+    auto turn = std::ranges::find(turns, call.comm, &Turn::comm);
+    if (turn == turns.end())
+      turn = turns.insert(turn, {call.comm, call.comm->queued.load(std::memory_order_relaxed), 0});
+    ++turn->calls;
+  }
+  return turns;
+}
+
+// A communicator's calls keep their order also on several streams: what is queued waits for its turn. It waits only for
+// what was queued earlier, so none waits for itself.
 void queue(HostStream& stream, std::vector<Queued> calls) {
-  for (const Queued& call : calls) call.comm->queued.fetch_add(1, std::memory_order_relaxed);
-  stream.push([calls = std::move(calls)] {
+  static std::mutex order;
+  const std::lock_guard lock(order);
+  const std::vector<Turn> turns = turns_of(calls);
+  stream.push([calls = std::move(calls), turns] {
+    for (const Turn& turn : turns) wait_for_queued(*turn.comm, turn.before);
     Status status = guarded([&] { return run_group_now(calls); });
-    for (const Queued& call : calls) {
-      (void)finish(status, call.comm);
-      // Release: the call's results come before its end.
-      call.comm->queued.fetch_sub(1, std::memory_order_release);
-      call.comm->queued.notify_all();
+    for (const Turn& turn : turns) {
+      (void)finish(status, turn.comm);
+      // Release: the calls' results come before their end.
+      turn.comm->ended.store(turn.before + turn.calls, std::memory_order_release);
+      turn.comm->ended.notify_all();
     }
     return status;
   });
+  // After what could fail. Relaxed: read by this thread, or under the lock.
+  for (const Turn& turn : turns) turn.comm->queued.fetch_add(turn.calls, std::memory_order_relaxed);
 }
 
 // A group's calls by the stream that they are for; those without one run here, last, so that nothing waits for them.
@@ -136,12 +162,12 @@ Status run_group_on_device(std::vector<OnDevice> calls) {
 }  // namespace
 
 Status run_familiar(paceComm* comm, const Arguments& arguments, bool& done) {
-  if (!is_valid(comm) || in_group()) return {};
+  if (!is_valid(comm) || comm->in_child() || in_group()) return {};
   after_queued(*comm);
   const Hold hold(*comm->communicator);
   if (!hold.held()) [[unlikely]]
     return {};
-  FamiliarCalls::Call& call = comm->familiar.place(arguments);
+  FamiliarCalls::Call& call = comm->familiar->place(arguments);
   if (call.arguments != arguments || !call.any) return {};
   if (gpus_in_use()) {
     const auto on_device = is_on_device(call.checked.request, call.checked.uses.send, call.checked.uses.recv, nullptr);

@@ -46,6 +46,7 @@ paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const cha
     if (measured == nullptr || setting == nullptr)
       return finish(Status(Code::invalid_argument, "measured or setting is NULL"), comm);
     *setting = nullptr;
+    after_queued(*comm);
     const Hold hold(*comm->communicator);
     if (!hold.held()) return finish(two_threads(), comm);
     auto made = setting_of(*comm->communicator, measured, fits != 0);
@@ -72,6 +73,7 @@ paceResult_t paceCommGpuTable(paceComm_t comm, const char** table) {
     if (Status status = check(comm); !status.ok()) return finish(status);
     if (table == nullptr) return finish(Status(Code::invalid_argument, "table is NULL"), comm);
     *table = nullptr;
+    after_queued(*comm);
     const Hold hold(*comm->communicator);
     if (!hold.held()) return finish(two_threads(), comm);
     auto text = comm->communicator->gpu_table();

@@ -20,7 +20,7 @@ constexpr auto introduction_time = std::chrono::seconds(3);    // longest that a
 constexpr auto crowded_time = std::chrono::milliseconds(250);  // the same when there is no room for others
 constexpr auto linger_time = std::chrono::milliseconds(500);   // to tell those still to come why the job fails
 constexpr auto parting_time = std::chrono::milliseconds(300);
-constexpr std::size_t most_newcomers = 256;  // connections not yet known to be of a rank
+constexpr std::ptrdiff_t most_strangers = 256;  // connections not yet known to be of a rank
 
 // A connection that has not yet proved to be a rank's.
 struct Newcomer {
@@ -54,7 +54,7 @@ class Gathering {
       for (ControlConnection& connection : refused_) connection.flush();
       sleep();
       if (!failure_ && Clock::now() >= deadline_) fail(absence_so_far(), deadline_);
-      drop_slow_newcomers();
+      drop_slow_strangers();
     }
     if (!failure_) return std::move(assembly_);
     part();
@@ -66,7 +66,11 @@ class Gathering {
     return std::find(present_.begin(), present_.end(), false) == present_.end();
   }
   [[nodiscard]] bool over() const { return all_present() || (failure_ && Clock::now() >= linger_until_); }
-  [[nodiscard]] bool crowded() const { return newcomers_.size() >= most_newcomers || out_of_descriptors_; }
+  // Whoever has proved to know the secret is no stranger any more: it has until the deadline, and takes no room.
+  static bool is_stranger(const Newcomer& newcomer) { return !newcomer.connection; }
+  [[nodiscard]] bool crowded() const {
+    return out_of_descriptors_ || std::ranges::count_if(newcomers_, is_stranger) >= most_strangers;
+  }
 
   void sleep() {
     std::vector<pollfd> entries = {{crowded() ? -1 : listener_.get(), POLLIN, 0}};
@@ -84,9 +88,8 @@ class Gathering {
       ranks.push_back(rank);
     }
     Clock::time_point until = failure_ ? linger_until_ : deadline_;
-    if (!newcomers_.empty())
-      until =
-          std::min<Clock::time_point>(until, newcomers_.front().since + (crowded() ? crowded_time : introduction_time));
+    if (const auto first = std::ranges::find_if(newcomers_, is_stranger); first != newcomers_.end())
+      until = std::min<Clock::time_point>(until, first->since + (crowded() ? crowded_time : introduction_time));
     if (::poll(entries.data(), entries.size(), milliseconds_until(until)) <= 0) return;
 
     // Newcomers before the listener: whoever is nearly known must not wait behind a crowd.
@@ -102,7 +105,7 @@ class Gathering {
       Result<FileDescriptor> fd = accept_from(listener_.get());
       if (!fd.ok()) {
         // Perhaps it is only the strangers that use up the descriptors.
-        out_of_descriptors_ = !newcomers_.empty();
+        out_of_descriptors_ = std::ranges::any_of(newcomers_, is_stranger);
         if (!out_of_descriptors_) fail(own_error(0, fd.status()).detail(), Clock::now());
         return;
       }
@@ -115,13 +118,11 @@ class Gathering {
     }
   }
 
-  void drop_slow_newcomers() {
+  void drop_slow_strangers() {
     const auto limit = Clock::now() - (crowded() ? Clock::duration(crowded_time) : Clock::duration(introduction_time));
-    while (!newcomers_.empty() && newcomers_.front().since <= limit) {
-      newcomers_.pop_front();
-      out_of_descriptors_ = false;
-    }
-    if (newcomers_.empty()) out_of_descriptors_ = false;
+    const std::size_t dropped =
+        std::erase_if(newcomers_, [&](const Newcomer& one) { return is_stranger(one) && one.since <= limit; });
+    if (dropped > 0 || std::ranges::none_of(newcomers_, is_stranger)) out_of_descriptors_ = false;
   }
 
   // Whether it remains a newcomer.
@@ -280,8 +281,7 @@ Status::Detail Gathering::claimed_twice(std::uint32_t rank, const Member& first,
 
 }  // namespace
 
-Result<Assembly> gather(const Rendezvous& where) {
-  FileDescriptor listener(where.listener);
+Result<Assembly> gather(const Rendezvous& where, FileDescriptor listener) {
   if (!listener.valid()) {
     Result<FileDescriptor> made = listen_at(where.address, where.port);
     PACE_TRY(made.status());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <optional>
 
 #include "base/configuration.h"
 #include "base/log.h"
@@ -28,29 +29,37 @@ Status no_secret() {
                 "PACELINE_SECRET_FILE to that file on every node (or PACELINE_SECRET to its contents)");
 }
 
+// The loopback address that `host` has here, if it is one.
+std::optional<std::string> loopback_of(const std::string& host) {
+  const Result<std::vector<SocketAddress>> addresses = resolve(host, 0);
+  if (!addresses.ok() || !is_loopback(addresses->front())) return std::nullopt;
+  return host_of(addresses->front());
+}
+
 // Many systems give their own name a loopback address, which other nodes cannot reach.
 void warn_of_loopback(const std::string& host) {
-  const Result<std::vector<SocketAddress>> addresses = resolve(host, 0);
-  if (addresses.ok() && host != "localhost" && host != host_of(addresses->front()) && is_loopback(addresses->front()))
+  const auto loopback = loopback_of(host);
+  if (loopback && host != "localhost" && host != *loopback)
     log(LogLevel::warn, 0,
         "{} is {} on this machine, where other nodes cannot reach rank 0: give its numeric address, or set "
         "PACELINE_INTERFACE",
-        host, host_of(addresses->front()));
+        host, *loopback);
 }
 
 }  // namespace
 
-Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Environment& environment) {
+Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Environment& environment, double timeout) {
   Result<Launch> launch = find_launch(configuration, environment);
   PACE_TRY(launch.status());
   Rendezvous where;
   where.rank = launch->rank;
   where.size = launch->size;
-  where.timeout = configuration.join_timeout;
+  where.timeout = timeout;
   if (where.size == 1) return where;
 
+  // Rank 0 listens on the interface. So whoever finds it at a loopback address, and is thus on its machine, goes there.
   std::string listen_on;
-  if (where.rank == 0 && !configuration.interface.empty()) {
+  if (!configuration.interface.empty() && (where.rank == 0 || (!launch->host.empty() && loopback_of(launch->host)))) {
     Result<std::string> address = interface_address(configuration.interface);
     PACE_TRY(address.status());
     listen_on = *address;
@@ -70,9 +79,10 @@ Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Env
   return where;
 }
 
-Result<Rendezvous> rendezvous_from_environment() {
+Result<Rendezvous> rendezvous_from_environment(double timeout) {
   PACE_TRY(configuration_status());
-  return rendezvous_from(configuration(), [](const char* variable) { return std::getenv(variable); });
+  return rendezvous_from(
+      configuration(), [](const char* variable) { return std::getenv(variable); }, timeout);
 }
 
 }  // namespace paceline

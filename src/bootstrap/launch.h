@@ -21,16 +21,16 @@
 namespace paceline {
 
 // Errors: a variable missing or not a number (named), a secret missing where several nodes take part (with the way to
-// make one), an address missing. No launcher at all: a rendezvous of size 1.
-Result<Rendezvous> rendezvous_from_environment();
+// make one), an address missing. No launcher at all: a rendezvous of size 1. `timeout`: seconds for all to come.
+Result<Rendezvous> rendezvous_from_environment(double timeout);
 // The same with variables that are given.
-Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Environment& environment);
+Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Environment& environment, double timeout);
 
 // paceGetUniqueId: listen now on the interface of PACELINE_INTERFACE (a name, an address or a CIDR; default: loopback),
 // make a secret, and pack address, port and secret into 128 bytes; the listener is kept for the rank 0 that joins in
 // this process with this id.
 Result<Bytes> make_unique_id();
 // Takes the id apart; `listener` is set in the process that made it if rank is 0.
-Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int rank, int size);
+Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int rank, int size, double timeout);
 
 }  // namespace paceline

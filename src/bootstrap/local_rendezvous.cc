@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/file_descriptor.h"
+#include "base/origin.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/member.h"
 #include "bootstrap/rendezvous.h"
@@ -74,7 +75,7 @@ class Notice {
   Notice(Directory directory, std::string name) : directory_(std::move(directory)), name_(std::move(name)) {}
   ~Notice() {
     struct stat about {};
-    if (inode_ != 0 && process_ == ::getpid() &&
+    if (inode_ != 0 && origin_.is_here() &&
         ::fstatat(directory_.fd.get(), name_.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 && about.st_ino == inode_)
       ::unlinkat(directory_.fd.get(), name_.c_str(), 0);
   }
@@ -106,7 +107,7 @@ class Notice {
   Directory directory_;
   std::string name_;
   ::ino_t inode_ = 0;
-  ::pid_t process_ = ::getpid();
+  Origin origin_;
 };
 
 // False: there is none, or none that can be meant.
@@ -134,7 +135,7 @@ Status publish(Directory directory, const std::string& name, Rendezvous& where) 
   auto notice = std::make_shared<Notice>(std::move(directory), name);
   PACE_TRY(notice->write(fmt::format("{} {} {}\n", where.address, where.port, where.secret)));
   where.held = std::move(notice);
-  where.listener = listener->release();
+  where.listener = std::move(*listener);
   return {};
 }
 

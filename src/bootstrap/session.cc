@@ -1,7 +1,6 @@
 #include "bootstrap/session.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <condition_variable>
 #include <map>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/file_descriptor.h"
+#include "base/origin.h"
 #include "bootstrap/inquiry.h"
 #include "bootstrap/member.h"
 #include "bootstrap/monitor.h"
@@ -45,7 +45,7 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   using Lock = std::unique_lock<std::mutex>;
 
   // A forked child has the memory, but neither the connections nor the monitor.
-  [[nodiscard]] bool in_child() const { return ::getpid() != process_; }
+  [[nodiscard]] bool in_child() const { return !origin_.is_here(); }
   void post(ControlMessage message) {
     if (monitor_) monitor_->post(std::move(message));
   }
@@ -64,7 +64,7 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   const int rank_;
   const std::vector<Member> members_;
   const std::string secret_;
-  const ::pid_t process_ = ::getpid();
+  const Origin origin_;
 
   mutable std::mutex mutex_;         // guards all below, and what the memberships say it does
   std::condition_variable changed_;  // anything of it
@@ -402,15 +402,10 @@ void CommunicatorMembership::leave() {
 }  // namespace
 
 Result<std::shared_ptr<Session>> join(Rendezvous where) {
-  if (where.size < 1 || where.rank < 0 || where.rank >= where.size || where.size > max_ranks) {
-    const FileDescriptor unused(where.listener);
+  if (where.size < 1 || where.rank < 0 || where.rank >= where.size || where.size > max_ranks)
     return Status(Code::invalid_argument, fmt::format("rank {} of {} ranks cannot be", where.rank, where.size));
-  }
-  if (where.size == 1) {
-    const FileDescriptor unused(where.listener);
-    return alone();
-  }
-  Result<Assembly> assembly = where.rank == 0 ? gather(where) : report_in(where);
+  if (where.size == 1) return alone();
+  Result<Assembly> assembly = where.rank == 0 ? gather(where, std::move(where.listener)) : report_in(where);
   PACE_TRY(own_error(where.rank, assembly.status()));
   auto session = std::make_shared<StarSession>(where.rank, assembly->members, where.secret);
   PACE_TRY(own_error(where.rank, session->connect(std::move(*assembly))));

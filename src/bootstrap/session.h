@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/call.h"
+#include "base/file_descriptor.h"
 #include "base/status.h"
 
 namespace paceline {
@@ -103,11 +104,11 @@ class Membership {
 struct Rendezvous {
   int rank = 0;
   int size = 1;
-  std::string address;  // numeric IPv4/IPv6 address or host name of rank 0; rank 0 listens on it and on no other
-  int port = 0;         // rank 0 may already hold the listening socket (listener >= 0)
-  int listener = -1;    // rank 0 only: an already listening socket, ownership passes
-  std::string secret;   // authenticates every connection
-  double timeout = 60;  // seconds, for the whole of the joining
+  std::string address;      // numeric IPv4/IPv6 address or host name of rank 0; rank 0 listens on it and on no other
+  int port = 0;             // rank 0 may already hold the listening socket
+  FileDescriptor listener;  // rank 0 only: an already listening socket
+  std::string secret;       // authenticates every connection
+  double timeout = 60;      // seconds, for the whole of the joining
   // Seconds after which an address that nobody listens on is given up; none: the timeout. Rank 0 listens before there
   // is a unique id, so nobody there means that its process has ended, or is on another machine.
   std::optional<double> silence_timeout;

@@ -65,7 +65,7 @@ Result<Bytes> make_unique_id() {
   return id;
 }
 
-Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int rank, int size) {
+Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int rank, int size, double timeout) {
   const std::size_t length = id.size() == id_size ? std::to_integer<std::size_t>(id[length_at]) : 0;
   if (id.size() != id_size || std::memcmp(id.data(), magic, port_at) != 0 || length == 0 ||
       length > secret_at - address_at)
@@ -76,7 +76,7 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   Rendezvous where;
   where.rank = rank;
   where.size = size;
-  where.timeout = configuration().join_timeout;
+  where.timeout = timeout;
   where.silence_timeout = configuration().join_timeout;
   where.port = std::to_integer<int>(id[port_at]) | std::to_integer<int>(id[port_at + 1]) << 8;
   where.address.assign(text + address_at, length);
@@ -86,7 +86,7 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   const std::lock_guard lock(listeners().mutex);
   const auto place = listeners().by_secret.find(where.secret);
   if (place != listeners().by_secret.end()) {
-    where.listener = place->second.release();
+    where.listener = std::move(place->second);
     listeners().by_secret.erase(place);
   } else if (size > 1) {
     return Status(Code::invalid_usage,

@@ -24,6 +24,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::vector<int> se
     : session_(std::move(session)), session_ranks_(std::move(session_ranks)), options_(options) {
   const Configuration& defaults = configuration();
   if (options_.timeout <= 0) options_.timeout = defaults.timeout;
+  if (options_.join_timeout <= 0) options_.join_timeout = defaults.join_timeout;
   if (options_.algorithm.empty()) options_.algorithm = defaults.algorithm;
   if (options_.chunk == 0) options_.chunk = defaults.chunk;
   wiring_.rank = rank;
@@ -42,7 +43,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
   const int rank = session->rank();
   std::unique_ptr<Communicator> made(new Communicator(session, std::move(everyone), rank, options));
   PACE_TRY(made->set_algorithm(made->options_.algorithm));
-  const auto deadline = after(configuration().join_timeout);
+  const auto deadline = after(made->options_.join_timeout);
   std::string tuning = rank == 0 && session->size() > 1 ? tuning_of_this_machine(rank) : "";
   const auto exchange = [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); };
   PACE_TRY(made->connect(1, exchange, tuning.size()));
@@ -67,8 +68,8 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   std::vector<Member> members;
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
   membership_ = session_->enter(id, session_ranks_, rank());
-  auto connected = paceline::connect(members, rank(), id, session_->secret(), exchange,
-                                     after(configuration().join_timeout), announced);
+  auto connected =
+      paceline::connect(members, rank(), id, session_->secret(), exchange, after(options_.join_timeout), announced);
   if (!connected.ok()) return connected.status();
   connections_ = std::move(*connected);
   wiring_.transports = {connections_.shared_memory.get(), connections_.tcp.get()};

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,9 +30,10 @@ namespace paceline {
 class Trace;
 
 struct CommunicatorOptions {
-  double timeout = 0;     // s; 0: PACELINE_TIMEOUT
-  std::string algorithm;  // as read_variant() takes it; empty: PACELINE_ALGORITHM, or chosen
-  std::size_t chunk = 0;  // bytes; 0: PACELINE_CHUNK, or chosen
+  double timeout = 0;       // s; 0: PACELINE_TIMEOUT
+  double join_timeout = 0;  // s, for meeting and connecting each; 0: PACELINE_JOIN_TIMEOUT
+  std::string algorithm;    // as read_variant() takes it; empty: PACELINE_ALGORITHM, or chosen
+  std::size_t chunk = 0;    // bytes; 0: PACELINE_CHUNK, or chosen
 };
 
 struct PlanInfo {
@@ -96,7 +98,8 @@ class Communicator {
   Status set_tuning(std::string_view profile);
   // As paceCommGpuTable has it.
   [[nodiscard]] Result<std::string> gpu_table() const;
-  [[nodiscard]] std::string_view transport() const;  // "shm", "tcp", "shm+tcp" or "local"
+  // "shm", "tcp", "shm+tcp" or "local": what its ranks use, all together.
+  [[nodiscard]] std::string_view transport() const { return connections_.transport; }
   // The same as profiles have it: TCP inside one machine is "loopback", which says nothing about networks.
   [[nodiscard]] std::string_view tuned_transport() const;
   [[nodiscard]] CostModel cost_model(DataType type) const;
@@ -117,6 +120,20 @@ class Communicator {
   [[nodiscard]] std::size_t forced_chunk() const {
     return forced_.variant.chunk > 0 ? forced_.variant.chunk : options_.chunk;
   }
+  // One communicator's part of a group: first its messages, all together, then its collectives, one a turn.
+  struct Part {
+    std::vector<const Request*> messages;
+    std::vector<const Request*> collectives;
+    std::size_t ended = 0;  // turns; that of the messages is the first
+
+    [[nodiscard]] bool has(std::size_t turn) const {
+      return turn == 0 ? !messages.empty() : turn <= collectives.size();
+    }
+    // Whether other ranks still wait for something of it.
+    [[nodiscard]] bool is_owed(int rank) const;
+  };
+  using Parts = std::map<Communicator*, Part>;
+
   Status connect(std::uint64_t id, const Exchange& exchange, std::size_t announced = 0);
   Status share_tuning(std::string text);
   // Of the first communicator: between the first ranks of the machines.
@@ -135,7 +152,9 @@ class Communicator {
   Status begin_messages(std::span<const Request* const> messages);
   Status begin_message(const Request& message, KnownPlan& known);
   void end(const Status& status);
-  void break_off(const Status& cause);
+  void break_off(std::string_view how);
+  static Parts parts_of(std::span<Communicator* const> communicators, std::span<const Request> calls);
+  static void break_off_undone(const Parts& parts, const Communicator* not_begun, const Status& cause);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);
   Status connect_devices();
   // Where every rank uses a GPU already; else the first call with GPU memory does it.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "base/configuration.h"
 #include "base/reduction.h"
@@ -31,6 +30,9 @@ bool has_only_given(const Request& request, int rank) {
   return (request.which == Collective::gather || request.which == Collective::reduce) && rank != request.root &&
          request.count * size_of(request.type) >= from;
 }
+
+// Whether this rank alone cannot do what the others do: what is wrong with a call's arguments is wrong on all ranks.
+bool is_lack(const Status& status) { return status.code() == Code::system || status.code() == Code::internal; }
 
 }  // namespace
 
@@ -108,7 +110,6 @@ Status Communicator::deliver_to_self(std::span<const Request* const> messages) c
 Status Communicator::begin_messages(std::span<const Request* const> messages) {
   if (connections_.single_copy) connections_.shared_memory->use_single_copy(configuration().single_copy == "on");
   execution_->clear();
-  PACE_TRY(deliver_to_self(messages));
   ++groups_;
   for (const Request* message : messages) {
     if (message->root == rank()) continue;
@@ -129,8 +130,11 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
 
 // A send or receive that is no part of a group.
 Status Communicator::begin_message(const Request& message, KnownPlan& known) {
-  const Request* const one = &message;
-  if (message.root == rank()) return begin_messages({&one, 1});
+  if (message.root == rank()) {
+    const Request* const one = &message;
+    execution_->clear();
+    return deliver_to_self({&one, 1});
+  }
   if (known.plan == nullptr || known.epoch != plans_.epoch()) {
     auto plan = plan_for(message, false);
     if (!plan.ok()) return plan.status();
@@ -151,23 +155,24 @@ void Communicator::end(const Status& status) {
   plans_.trim();
 }
 
-// A group has failed on another communicator before this one had done its part: its peers will not get theirs.
-void Communicator::break_off(const Status& cause) {
+// Its peers will not get what they wait for: they learn why.
+void Communicator::break_off(std::string_view how) {
   const auto& self = session_->members()[static_cast<std::size_t>(session_->rank())];
   Status::Detail detail;
   detail.code = Code::remote;
   detail.rank = rank();
   detail.host = self.host;
-  detail.message =
-      fmt::format("{} broke off its group of calls: another communicator failed in it (in that one's ranks: {})",
-                  named(rank(), self), cause.message());
+  detail.message = fmt::format("{} {}", named(rank(), self), how);
   (void)membership_->report(Status(std::move(detail)));
 }
 
 Status Communicator::run(const Request& request, KnownPlan& known) {
   if (membership_->failed()) return membership_->failure();
   const bool message = is_message(request.which);
-  PACE_TRY(message ? begin_message(request, known) : begin(request, known));
+  if (Status begun = message ? begin_message(request, known) : begin(request, known); !begun.ok()) {
+    if (is_lack(begun)) break_off(fmt::format("could not begin its {}: {}", title(request.which), begun.message()));
+    return begun;
+  }
   membership_->activity.inside.store(true, std::memory_order_relaxed);
   Execution* execution = execution_.get();
   Status status = paceline::run(std::span(&execution, 1));
@@ -178,53 +183,69 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
 }
 
 Status Communicator::run_group(std::span<Communicator* const> communicators, std::span<const Request> calls) {
-  // What each communicator has to do: first its messages, all together, then its collectives, one a turn.
-  struct Part {
-    std::vector<const Request*> messages;
-    std::vector<const Request*> collectives;
-  };
-  std::map<Communicator*, Part> parts;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    Part& part = parts[communicators[i]];
-    (is_message(calls[i].which) ? part.messages : part.collectives).push_back(&calls[i]);
-  }
-  for (auto& [communicator, part] : parts)
-    if (communicator->membership_->failed()) return communicator->membership_->failure();
+  Parts parts = parts_of(communicators, calls);
+  for (auto& [communicator, part] : parts) PACE_TRY(communicator->deliver_to_self(part.messages));
 
   Status status;
+  for (auto& [communicator, part] : parts)
+    if (status.ok() && communicator->membership_->failed()) status = communicator->membership_->failure();
+  if (!status.ok()) break_off_undone(parts, nullptr, status);
   for (std::size_t turn = 0; status.ok(); ++turn) {
     std::vector<Execution*> executions;
     std::vector<std::pair<Communicator*, const Request*>> begun;
+    const Communicator* not_begun = nullptr;
     for (auto& [communicator, part] : parts) {
-      const Request* request = nullptr;
-      if (turn == 0) {
-        if (part.messages.empty()) continue;
-        status = communicator->begin_messages(part.messages);
-      } else {
-        if (turn > part.collectives.size()) continue;
-        request = part.collectives[turn - 1];
-        KnownPlan unknown;
-        status = communicator->begin(*request, unknown);
+      if (!part.has(turn)) continue;
+      const Request* const request = turn == 0 ? nullptr : part.collectives[turn - 1];
+      KnownPlan unknown;
+      status = turn == 0 ? communicator->begin_messages(part.messages) : communicator->begin(*request, unknown);
+      if (!status.ok()) {
+        not_begun = communicator;
+        break;
       }
-      if (!status.ok()) break;
       communicator->membership_->activity.inside.store(true, std::memory_order_relaxed);
       executions.push_back(communicator->execution_.get());
       begun.emplace_back(communicator, request);
     }
     if (status.ok() && executions.empty() && turn > 0) break;
-    const bool all_begun = status.ok();
-    if (all_begun) status = paceline::run(executions);
+    if (status.ok()) status = paceline::run(executions);
     for (auto& [communicator, request] : begun) {
-      if (status.ok()) {
-        if (request != nullptr) communicator->finish(*request);
-      } else if (!communicator->membership_->failed()) {
-        const bool more_to_come = all_begun && turn < parts[communicator].collectives.size();
-        if (more_to_come || !communicator->execution_->has_ended()) communicator->break_off(status);
-      }
-      communicator->end(status);
+      if (status.ok() || communicator->execution_->has_ended()) ++parts[communicator].ended;
+      if (status.ok() && request != nullptr) communicator->finish(*request);
     }
+    if (!status.ok()) break_off_undone(parts, not_begun, status);
+    for (auto& [communicator, request] : begun) communicator->end(status);
   }
   return status;
+}
+
+// A group has failed: whoever waits for the rest of its calls will not get it.
+void Communicator::break_off_undone(const Parts& parts, const Communicator* not_begun, const Status& cause) {
+  for (const auto& [communicator, part] : parts) {
+    if (!part.is_owed(communicator->rank()) || communicator->membership_->failed()) continue;
+    communicator->break_off(
+        communicator == not_begun
+            ? fmt::format("broke off its group of calls: {}", cause.message())
+            : fmt::format("broke off its group of calls: another communicator failed in it (in that one's ranks: {})",
+                          cause.message()));
+  }
+}
+
+Communicator::Parts Communicator::parts_of(std::span<Communicator* const> communicators,
+                                           std::span<const Request> calls) {
+  Parts parts;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    Part& part = parts[communicators[i]];
+    (is_message(calls[i].which) ? part.messages : part.collectives).push_back(&calls[i]);
+  }
+  for (auto& [communicator, part] : parts) part.ended = part.messages.empty() ? 1 : 0;
+  return parts;
+}
+
+bool Communicator::Part::is_owed(int rank) const {
+  if (ended > 0) return ended <= collectives.size();
+  return !collectives.empty() ||
+         std::ranges::any_of(messages, [&](const Request* message) { return message->root != rank; });
 }
 
 }  // namespace paceline

@@ -162,12 +162,6 @@ Result<PlanInfo> Communicator::explain(const Request& request) {
   return info;
 }
 
-std::string_view Communicator::transport() const {
-  const bool shm = connections_.shared_memory != nullptr;
-  const bool tcp = connections_.tcp != nullptr;
-  return shm && tcp ? "shm+tcp" : shm ? "shm" : tcp ? "tcp" : "local";
-}
-
 std::string_view Communicator::tuned_transport() const {
   const auto& everyone = session_->members();
   const auto node = [&](int rank) { return everyone[static_cast<std::size_t>(rank)].node; };

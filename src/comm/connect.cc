@@ -141,11 +141,11 @@ class Connecting {
     if (!cards.ok()) return cards.status();
     Connections made;
     // Whatever went wrong, both exchanges take place: other communicators may be made in the same ones.
-    const Status trouble = root_cause(*cards);
+    Status trouble = root_cause(*cards);
+    if (trouble.ok()) trouble = same_settings(*cards);
     auto outcomes = show(trouble.ok() ? reach(*cards, made) : Outcome(), exchange);
     PACE_TRY(trouble);
     if (!outcomes.ok()) return outcomes.status();
-    PACE_TRY(same_settings(*cards));
     PACE_TRY(root_cause(*outcomes));
     if (segment_) segment_->unlink();
     finish(*cards, *outcomes, made);
@@ -267,6 +267,8 @@ class Connecting {
     made.node_rank = static_cast<int>(mine - node_.begin());
     made.node_size = static_cast<int>(node_.size());
     made.several_nodes = nodes_.size() > 1;
+    const bool shares = std::ranges::any_of(nodes_, [](const auto& node) { return node.second.size() > 1; });
+    made.transport = made.several_nodes ? (shares ? "shm+tcp" : "tcp") : (shares ? "shm" : "local");
     std::vector<std::vector<int>> ranks_of_nodes;
     for (const auto& [name, ranks] : nodes_) ranks_of_nodes.push_back(ranks);
     made.nodes = node_order(std::move(ranks_of_nodes));

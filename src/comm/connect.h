@@ -34,6 +34,7 @@ struct Connections {
   std::size_t largest_message = 0;  // bytes
   double sharing = 1;               // ranks for each CPU, on the fullest node
   bool several_nodes = false;
+  std::string_view transport;  // "shm", "tcp", "shm+tcp" or "local": what the ranks use, all together
   NodeOrder nodes;
   bool gpus_in_use = false;   // every rank's process has used a GPU already
   std::size_t announced = 0;  // bytes of a text that rank 0 has for all

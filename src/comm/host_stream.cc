@@ -32,7 +32,21 @@ void HostStream::push(std::function<Status()> work) {
   changed_.notify_all();
 }
 
-Status HostStream::take_error() { return std::exchange(error_, Status()); }
+Status HostStream::take_error() {
+  Status first = failures_.empty() ? Status() : std::move(failures_.front().status);
+  failures_.clear();
+  return first;
+}
+
+void HostStream::note(Status status) {
+  if (status.ok()) return;
+  Failure* const before = failures_.empty() ? nullptr : &failures_.back();
+  if (before != nullptr && before->last + 1 == ended_ && before->status.code() == status.code() &&
+      before->status.message() == status.message())
+    before->last = ended_;
+  else
+    failures_.push_back({ended_, ended_, std::move(status)});
+}
 
 Status HostStream::synchronize() {
   if (in_child()) return no_thread();
@@ -65,7 +79,15 @@ Status HostStream::wait(std::uint64_t mark, double seconds) {
     const auto limit = std::chrono::duration<double>(std::min(seconds, 86400.0));
     if (!changed_.wait_for(lock, limit, reached)) return Status(Code::in_progress, "the calls are still under way");
   }
-  return !error_.ok() && failed_ <= mark ? error_ : Status();
+  return !failures_.empty() && failures_.front().first <= mark ? failures_.front().status : Status();
+}
+
+Status HostStream::result(std::uint64_t number) {
+  if (in_child()) return no_thread();
+  const std::lock_guard lock(mutex_);
+  if (ended_ < number) return Status(Code::in_progress, "the call is still under way");
+  const auto failure = std::ranges::find_if(failures_, [&](const Failure& one) { return number <= one.last; });
+  return failure != failures_.end() && failure->first <= number ? failure->status : Status();
 }
 
 // Every call ends by its communicator's timeout at the latest; so does this.
@@ -83,10 +105,7 @@ void HostStream::run() {
     lock.lock();
     running_ = false;
     ++ended_;
-    if (error_.ok() && !status.ok()) {
-      error_ = std::move(status);
-      failed_ = ended_;
-    }
+    note(std::move(status));
     changed_.notify_all();
   }
 }

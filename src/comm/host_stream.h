@@ -4,15 +4,15 @@
 // Status say so. It must not destroy its copy, whose thread cannot be joined, but leave it alone.
 #pragma once
 
-#include <unistd.h>
-
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
+#include "base/origin.h"
 #include "base/status.h"
 
 namespace paceline {
@@ -24,7 +24,7 @@ class HostStream {
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
-  [[nodiscard]] bool in_child() const { return ::getpid() != process_; }
+  [[nodiscard]] bool in_child() const { return !origin_.is_here(); }
 
   void push(std::function<Status()> work);
   // Wait until all that was queued has ended; the first error since the last synchronize.
@@ -36,13 +36,23 @@ class HostStream {
   // Wait until the first `mark` calls have ended, at most `seconds` (negative: without limit); in_progress when the
   // time is up, else the first error among them, which stays for synchronize().
   Status wait(std::uint64_t mark, double seconds);
+  // How call number `number` ended, counted from 1; in_progress if it has not. Ok after a synchronize that told it.
+  Status result(std::uint64_t number);
 
  private:
+  // Calls first..last, one after another, ended with this error: those of a communicator that has failed all do.
+  struct Failure {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+    Status status;
+  };
+
   static Status no_thread();
   void run();
+  void note(Status status);
   Status take_error();
 
-  const ::pid_t process_ = ::getpid();
+  const Origin origin_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<Status()>> work_;
@@ -50,9 +60,8 @@ class HostStream {
   bool ending_ = false;
   std::uint64_t pushed_ = 0;
   std::uint64_t ended_ = 0;
-  Status error_;  // of call number failed_, counted from 1
-  std::uint64_t failed_ = 0;
-  std::thread thread_;  // last: begins when the rest is there
+  std::vector<Failure> failures_;  // since the last synchronize, in order
+  std::thread thread_;             // last: begins when the rest is there
 };
 
 }  // namespace paceline

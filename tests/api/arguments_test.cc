@@ -176,6 +176,7 @@ TEST_CASE("what is no host stream is refused") {
   CHECK(paceHostStreamSynchronize(nullptr) == paceInvalidArgument);
   CHECK(paceHostStreamMark(stream, nullptr) == paceInvalidArgument);
   CHECK(paceHostStreamWait(nullptr, 0, 0) == paceInvalidArgument);
+  CHECK(paceHostStreamResult(nullptr, 0) == paceInvalidArgument);
   CHECK(paceHostStreamDestroy(nullptr) == paceInvalidArgument);
 }
 

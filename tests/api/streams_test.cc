@@ -1,6 +1,9 @@
 // Calls on host streams, through the C API.
 #include <doctest/doctest.h>
 
+#include <latch>
+#include <thread>
+
 #include "comm/threads.h"
 #include "transport/child.h"
 
@@ -98,16 +101,56 @@ TEST_CASE("a forked child may destroy streams and communicators, also with calls
   CHECK(paceHostStreamDestroy(stream) == paceSuccess);
 }
 
-TEST_CASE("a call on two streams of one communicator keeps to one thread at a time or says so") {
-  const Ranks communicator(1);
-  paceHostStream_t streams[2] = {};
-  for (auto& stream : streams) REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
-  int value = 1;
-  int other = 1;
-  CHECK(paceAllReduce(&value, &value, 1, paceInt32, paceSum, communicator[0], streams[0]) == paceSuccess);
-  CHECK(paceHostStreamSynchronize(streams[0]) == paceSuccess);
-  CHECK(paceAllReduce(&other, &other, 1, paceInt32, paceSum, communicator[0], streams[1]) == paceSuccess);
-  for (auto& stream : streams) CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+TEST_CASE("a forked child cannot make calls on its parent's communicators, which go on") {
+  const Ranks communicator(2);
+  std::vector<int> values(10, 1);
+  const auto sum = [&](int rank, int* value) {
+    return paceAllReduce(value, value, 1, paceInt32, paceSum, communicator[rank], nullptr);
+  };
+  const auto both = [&](int expected) {
+    on_every_rank(2, [&](int rank) -> std::string {
+      int value = 1 + rank;
+      PACE_EXPECT(sum(rank, &value));
+      PACE_REQUIRE(value == expected);
+      return "";
+    });
+  };
+  both(3);
+  Child child([&] {
+    int value = 9;  // the same call as before, which the parent knows
+    int size = 0;
+    return sum(0, &value) == paceInvalidUsage && value == 9 && paceCommCount(communicator[0], &size) == paceSuccess &&
+           size == 2 && paceCommAbort(communicator[0]) == paceInvalidUsage;
+  });
+  CHECK(child.ended_well());
+  both(3);
+}
+
+TEST_CASE("calls of one communicator keep their order on two streams") {
+  const Ranks communicator(2);
+  const Ranks gate(2);
+  std::latch all_queued(3);
+  std::jthread late([&] {
+    all_queued.arrive_and_wait();
+    int word = 7;
+    (void)paceSend(&word, 1, paceInt32, 0, gate[1], nullptr);
+  });
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    paceHostStream_t streams[2] = {};
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamCreate(&stream));
+    int word = 0;
+    // Rank 0's first stream is held up until everything has been queued.
+    if (rank == 0) PACE_EXPECT(paceRecv(&word, 1, paceInt32, 1, gate[0], streams[0]));
+    int values[3] = {1, 10, 100};
+    for (int i = 0; i < 3; ++i)
+      PACE_EXPECT(paceAllReduce(&values[i], &values[i], 1, paceInt32, paceSum, comm, streams[i % 2]));
+    all_queued.arrive_and_wait();
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamDestroy(stream));
+    PACE_REQUIRE(values[0] == 2);
+    PACE_REQUIRE(values[1] == 20);
+    PACE_REQUIRE(values[2] == 200);
+    return "";
+  });
 }
 
 }  // namespace

@@ -29,10 +29,11 @@ struct Directory {
 
 Result<Rendezvous> rendezvous_with(const std::map<std::string, std::string>& variables,
                                    const Configuration& configuration = {}) {
-  return rendezvous_from(configuration, [&](const char* name) -> const char* {
+  const auto environment = [&](const char* name) -> const char* {
     const auto place = variables.find(name);
     return place == variables.end() ? nullptr : place->second.c_str();
-  });
+  };
+  return rendezvous_from(configuration, environment, configuration.join_timeout);
 }
 
 std::map<std::string, std::string> torchrun(int rank, const char* local_size) {
@@ -112,24 +113,23 @@ TEST_CASE("a unique id brings ranks together") {
   REQUIRE(id.ok());
   CHECK(id->size() == 128);
   const auto results = in_threads(3, [&](int rank) -> Result<std::shared_ptr<Session>> {
-    Result<Rendezvous> where = rendezvous_from_unique_id(*id, rank, 3);
+    Result<Rendezvous> where = rendezvous_from_unique_id(*id, rank, 3, 60);
     PACE_TRY(where.status());
     return join(std::move(*where));
   });
   for (const auto& joined : results) CHECK_MESSAGE(joined.ok(), joined.status().message());
 
-  CHECK(rendezvous_from_unique_id(*id, 1, 3)->listener == -1);
-  CHECK(rendezvous_from_unique_id(*id, 0, 3).status().code() == Code::invalid_usage);  // used already
+  CHECK(!rendezvous_from_unique_id(*id, 1, 3, 60)->listener.valid());
+  CHECK(rendezvous_from_unique_id(*id, 0, 3, 60).status().code() == Code::invalid_usage);  // used already
 }
 
 TEST_CASE("what is no unique id is refused") {
   Bytes id = *make_unique_id();
-  CHECK(rendezvous_from_unique_id(std::span(id).first(127), 1, 2).status().code() == Code::invalid_argument);
-  CHECK(rendezvous_from_unique_id(Bytes(128), 1, 2).status().code() == Code::invalid_argument);
+  CHECK(rendezvous_from_unique_id(std::span(id).first(127), 1, 2, 60).status().code() == Code::invalid_argument);
+  CHECK(rendezvous_from_unique_id(Bytes(128), 1, 2, 60).status().code() == Code::invalid_argument);
   Bytes too_long = id;
   too_long[10] = std::byte{54};
-  CHECK(rendezvous_from_unique_id(too_long, 1, 2).status().code() == Code::invalid_argument);
+  CHECK(rendezvous_from_unique_id(too_long, 1, 2, 60).status().code() == Code::invalid_argument);
   // Not to keep its listener.
-  const FileDescriptor listener(rendezvous_from_unique_id(id, 0, 2)->listener);
-  CHECK(listener.valid());
+  CHECK(rendezvous_from_unique_id(id, 0, 2, 60)->listener.valid());
 }

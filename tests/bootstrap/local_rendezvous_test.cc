@@ -74,8 +74,7 @@ TEST_CASE("rank 0's file is private, tells the others where, and goes with the r
     REQUIRE(::stat(place.only_file().c_str(), &about) == 0);
     CHECK((about.st_mode & 0777) == 0600);
     CHECK(where->secret.size() == 64);
-    const FileDescriptor listener(where->listener);
-    CHECK(port_of(local_address(listener.get())) == where->port);
+    CHECK(port_of(local_address(where->listener.get())) == where->port);
   }
   CHECK(place.files().empty());
 }
@@ -85,7 +84,6 @@ TEST_CASE("ranks meet in any order, also where a crashed job has left its file")
   std::string path;
   {
     const Result<Rendezvous> where = meet(0);
-    const FileDescriptor listener(where->listener);
     path = place.only_file();
   }
   const FileDescriptor silent = std::move(*listen_at("127.0.0.1", 0));  // another program now has the port
@@ -105,8 +103,8 @@ TEST_CASE("a file that others could have written is not believed, nor a link fol
   std::string path;
   FileDescriptor listener;
   {
-    const Result<Rendezvous> where = meet(0);
-    listener = FileDescriptor(where->listener);
+    Result<Rendezvous> where = meet(0);
+    listener = std::move(where->listener);
     path = place.only_file();
   }
   put(path, stale_notice(1));
@@ -120,7 +118,6 @@ TEST_CASE("a file that others could have written is not believed, nor a link fol
   // Rank 0 replaces the link, not what it points to.
   const Result<Rendezvous> where = meet(0);
   REQUIRE(where.ok());
-  const FileDescriptor again(where->listener);
   struct stat about {};
   CHECK(::lstat(path.c_str(), &about) == 0);
   CHECK(S_ISREG(about.st_mode));

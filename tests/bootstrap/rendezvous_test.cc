@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -62,7 +63,7 @@ TEST_CASE("ranks meet over IPv6, and rank 0 may come last") {
     if (rank == 0) std::this_thread::sleep_for(50ms);
     Rendezvous where = rendezvous(rank, 2, port);
     where.address = "::1";
-    return join(where);
+    return join(std::move(where));
   });
   for (const Joined& joined : results) {
     REQUIRE(joined.ok());
@@ -100,7 +101,7 @@ TEST_CASE("without rank 0 the others say that it is missing, and why") {
 TEST_CASE("an address that nobody listens on is given up sooner than a rank 0 that is not ready") {
   Rendezvous where = rendezvous(1, 2, free_port(), 60);
   where.silence_timeout = 0.2;
-  const Joined joined = join(where);
+  const Joined joined = join(std::move(where));
   CHECK(joined.status().code() == Code::timeout);
   CHECK(contains(joined.status().message(), "rank 0 did not come to the rendezvous at 127.0.0.1 port "));
   CHECK(contains(joined.status().message(), " within 0.2 s (the last attempt: "));
@@ -139,7 +140,7 @@ TEST_CASE("a rank with another secret learns it at once; the others, that it did
   const auto results = in_threads(3, [&](int rank) {
     Rendezvous where = rendezvous(rank, 3, port, 1);
     if (rank == 2) where.secret = "another secret";
-    return join(where);
+    return join(std::move(where));
   });
   CHECK(contains(results[2].status().message(), "the secret does not match"));
   CHECK(contains(results[0].status().message(),
@@ -186,7 +187,7 @@ TEST_CASE("a port in use and an address of another machine are named, with the r
 
   Rendezvous elsewhere = rendezvous(0, 2, 29500);
   elsewhere.address = "192.0.2.1";  // TEST-NET-1: nobody's
-  const Joined not_local = join(elsewhere);
+  const Joined not_local = join(std::move(elsewhere));
   CHECK(contains(not_local.status().message(), "cannot listen on 192.0.2.1:29500"));
   CHECK(contains(not_local.status().message(), "the address is none of this machine's"));
 }
@@ -223,6 +224,24 @@ TEST_CASE("more silent connections than are allowed make way") {
   for (const Joined& joined : results) CHECK_MESSAGE(joined.ok(), joined.status().message());
 }
 
+TEST_CASE("a rank that has proved who it is keeps its place in a crowd of strangers") {
+  const int port = free_port();
+  std::thread rank_1([&] {
+    const Rendezvous where = rendezvous(1, 2, port);
+    const Result<FileDescriptor> fd = reach(where, control_connection, in(10s));
+    REQUIRE(fd.ok());
+    std::vector<FileDescriptor> strangers;
+    for (int i = 0; i < 256; ++i) strangers.push_back(stranger(port));
+    CHECK(wait_for(strangers.front().get(), POLLIN, in(5s)).ok());  // rank 0 makes room, of those who came later
+    CHECK(send_all(fd->get(), encode(Join{2, Member{"node-b", "", "", getpid()}}), in(5s)).ok());
+    std::byte byte{};
+    CHECK(receive_some(fd->get(), std::span(&byte, 1), in(5s)).ok());
+  });
+  const Joined joined = join(rendezvous(0, 2, port));
+  CHECK_MESSAGE(joined.ok(), joined.status().message());
+  rank_1.join();
+}
+
 TEST_CASE("too few descriptors is an error that names the limit") {
   const auto with_limit = [](const Child::Say& say, int rank, int port) {
     // Room for rank 0's listener, but not for a connection; for the others not even for that.
@@ -256,8 +275,8 @@ TEST_CASE("ranks that cannot be are refused, and the listener is closed") {
   CHECK(join(rendezvous(-1, 2, 1)).status().code() == Code::invalid_argument);
   CHECK(join(rendezvous(0, 0, 1)).status().code() == Code::invalid_argument);
   Rendezvous one = rendezvous(0, 1, 0);
-  one.listener = listen_at("127.0.0.1", 0)->release();
-  const int listener = one.listener;
-  CHECK(join(one).ok());
+  one.listener = std::move(*listen_at("127.0.0.1", 0));
+  const int listener = one.listener.get();
+  CHECK(join(std::move(one)).ok());
   CHECK(::fcntl(listener, F_GETFD) == -1);
 }

@@ -39,6 +39,28 @@ TEST_CASE("a wait tells the first error up to its mark and leaves it for synchro
   CHECK(stream.synchronize().ok());
 }
 
+TEST_CASE("each call's own end can be asked for") {
+  std::latch go(1);
+  HostStream stream;
+  for (const char* message : {"", "one", "one", "another", ""})
+    stream.push([message] { return *message == 0 ? Status() : failure(message); });
+  stream.push([&] {
+    go.wait();
+    return Status();
+  });
+  CHECK(stream.wait(5, -1).message() == "one");
+  CHECK(stream.result(1).ok());
+  CHECK(stream.result(2).message() == "one");
+  CHECK(stream.result(3).message() == "one");
+  CHECK(stream.result(4).message() == "another");
+  CHECK(stream.result(5).ok());
+  CHECK(stream.result(6).code() == Code::in_progress);
+  go.count_down();
+  CHECK(stream.synchronize().message() == "one");
+  CHECK(stream.result(3).ok());
+  CHECK(stream.result(6).ok());
+}
+
 TEST_CASE("in a forked child nothing waits for the stream's thread, which is not there") {
   std::latch begun(1);
   std::latch go(1);

@@ -179,6 +179,30 @@ TEST_CASE("a group that fails on one communicator ends the others whose part it 
   }
 }
 
+TEST_CASE("a group that fails in its messages ends the communicators of which it had collectives") {
+  const Ranks communicator(3);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    paceComm_t part = nullptr;
+    PACE_EXPECT(paceCommSplit(comm, rank < 2 ? 0 : 1, 0, &part, nullptr));
+    int value = 5;
+    if (rank == 2) {
+      PACE_EXPECT(paceCommAbort(comm));
+      return expect(paceCommDestroy(part));
+    }
+    if (rank == 0) {
+      PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(paceRecv(&value, 1, paceInt32, 2, comm, nullptr));
+      PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, part, nullptr));
+      PACE_EXPECT(paceGroupEnd(), paceAborted);
+    }
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, part, nullptr), paceRemoteError);
+    const std::string reason = paceGetLastError(part);
+    PACE_REQUIRE(reason.starts_with("rank 0 ("));
+    PACE_REQUIRE(reason.find("broke off its group of calls") != std::string::npos);
+    return expect(paceCommDestroy(part));
+  });
+}
+
 TEST_CASE("a group with one bad call starts nothing") {
   const Ranks communicator(2);
   communicator.run([](int rank, paceComm_t comm) -> std::string {

@@ -27,6 +27,10 @@ def test_handles_of_a_closed_communicator_know_how_their_call_ended(three: Job) 
     assert [found[:1] for found in three.run("wait_after_close")] == [[], ["Aborted"], ["Aborted"]]
 
 
+def test_handles_tell_the_errors_of_their_own_calls(three: Job) -> None:
+    three.run("handles_tell_their_own_errors")
+
+
 def test_sends_and_receives_of_a_group_in_any_order(three: Job) -> None:
     assert three.run("exchange_in_ring") == [[2.0] * 3, [0.0] * 3, [1.0] * 3]
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy
 import paceline
@@ -26,16 +27,36 @@ def test_not_contiguous(comm: paceline.Communicator) -> None:
         comm.all_reduce(numpy.ones((4, 4))[:, ::2])
 
 
-@pytest.mark.parametrize("root", [-1, 1, 2**31 - 1])
+@pytest.mark.parametrize("root", [-1, 1, 2**31 - 1, 2**32, 2**64, 0.5])
 def test_root_out_of_range(comm: paceline.Communicator, root: int) -> None:
-    with pytest.raises(paceline.InvalidArgument, match="root"):
-        comm.broadcast(numpy.ones(4), root=root)
+    for call in (comm.broadcast, comm.reduce, comm.gather, comm.scatter):
+        with pytest.raises(paceline.InvalidArgument, match=f"root is {root}"):
+            call(numpy.ones((1, 4)), root=root)
+    with pytest.raises(paceline.InvalidArgument, match=f"root is {root}"):
+        comm.explain("broadcast", 4, root=root)
 
 
-@pytest.mark.parametrize("peer", [-1, 1])
+@pytest.mark.parametrize("peer", [-1, 1, 2**32])
 def test_peer_out_of_range(comm: paceline.Communicator, peer: int) -> None:
-    with pytest.raises(paceline.InvalidArgument, match=str(peer)):
-        comm.send(numpy.ones(4), peer)
+    for call in (comm.send, comm.recv):
+        with pytest.raises(paceline.InvalidArgument, match=f"peer is {peer}"):
+            call(numpy.ones(4), peer)
+
+
+def test_a_rank_may_be_any_whole_number_type(comm: paceline.Communicator) -> None:
+    assert comm.broadcast(numpy.ones(4), root=numpy.int64(0))[0] == 1
+
+
+@pytest.mark.parametrize(("color", "key"), [(2**31, 0), (2**32, 0), (-1, 0), (0, 2**31), (0, -(2**31) - 1)])
+def test_split_takes_no_number_that_c_would_cut(comm: paceline.Communicator, color: int, key: int) -> None:
+    with pytest.raises(paceline.InvalidArgument, match="must be from"):
+        comm.split(color, key)
+
+
+def test_a_scalar_that_the_type_cannot_hold(comm: paceline.Communicator) -> None:
+    for kind, scalar in ((numpy.int8, 300), (numpy.uint8, -1), (numpy.int32, 0.9), (numpy.float16, 1e6)):
+        with pytest.raises(paceline.InvalidArgument, match="cannot hold"):
+            comm.all_reduce(numpy.ones(4, kind), op=paceline.premulsum(scalar))
 
 
 def test_unknown_operation_and_type(comm: paceline.Communicator) -> None:
@@ -93,6 +114,22 @@ def test_incomplete_identity() -> None:
         paceline.init(rank=0)
     with pytest.raises(paceline.InvalidArgument, match="128 bytes, this has 3"):
         paceline.init(rank=0, size=1, unique_id=b"abc")
+
+
+def test_wrong_options_leave_the_unique_id_as_it_is() -> None:
+    identity = paceline.unique_id()
+    with pytest.raises(paceline.InvalidArgument, match="nonsense"):
+        paceline.init(rank=0, size=1, unique_id=identity, algorithm="nonsense")
+    with pytest.raises(paceline.InvalidArgument, match="size is"):
+        paceline.init(rank=0, size=2**32 + 1, unique_id=identity)
+    paceline.init(rank=0, size=1, unique_id=identity).close()
+
+
+def test_a_unique_id_leaves_no_socket_behind() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        paceline.init(rank=0, size=1, unique_id=paceline.unique_id()).close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_one_rank_with_a_unique_id() -> None:

@@ -50,6 +50,16 @@ def test_different_settings() -> None:
         assert "rank 1 runs with" in found["message"] and "PACELINE_CHUNK=65536" in found["message"], found
 
 
+def test_different_transports_are_told_at_once() -> None:
+    def each(rank: int) -> dict[str, str]:
+        return {"PACELINE_TRANSPORT": "tcp"} if rank == 1 else {}
+
+    with ForkedRanks(2, "join", each=each, PACELINE_JOIN_TIMEOUT="60") as job:
+        for found in job.all_told():
+            assert found["kind"] == "InvalidUsage" and "PACELINE_TRANSPORT=tcp" in found["message"], found
+            assert found["seconds"] < 5
+
+
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("on", [0, 2])
 def test_too_few_descriptors(transport: str, on: int) -> None:
