@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "algorithms/chunks.h"
 #include "algorithms/packed_trees.h"
@@ -200,8 +201,10 @@ Status Predictor::add_chain(const Problem& problem) {
   return add_row(algorithm, "topology_chain", problem, std::move(parameters));
 }
 
-// The ways that a packing gives its messages, all trees of a pair of GPUs together.
-void give_ways(const TreePacking& packing, const Topology& topology, WayFinder& finder) {
+// The ways that a packing gives its messages, all trees of a pair of GPUs together. The packing is of the topology's
+// part with these GPUs, the finder of the whole, as stragglers are numbered.
+void give_ways(const TreePacking& packing, const Topology& topology, std::span<const int> gpus, WayFinder& finder) {
+  const std::vector<int> whole = links_in_whole(topology, finder.topology());
   std::map<std::pair<int, int>, std::map<std::vector<int>, double>> weights;  // links of each way
   for (const PackedTree& tree : packing.trees) {
     for (const TreeEdge& edge : tree.edges) {
@@ -210,7 +213,7 @@ void give_ways(const TreePacking& packing, const Topology& topology, WayFinder& 
         for (std::size_t i = 0; i + 1 < way.vertices.size(); ++i)
           for (std::size_t l = 0; l < topology.links().size(); ++l)
             if (topology.links()[l].from == way.vertices[i] && topology.links()[l].to == way.vertices[i + 1]) {
-              links.push_back(static_cast<int>(l));
+              links.push_back(whole[l]);
               break;
             }
         weights[{edge.from, edge.to}][links] += static_cast<double>(way.weight);
@@ -222,7 +225,21 @@ void give_ways(const TreePacking& packing, const Topology& topology, WayFinder& 
         std::accumulate(ways.begin(), ways.end(), 0.0, [](double sum, const auto& way) { return sum + way.second; });
     std::vector<WayPart> parts;
     for (const auto& [links, weight] : ways) parts.push_back({links, weight / all});
-    finder.set(pair.first, pair.second, std::move(parts));
+    finder.set(gpus[at(pair.first)], gpus[at(pair.second)], std::move(parts));
+  }
+}
+
+// The ways between all GPUs of a part.
+void give_ways(const Topology& part, std::span<const int> gpus, WayFinder& finder) {
+  const std::vector<int> whole = links_in_whole(part, finder.topology());
+  WayFinder found(part);
+  for (std::size_t from = 0; from < gpus.size(); ++from) {
+    for (std::size_t to = 0; to < gpus.size(); ++to) {
+      std::vector<WayPart> ways = found.between(static_cast<int>(from), static_cast<int>(to));
+      for (WayPart& way : ways)
+        for (int& link : way.links) link = whole[at(link)];
+      finder.set(gpus[from], gpus[to], std::move(ways));
+    }
   }
 }
 
@@ -240,8 +257,8 @@ Status Predictor::add_trees(const Problem& problem) {
     answer_.left_out.push_back(fmt::format("packed_trees: {}", packing.status().message()));
     return {};
   }
-  WayFinder finder(*part);
-  give_ways(*packing, *part, finder);
+  WayFinder finder(topology_);
+  give_ways(*packing, *part, question_.gpus, finder);
   // Of 1 GB in 2048 chunks, filling the trees takes 1%.
   const std::size_t all = broadcast ? problem.count : problem.count * at(ranks());
   const std::size_t longest = pipeline_chunk(all / std::max<std::size_t>(1, packing->trees.size()), ranks(), model_);
@@ -258,7 +275,7 @@ Status Predictor::add_trees(const Problem& problem) {
     Schedule schedule(problem, parameters);
     PACE_TRY(write_packed_trees(schedule, *packing, timing));
     std::vector<Traffic> traffic;
-    traffic.push_back(traffic_of(schedule, question_.element_bytes));
+    traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
     const auto tried = simulate(finder, traffic, question_.machine);
     PACE_TRY(tried.status());
     if (tried->time < least) best = std::move(traffic);
@@ -282,7 +299,8 @@ Status Predictor::add_rings(const Problem& problem) {
     answer_.left_out.emplace_back("rings: no ring passes all of these GPUs");
     return {};
   }
-  WayFinder finder(*part);
+  WayFinder finder(topology_);
+  give_ways(*part, question_.gpus, finder);
   std::vector<Traffic> traffic;
   Flow before = 0;
   std::size_t begun = 0;
@@ -297,7 +315,7 @@ Status Predictor::add_rings(const Problem& problem) {
     parameters.order = ring.order;
     Schedule schedule(share, parameters);
     algorithm.write(schedule);
-    traffic.push_back(traffic_of(schedule, question_.element_bytes));
+    traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
   }
   return run(finder, std::move(traffic), problem, "rings", parameters.chunk);
 }
