@@ -186,7 +186,7 @@ Status Predictor::add_chain(const Problem& problem) {
     answer_.left_out.push_back(fmt::format("topology_chain: no order is searched for {} ranks", ranks()));
     return {};
   }
-  const auto chain = least_loaded_chain(topology_, question_.gpus);
+  const auto chain = least_loaded_chain(topology_, question_.gpus, question_.gpus[at(problem.root)]);
   PACE_TRY(chain.status());
   std::vector<int> order;
   std::vector<int> gpus;

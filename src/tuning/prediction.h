@@ -3,7 +3,8 @@
 // Algorithms of the table are written for the topology's GPUs and simulated (schedule/simulator.h). Beside them stand
 // those that come from the topology:
 //
-//   topology_chain    the pipelined chain in the order whose busiest link is least loaded (topology/chain_order.h)
+//   topology_chain    the pipelined chain in the order from the root whose busiest link is least loaded
+//                     (topology/chain_order.h)
 //   packed_trees      broadcast and all-gather at the topology's bound (algorithms/packed_trees.h)
 //   rings             the ring algorithm on all edge-disjoint rings at once, each with its share (topology/rings.h)
 //
