@@ -271,6 +271,9 @@ PACE_API const char* paceDescribe(const char* which);
 PACE_API paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const char** setting);
 /* Choose by this profile (JSON text, the same on every rank) from the next call on; NULL: by the model alone. */
 PACE_API paceResult_t paceCommSetTuning(paceComm_t comm, const char* profile);
+/* Whether communicators on this machine use such a profile when they find it in their file: paceInvalidArgument where
+ * they do not; paceGetLastError(NULL) says why. */
+PACE_API paceResult_t paceCheckTuning(const char* profile);
 /* How calls on GPU memory are launched, as JSON text: a GPU setting of a profile (src/tuning/gpu_setting.h says what it
  * has) with all rows of the table that counts, and "source": "measured" (by the profile), "shipped" or "rules".
  * paceUnsupported where calls go through host memory (paceCommGpuDirect). *table is valid until this thread's next
