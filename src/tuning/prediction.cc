@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 #include <set>
-#include <span>
 
 #include "algorithms/chunks.h"
 #include "algorithms/packed_trees.h"
@@ -98,6 +97,7 @@ class Predictor {
   Status add_rings(const Problem& problem);
   void add_formulas(const Problem& problem);
   Status add_sources(const Problem& problem);
+  [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
              std::size_t chunk);
 
@@ -201,10 +201,8 @@ Status Predictor::add_chain(const Problem& problem) {
   return add_row(algorithm, "topology_chain", problem, std::move(parameters));
 }
 
-// The ways that a packing gives its messages, all trees of a pair of GPUs together. The packing is of the topology's
-// part with these GPUs, the finder of the whole, as stragglers are numbered.
-void give_ways(const TreePacking& packing, const Topology& topology, std::span<const int> gpus, WayFinder& finder) {
-  const std::vector<int> whole = links_in_whole(topology, finder.topology());
+// The ways that a packing gives its messages, all trees of a pair of GPUs together.
+void give_ways(const TreePacking& packing, const Topology& topology, WayFinder& finder) {
   std::map<std::pair<int, int>, std::map<std::vector<int>, double>> weights;  // links of each way
   for (const PackedTree& tree : packing.trees) {
     for (const TreeEdge& edge : tree.edges) {
@@ -213,7 +211,7 @@ void give_ways(const TreePacking& packing, const Topology& topology, std::span<c
         for (std::size_t i = 0; i + 1 < way.vertices.size(); ++i)
           for (std::size_t l = 0; l < topology.links().size(); ++l)
             if (topology.links()[l].from == way.vertices[i] && topology.links()[l].to == way.vertices[i + 1]) {
-              links.push_back(whole[l]);
+              links.push_back(static_cast<int>(l));
               break;
             }
         weights[{edge.from, edge.to}][links] += static_cast<double>(way.weight);
@@ -225,22 +223,23 @@ void give_ways(const TreePacking& packing, const Topology& topology, std::span<c
         std::accumulate(ways.begin(), ways.end(), 0.0, [](double sum, const auto& way) { return sum + way.second; });
     std::vector<WayPart> parts;
     for (const auto& [links, weight] : ways) parts.push_back({links, weight / all});
-    finder.set(gpus[at(pair.first)], gpus[at(pair.second)], std::move(parts));
+    finder.set(pair.first, pair.second, std::move(parts));
   }
 }
 
-// The ways between all GPUs of a part.
-void give_ways(const Topology& part, std::span<const int> gpus, WayFinder& finder) {
-  const std::vector<int> whole = links_in_whole(part, finder.topology());
-  WayFinder found(part);
-  for (std::size_t from = 0; from < gpus.size(); ++from) {
-    for (std::size_t to = 0; to < gpus.size(); ++to) {
-      std::vector<WayPart> ways = found.between(static_cast<int>(from), static_cast<int>(to));
+// The same ways in the whole topology: what is simulated there has GPUs and links by the numbers that stragglers have.
+WayFinder Predictor::in_whole(WayFinder& of_part) const {
+  const std::vector<int> numbers = links_in_whole(of_part.topology(), topology_);
+  WayFinder finder(topology_);
+  for (int from = 0; from < ranks(); ++from) {
+    for (int to = 0; to < ranks(); ++to) {
+      std::vector<WayPart> ways = of_part.between(from, to);
       for (WayPart& way : ways)
-        for (int& link : way.links) link = whole[at(link)];
-      finder.set(gpus[from], gpus[to], std::move(ways));
+        for (int& link : way.links) link = numbers[at(link)];
+      finder.set(question_.gpus[at(from)], question_.gpus[at(to)], std::move(ways));
     }
   }
+  return finder;
 }
 
 Status Predictor::add_trees(const Problem& problem) {
@@ -257,8 +256,9 @@ Status Predictor::add_trees(const Problem& problem) {
     answer_.left_out.push_back(fmt::format("packed_trees: {}", packing.status().message()));
     return {};
   }
-  WayFinder finder(topology_);
-  give_ways(*packing, *part, question_.gpus, finder);
+  WayFinder of_part(*part);
+  give_ways(*packing, *part, of_part);
+  WayFinder finder = in_whole(of_part);
   // Of 1 GB in 2048 chunks, filling the trees takes 1%.
   const std::size_t all = broadcast ? problem.count : problem.count * at(ranks());
   const std::size_t longest = pipeline_chunk(all / std::max<std::size_t>(1, packing->trees.size()), ranks(), model_);
@@ -299,8 +299,8 @@ Status Predictor::add_rings(const Problem& problem) {
     answer_.left_out.emplace_back("rings: no ring passes all of these GPUs");
     return {};
   }
-  WayFinder finder(topology_);
-  give_ways(*part, question_.gpus, finder);
+  WayFinder of_part(*part);
+  WayFinder finder = in_whole(of_part);
   std::vector<Traffic> traffic;
   Flow before = 0;
   std::size_t begun = 0;
