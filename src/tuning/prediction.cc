@@ -76,7 +76,8 @@ class Predictor {
       : topology_(with_one_nvswitch(topology)), question_(question), finder_(topology_), folded_(topology_) {
     const bool all =
         question.gpus.size() == topology_.gpus().size() && std::is_sorted(question.gpus.begin(), question.gpus.end());
-    if (all && question.machine.slow_gpus.empty() && question.machine.slow_links.empty())
+    // Of one node's ranks there are neither all links nor all timelines.
+    if (all && !question.in_detail && question.machine.slow_gpus.empty() && question.machine.slow_links.empty())
       period_ = folded_.fold_nodes();
     model_ = cost_model_of(finder_, question_.gpus, question.machine, question.element_bytes);
   }
@@ -90,6 +91,7 @@ class Predictor {
   }
   [[nodiscard]] bool by_name(std::string_view name) const { return question_.algorithm == name; }
 
+  Status add_size(const Problem& problem);
   Status add_table(const Problem& problem);
   Status add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem, Parameters parameters);
   Status add_chain(const Problem& problem);
@@ -97,6 +99,7 @@ class Predictor {
   Status add_rings(const Problem& problem);
   void add_formulas(const Problem& problem);
   Status add_sources(const Problem& problem);
+  bool are_too_many(double steps, std::string_view name);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
              std::size_t chunk);
@@ -138,6 +141,13 @@ Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Pro
   return {};
 }
 
+// And says that there is no row for them.
+bool Predictor::are_too_many(double steps, std::string_view name) {
+  if (steps <= most_steps) return false;
+  answer_.left_out.push_back(fmt::format("{}: {:.0f} steps are too many to simulate", name, steps));
+  return true;
+}
+
 Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem,
                           Parameters parameters) {
   if (question_.chunk_bytes > 0) {
@@ -161,10 +171,7 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
     parameters.chunk += parameters.chunk / 4 + 1;
     steps = steps_of(algorithm, problem, parameters, model_);
   }
-  if (steps > most_steps) {
-    answer_.left_out.push_back(fmt::format("{}: {:.0f} steps are too many to simulate", name, steps));
-    return {};
-  }
+  if (are_too_many(steps, name)) return {};
   Schedule schedule(problem, parameters);
   algorithm.write(schedule);
   std::vector<Traffic> traffic;
@@ -265,6 +272,10 @@ Status Predictor::add_trees(const Problem& problem) {
   Parameters parameters{.chunk = std::max(all / 2048, longest)};
   if (question_.chunk_bytes > 0)
     parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
+  // Each chunk is sent and received on each edge of its tree.
+  if (are_too_many(2.0 * (ranks() - 1) * std::ceil(static_cast<double>(all) / static_cast<double>(parameters.chunk)),
+                   "packed_trees"))
+    return {};
   // Which timing suits the packing best is seen by trying, until one is as good as at the bound. Where trees of several
   // pairs share PCIe links, fair sharing moves messages by more than a period: that takes much slack.
   const double rate = static_cast<double>(packing->root_weight) * packing->rate.gbs() * 1000;
@@ -305,6 +316,9 @@ Status Predictor::add_rings(const Problem& problem) {
   Flow before = 0;
   std::size_t begun = 0;
   Parameters parameters = algorithm.parameters(problem, model_);
+  if (question_.chunk_bytes > 0)
+    parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
+  if (are_too_many(steps_of(algorithm, problem, parameters, model_), "rings")) return {};
   for (const Ring& ring : packing.rings) {
     before += ring.rate;
     const auto end = static_cast<std::size_t>(static_cast<double>(problem.count) * static_cast<double>(before) /
@@ -333,7 +347,7 @@ void Predictor::add_formulas(const Problem& problem) {
     add("reduction_server", closed_forms::reduction_server(bytes, ranks(), servers, rates.bandwidth, rates));
   }
   if (by_name("multicast") && problem.collective == Collective::broadcast)
-    add("multicast", closed_forms::multicast_streamed(std::max(bytes, 1.0), ranks(), {.host = rates.bandwidth}));
+    add("multicast", closed_forms::multicast_streamed(bytes, ranks(), {.host = rates.bandwidth}));
 }
 
 Status Predictor::add_sources(const Problem& problem) {
@@ -371,26 +385,26 @@ Status Predictor::add_sources(const Problem& problem) {
       add("ring", closed_forms::ring_sources(bytes, ranks(), rates), "formula");
     }
   }
-  if (asked("multicast")) {
-    closed_forms::Multicast multicast{.host = rates.bandwidth};
-    multicast.chunk = std::max(1.0, std::min(bytes, multicast.chunk));
-    add("multicast", closed_forms::multicast_sources(bytes, m, ranks(), multicast), "formula");
-  }
+  if (asked("multicast"))
+    add("multicast", closed_forms::multicast_sources(bytes, m, ranks(), {.host = rates.bandwidth}), "formula");
+  return {};
+}
+
+Status Predictor::add_size(const Problem& problem) {
+  if (question_.sources > 0) return add_sources(problem);
+  PACE_TRY(add_table(problem));
+  PACE_TRY(add_chain(problem));
+  PACE_TRY(add_trees(problem));
+  PACE_TRY(add_rings(problem));
+  add_formulas(problem);
   return {};
 }
 
 Result<Answer> Predictor::answer() {
   for (const std::size_t bytes : question_.sizes) {
-    const Problem problem = problem_of(question_, ranks(), bytes);
-    if (question_.sources > 0) {
-      PACE_TRY(add_sources(problem));
-      continue;
-    }
-    PACE_TRY(add_table(problem));
-    PACE_TRY(add_chain(problem));
-    PACE_TRY(add_trees(problem));
-    PACE_TRY(add_rings(problem));
-    add_formulas(problem);
+    const std::size_t before = answer_.rows.size();
+    PACE_TRY(add_size(problem_of(question_, ranks(), bytes)));
+    for (std::size_t row = before; row < answer_.rows.size(); ++row) answer_.rows[row].asked_bytes = bytes;
   }
   if (answer_.rows.empty()) {
     if (!answer_.left_out.empty()) return wrong(answer_.left_out[0]);
@@ -448,6 +462,7 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
       PACE_TRY(choice.status());
       Prediction row = row_of(question, problem, algorithm.name, choice->predicted_us);
       row.method = tuned != nullptr && tuned->measured(algorithm, problem.collective) ? "measured" : "model";
+      row.asked_bytes = bytes;
       row.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(problem.count, 1)) * of_type.element;
       answer.rows.push_back(std::move(row));
     }

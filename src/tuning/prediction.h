@@ -48,7 +48,8 @@ struct Question {
 
 struct Prediction {
   std::string algorithm;
-  std::size_t bytes = 0;
+  std::size_t asked_bytes = 0;  // the question's size
+  std::size_t bytes = 0;        // of whole elements, as many on every rank
   std::size_t count = 0;        // the call's
   std::size_t chunk_bytes = 0;  // the longest message
   double time_us = 0;
