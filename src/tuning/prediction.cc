@@ -20,8 +20,11 @@
 namespace paceline {
 namespace {
 
-// A simulation of more steps takes longer than a person waits; longer chunks make fewer.
+// A simulation of more steps takes longer than a person waits; longer chunks make fewer. Who asks for one algorithm by
+// name and cannot have fewer steps may wait two minutes, with 8 GiB.
 constexpr double most_steps = 2.5e6;
+constexpr double most_steps_by_name = 5e7;
+constexpr double most_steps_counted = 1e9;
 constexpr int most_chunks = 1024;
 constexpr double most_steps_of_sources = 1e5;
 // Searches of orders and trees on more GPUs take too long.
@@ -99,7 +102,9 @@ class Predictor {
   Status add_rings(const Problem& problem);
   void add_formulas(const Problem& problem);
   Status add_sources(const Problem& problem);
-  bool are_too_many(double steps, std::string_view name);
+  [[nodiscard]] double counted_steps(const Algorithm& algorithm, const Problem& problem,
+                                     const Parameters& parameters) const;
+  bool are_too_many(double steps, std::string_view name, double most);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
              std::size_t chunk);
@@ -141,9 +146,24 @@ Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Pro
   return {};
 }
 
+// What formulas say of rounds in which messages have many parts is too much: they count parts. Rank 0 and one half way
+// round stand for all.
+double Predictor::counted_steps(const Algorithm& algorithm, const Problem& problem,
+                                const Parameters& parameters) const {
+  const double formula = steps_of(algorithm, problem, parameters, model_);
+  if (formula <= most_steps || formula > most_steps_counted) return formula;
+  std::size_t most = 0;
+  for (const int rank : {0, problem.ranks / 2}) {
+    Schedule schedule(problem, parameters, rank);
+    algorithm.write(schedule);
+    most = std::max(most, Program(schedule, rank, question_.element_bytes).acts.size());
+  }
+  return std::min(formula, static_cast<double>(most) * problem.ranks);
+}
+
 // And says that there is no row for them.
-bool Predictor::are_too_many(double steps, std::string_view name) {
-  if (steps <= most_steps) return false;
+bool Predictor::are_too_many(double steps, std::string_view name, double most) {
+  if (steps <= most) return false;
   answer_.left_out.push_back(fmt::format("{}: {:.0f} steps are too many to simulate", name, steps));
   return true;
 }
@@ -167,11 +187,12 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
       }
     }
   }
+  steps = counted_steps(algorithm, problem, parameters);
   for (int times = 0; steps > most_steps && question_.chunk_bytes == 0 && times < 24; ++times) {
     parameters.chunk += parameters.chunk / 4 + 1;
     steps = steps_of(algorithm, problem, parameters, model_);
   }
-  if (are_too_many(steps, name)) return {};
+  if (are_too_many(steps, name, by_name(name) ? most_steps_by_name : most_steps)) return {};
   Schedule schedule(problem, parameters);
   algorithm.write(schedule);
   std::vector<Traffic> traffic;
@@ -274,7 +295,7 @@ Status Predictor::add_trees(const Problem& problem) {
     parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
   // Each chunk is sent and received on each edge of its tree.
   if (are_too_many(2.0 * (ranks() - 1) * std::ceil(static_cast<double>(all) / static_cast<double>(parameters.chunk)),
-                   "packed_trees"))
+                   "packed_trees", most_steps))
     return {};
   // Which timing suits the packing best is seen by trying, until one is as good as at the bound. Where trees of several
   // pairs share PCIe links, fair sharing moves messages by more than a period: that takes much slack.
@@ -318,7 +339,7 @@ Status Predictor::add_rings(const Problem& problem) {
   Parameters parameters = algorithm.parameters(problem, model_);
   if (question_.chunk_bytes > 0)
     parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
-  if (are_too_many(steps_of(algorithm, problem, parameters, model_), "rings")) return {};
+  if (are_too_many(steps_of(algorithm, problem, parameters, model_), "rings", most_steps)) return {};
   for (const Ring& ring : packing.rings) {
     before += ring.rate;
     const auto end = static_cast<std::size_t>(static_cast<double>(problem.count) * static_cast<double>(before) /
