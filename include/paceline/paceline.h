@@ -274,6 +274,9 @@ PACE_API const char* paceDescribe(const char* which);
 PACE_API paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const char** setting);
 /* Choose by this profile (JSON text, the same on every rank) from the next call on; NULL: by the model alone. */
 PACE_API paceResult_t paceCommSetTuning(paceComm_t comm, const char* profile);
+/* Whether communicators on this machine use such a profile when they find it in their file: paceInvalidArgument where
+ * they do not; paceGetLastError(NULL) says why. */
+PACE_API paceResult_t paceCheckTuning(const char* profile);
 /* How calls on GPU memory are launched, as JSON text: a GPU setting of a profile (src/tuning/gpu_setting.h says what it
  * has) with all rows of the table that counts, and "source": "measured" (by the profile), "shipped" or "rules".
  * paceUnsupported where calls go through host memory (paceCommGpuDirect). *table is valid until this thread's next
@@ -290,7 +293,8 @@ PACE_API const char* paceTuningFile(void);
  * The answer has "vertices", "links", "gpus", "broadcast_gbs" (from the worst root), "worst_root", "all_gather_gbs",
  * "reduce_scatter_gbs" and "all_reduce_busbw_gbs" (busbw), "rings", "ring_gbs" and "rings_exact" (no others would be
  * faster), "trees", "chain" and "nccl_rings" (XML), and "nccl_xml" where it was asked for; only the graph where it has
- * no GPU. It is valid until this thread's next call of paceTopology. */
+ * no GPU. Beyond 128 GPUs bounds and chain are null, beyond 64 rings and trees: "left_out" names them. It is valid
+ * until this thread's next call of paceTopology. */
 PACE_API paceResult_t paceTopology(const char* request, const char** answer);
 /* What a collective would take on a topology that need not be here, by each algorithm, as JSON text. `request` is a
  * JSON object: "collective", "sizes" (bytes, as in `paceline bench`), "dtype" ("float32"), "root" (0); the topology as
@@ -304,9 +308,10 @@ PACE_API paceResult_t paceTopology(const char* request, const char** answer);
  * many times as long it takes on "slow_gpus" ({"3": 2}) and "slow_links"
  *     ({"gpu0 -> switch0": 2});
  *   "detail": for one algorithm at one size, the links and the timeline too.
- * The answer has "collective", "ranks", "rows" ("algorithm", "bytes", "count", "chunk_bytes", "time_us", "algbw_gbs",
- * "busbw_gbs", "method", "busiest_link", "busiest_share"), "left_out" (why an algorithm has no row), in detail "links"
- * and "trace" (Chrome's format). It is valid until this thread's next call of pacePredict. */
+ * The answer has "collective", "ranks", "rows" ("algorithm", "asked_bytes" (the request's size), "bytes" (of whole
+ * elements), "count", "chunk_bytes", "time_us", "algbw_gbs", "busbw_gbs", "method", "busiest_link", "busiest_share"),
+ * "left_out" (why an algorithm has no row), in detail "links" ("from", "to", "gbs", "bytes", "share") and "trace"
+ * (Chrome's format). It is valid until this thread's next call of pacePredict. */
 PACE_API paceResult_t pacePredict(const char* request, const char** answer);
 /* Record what each step of the following calls did and when, until paceTraceStop writes this rank's events, Chrome
  * trace JSON (an array of events, microseconds of the system clock), to `path`. */

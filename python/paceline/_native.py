@@ -108,6 +108,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "paceTopology": [c_char_p, POINTER(c_char_p)],
     "paceTune": [_comm, c_char_p, c_int, POINTER(c_char_p)],
     "paceCommSetTuning": [_comm, c_char_p],
+    "paceCheckTuning": [c_char_p],
     "paceCommGpuTable": [_comm, POINTER(c_char_p)],
     "paceTuningFile": [],
     "pacePredict": [c_char_p, POINTER(c_char_p)],

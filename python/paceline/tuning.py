@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ctypes import byref, c_char_p
 from itertools import pairwise
 from math import log
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from . import _native
 from .communicator import Communicator
+from .errors import InvalidArgument, check
 
 FORMAT = 2
 
@@ -95,22 +100,28 @@ def use(comm: Communicator, document: Mapping[str, Any] | None) -> None:
         raise comm._failure(result)
 
 
-def load(path: Path) -> dict[str, Any] | None:
-    """The profile in a file, if it is one of this machine and version."""
+def reason_against(document: Mapping[str, Any]) -> str:
+    """Why communicators on this machine do not use such a profile; empty: they do."""
     try:
-        document: dict[str, Any] = json.loads(path.read_text())
-        wanted = profile([])
-        here = all(document[key] == wanted[key] for key in ("format", "fingerprint", "version"))
-        of_gpus = document.setdefault("gpus", [])
-        if (
-            here
-            and all(row.keys() >= {"transport", "ranks", "measured", "table"} for row in document["settings"])
-            and all(row.keys() >= {"gpu", "link", "ranks", "table"} for row in of_gpus)
-        ):
-            return document
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        pass
-    return None
+        check(_native.library().paceCheckTuning(json.dumps(document).encode()))
+    except InvalidArgument as error:
+        return error.message
+    return ""
+
+
+def load(path: Path) -> dict[str, Any] | None:
+    """The profile in a file, if communicators on this machine use it."""
+    document = _read(path)
+    return None if document is None or reason_against(document) else {"gpus": [], **document}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a file holds, if it is a JSON object."""
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def measured_us(
@@ -138,19 +149,67 @@ def _interpolated(points: Sequence[tuple[int, float]], nbytes: int) -> float | N
     return None
 
 
-def merge(path: Path, settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]] = ()) -> None:
+def merge(path: Path, settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """Write settings and tables into a file; those of other transports, GPUs and numbers of ranks stay, if they are of
-    this machine.
+    this machine and communicators accept them. Several processes may do so at once.
+
+    Returns what was wrong with those that communicators do not accept: for one of them they would use none.
     """
-    old = load(path) or profile([])
-    document = profile(
-        _merged(old["settings"], settings, ("transport", "ranks")), _merged(old["gpus"], gpus, ("gpu", "link", "ranks"))
-    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A job that starts now reads the old file or the new one.
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(document) + "\n")
-    fresh.replace(path)
+    with _locked(path):
+        old, damage = _accepted(path)
+        document = profile(
+            _merged(old["settings"], settings, ("transport", "ranks")),
+            _merged(old["gpus"], gpus, ("gpu", "link", "ranks")),
+        )
+        # A job that starts now reads the old file or the new one.
+        fresh = path.with_name(f"{path.name}.{uuid4().hex}")
+        try:
+            fresh.write_text(json.dumps(document) + "\n")
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
+    return damage
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone with a file, among all that come this way. The lock is a file beside it, as long as somebody has it."""
+    lock = path.with_name(path.name + ".lock")
+    while True:
+        with lock.open("a") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            # Who had it before has removed it; others may have a new one by now.
+            if not _is_at(lock, held.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _accepted(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """What communicators accept of a file of this machine, and what is wrong with the rest."""
+    found, kept = _read(path), profile([])
+    if found is None or any(found.get(key) != kept[key] for key in ("format", "fingerprint", "version")):
+        return kept, []
+    damage = []
+    for key in ("settings", "gpus"):
+        rows = found.get(key, [])
+        for row in rows if isinstance(rows, list) else []:
+            if reason := reason_against({**profile([]), key: [row]}):
+                damage.append(reason)
+            else:
+                kept[key].append(row)
+    return kept, damage
 
 
 def _merged(

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "api/handle.h"
@@ -182,6 +183,7 @@ json rows_of(const Answer& answer) {
   json rows = json::array();
   for (const Prediction& row : answer.rows)
     rows.push_back({{"algorithm", row.algorithm},
+                    {"asked_bytes", row.asked_bytes},
                     {"bytes", row.bytes},
                     {"count", row.count},
                     {"chunk_bytes", row.chunk_bytes},
@@ -194,17 +196,20 @@ json rows_of(const Answer& answer) {
   return rows;
 }
 
-json links_of(const Answer& answer) {
+json links_of(const Answer& answer, const std::map<int, double>& slow_links) {
   json links = json::array();
   const auto& all = answer.topology.links();
-  for (std::size_t l = 0; l < all.size(); ++l)
-    if (answer.simulation.link_bytes[l] > 0)
-      links.push_back(
-          {{"from", answer.topology.vertex(all[l].from).name},
-           {"to", answer.topology.vertex(all[l].to).name},
-           {"gbs", all[l].bandwidth},
-           {"bytes", answer.simulation.link_bytes[l]},
-           {"share", answer.simulation.link_bytes[l] / (all[l].bandwidth * 1000) / answer.simulation.time}});
+  for (std::size_t l = 0; l < all.size(); ++l) {
+    const double bytes = answer.simulation.link_bytes[l];
+    if (bytes == 0) continue;
+    const auto slow = slow_links.find(static_cast<int>(l));
+    const double gbs = slow == slow_links.end() ? all[l].bandwidth : all[l].bandwidth / slow->second;
+    links.push_back({{"from", answer.topology.vertex(all[l].from).name},
+                     {"to", answer.topology.vertex(all[l].to).name},
+                     {"gbs", gbs},
+                     {"bytes", bytes},
+                     {"share", bytes / (gbs * 1000) / answer.simulation.time}});
+  }
   return links;
 }
 
@@ -247,7 +252,7 @@ Result<std::string> answer_to(const char* text) {
   reply["rows"] = rows_of(answer);
   reply["left_out"] = answer.left_out;
   if (question.in_detail && !answer.traffic.empty()) {
-    reply["links"] = links_of(answer);
+    reply["links"] = links_of(answer, question.machine.slow_links);
     reply["trace"] = json::parse(chrome_trace(answer.simulation.timeline, answer.traffic));
   }
   return reply.dump(-1, ' ', true, json::error_handler_t::replace);

@@ -19,6 +19,11 @@ namespace {
 
 using nlohmann::json;
 
+// On more GPUs these searches take too long, and a larger graph fills the memory before anybody reads it.
+constexpr std::size_t most_for_bounds = 128;  // and the chain
+constexpr std::size_t most_for_trees = 64;    // and the rings
+constexpr std::size_t most_vertices = 200'000;
+
 json rate(const Rate& rate) { return rate.denominator == 0 ? json() : json(rate.gbs()); }
 
 void add_bounds(const Topology& part, const std::vector<int>& gpus, json& answer) {
@@ -72,6 +77,12 @@ Status add_chain(const Topology& topology, const std::vector<int>& gpus, json& a
   return {};
 }
 
+// In the order of the answer's text.
+void leave_out(std::string_view what, std::size_t most, std::initializer_list<const char*> fields, json& answer) {
+  answer["left_out"].push_back({{"what", what}, {"beyond_gpus", most}});
+  for (const char* field : fields) answer[field] = nullptr;
+}
+
 // The kind of a ring's hops, in NCCL's words.
 std::string_view hops(const Topology& part) {
   bool nvlink = true;
@@ -83,11 +94,45 @@ std::string_view hops(const Topology& part) {
   return nvlink ? "NVL" : sockets ? "SYS" : "PIX";
 }
 
+// What can be reached on the GPUs.
+Status add_findings(const Topology& topology, const std::vector<int>& gpus, json& answer) {
+  answer["left_out"] = json::array();
+  const auto part = select(topology, gpus);
+  PACE_TRY(part.status());
+  if (gpus.size() > most_for_bounds)
+    leave_out("bounds", most_for_bounds,
+              {"broadcast_gbs", "worst_root", "all_gather_gbs", "reduce_scatter_gbs", "all_reduce_busbw_gbs"}, answer);
+  else
+    add_bounds(*part, gpus, answer);
+  if (gpus.size() > most_for_trees) {
+    leave_out("rings", most_for_trees, {"rings", "ring_gbs", "rings_exact", "nccl_rings"}, answer);
+    leave_out("trees", most_for_trees, {"trees"}, answer);
+  } else {
+    const RingPacking rings = pack_rings(*part);
+    PACE_TRY(add_trees(*part, gpus, answer));
+    add_rings(rings, gpus, answer);
+    answer["nccl_rings"] = write_nccl_rings(rings, gpus, hops(*part));
+  }
+  if (gpus.size() <= most_for_bounds) return add_chain(topology, gpus, answer);
+  leave_out("chain", most_for_bounds, {"chain"}, answer);
+  return {};
+}
+
+// That the machine has no GPU is no error, unless one is asked for.
+Status check_none_asked(const json& request, const std::vector<int>& gpus) {
+  if (gpus.empty()) return {};
+  const bool here = !request.contains("preset") && !request.contains("file") && !request.contains("nccl_xml");
+  return wrong(fmt::format("there is no GPU {}: this {} has none", gpus[0], here ? "machine" : "topology"));
+}
+
 Result<std::string> describe(const char* text) {
   const json request = json::parse(text, nullptr, false);
   if (!request.is_object()) return wrong("the request is no JSON object");
   auto topology = topology_of(request);
   PACE_TRY(topology.status());
+  if (topology->vertices().size() > most_vertices)
+    return wrong(fmt::format("{} GPUs, switches and NICs are too many to show: at most {}", topology->vertices().size(),
+                             most_vertices));
   json answer = json::parse(write_node(*topology));
   if (request.value("nccl_xml_out", json()) == true) {
     const auto xml = write_nccl_topology(*topology);
@@ -97,16 +142,7 @@ Result<std::string> describe(const char* text) {
   const auto gpus = gpus_of(request, *topology);
   PACE_TRY(gpus.status());
   answer["gpus"] = *gpus;
-  if (!topology->gpus().empty()) {
-    const auto part = select(*topology, *gpus);
-    PACE_TRY(part.status());
-    const RingPacking rings = pack_rings(*part);
-    add_bounds(*part, *gpus, answer);
-    PACE_TRY(add_trees(*part, *gpus, answer));
-    add_rings(rings, *gpus, answer);
-    PACE_TRY(add_chain(*topology, *gpus, answer));
-    answer["nccl_rings"] = write_nccl_rings(rings, *gpus, hops(*part));
-  }
+  PACE_TRY(topology->gpus().empty() ? check_none_asked(request, *gpus) : add_findings(*topology, *gpus, answer));
   return answer.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 

@@ -68,6 +68,14 @@ paceResult_t paceCommSetTuning(paceComm_t comm, const char* profile) {
   });
 }
 
+paceResult_t paceCheckTuning(const char* profile) {
+  return guarded([&] {
+    if (profile == nullptr) return finish(Status(Code::invalid_argument, "profile is NULL"));
+    std::string reason = reason_against(profile, machine_fingerprint(), library_version());
+    return finish(reason.empty() ? Status() : Status(Code::invalid_argument, std::move(reason)));
+  });
+}
+
 paceResult_t paceCommGpuTable(paceComm_t comm, const char** table) {
   return guarded([&] {
     if (Status status = check(comm); !status.ok()) return finish(status);

@@ -114,22 +114,29 @@ struct Multicast {
   double start = 0.05;       // t_s of a datagram, us
   double alpha = 17.5;       // t_o(n) = ln(n) / alpha, us
 
+  // For a message of M bytes: no chunk is longer than it.
+  [[nodiscard]] Multicast of(double M) const {
+    Multicast fitting = *this;
+    fitting.chunk = std::clamp(M, 1.0, chunk);
+    return fitting;
+  }
   [[nodiscard]] double issue(int n) const { return std::log(n) / alpha; }
   [[nodiscard]] double copy() const { return chunk / pcie; }  // a
-  [[nodiscard]] double cast(int n) const {                    // b
-    return chunk / datagram * (start + issue(n) + datagram / host);
-  }
+  // b: each datagram is issued, the last one too where it is not full
+  [[nodiscard]] double cast(int n) const { return std::ceil(chunk / datagram) * (start + issue(n)) + chunk / host; }
 };
 inline double multicast_naive(double M, int n, const Multicast& m) {
   return M / m.datagram * (m.start + m.issue(n) + m.datagram / m.gpu);
 }
-inline double multicast_streamed(double M, int n, const Multicast& m) {
+inline double multicast_streamed(double M, int n, const Multicast& multicast) {
+  const Multicast m = multicast.of(M);
   const double a = m.copy();
   const double b = m.cast(n);
-  return a + (M / m.chunk - 1) * std::max(a, b) + b;
+  return a + std::max(M / m.chunk - 1, 0.0) * std::max(a, b) + b;
 }
 // Overlapped: while one source casts, others copy.
-inline double multicast_sources(double M, int sources, int n, const Multicast& m) {
+inline double multicast_sources(double M, int sources, int n, const Multicast& multicast) {
+  const Multicast m = multicast.of(M);
   const double one = multicast_streamed(M, n, m);
   return std::max(one, m.copy() + sources * M / m.chunk * m.cast(n));
 }

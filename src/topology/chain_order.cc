@@ -1,10 +1,13 @@
 #include "topology/chain_order.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
 
 #include "base/index.h"
+#include "base/wrong.h"
 #include "topology/route.h"
 
 namespace paceline {
@@ -13,7 +16,9 @@ namespace {
 // Backtracking over orders with a limit on every link's load.
 class Search {
  public:
-  Search(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& gpus, int entry, int exit);
+  // `root`: the place in `gpus` that comes first; -1: any.
+  Search(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& gpus, int entry, int exit,
+         int root);
 
   enum class Outcome { found, impossible, gave_up };
   // An order that loads no link more than `load` and has links of at least `width` GB/s between its GPUs.
@@ -43,7 +48,7 @@ class Search {
 };
 
 Search::Search(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& gpus, int entry,
-               int exit)
+               int exit, int root)
     : count_(static_cast<int>(gpus.size())),
       leaves_(exit >= 0),
       next_(gpus.size()),
@@ -66,6 +71,8 @@ Search::Search(const Topology& topology, const ShortestRoutes& routes, const std
   }
   if (entry >= 0) {
     first_ = hops_from(entry);
+  } else if (root >= 0) {
+    first_ = {{root, 0, {}}};
   } else {
     for (int i = 0; i < count_; ++i) first_.push_back({i, 0, {}});
   }
@@ -145,9 +152,12 @@ std::vector<int> link_loads(const Topology& topology, const Chain& chain) {
   return loads(topology, ShortestRoutes(topology), chain);
 }
 
-Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> gpus, std::int64_t steps) {
+Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> gpus, std::optional<int> root,
+                                 std::int64_t steps) {
   const auto selected = select(topology, gpus);  // for its errors
   PACE_TRY(selected.status());
+  const auto first = root ? std::find(gpus.begin(), gpus.end(), *root) : gpus.end();
+  if (root && first == gpus.end()) return wrong(fmt::format("the root, GPU {}, is none of the chain's", *root));
   std::vector<int> vertices;
   std::set<int> nodes;
   for (const int gpu : gpus) {
@@ -155,7 +165,7 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
     nodes.insert(topology.vertex(vertices.back()).node);
   }
   std::vector<int> nics;
-  if (nodes.size() == 1)
+  if (nodes.size() == 1 && !root)
     for (const int nic : topology.of_kind(VertexKind::nic))
       if (topology.vertex(nic).node == *nodes.begin()) nics.push_back(nic);
   std::vector<std::pair<int, int>> ends;
@@ -163,11 +173,12 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
     for (const int exit : nics) ends.emplace_back(entry, exit);
   if (ends.empty()) ends.emplace_back(-1, -1);
 
+  const int root_place = root ? static_cast<int>(first - gpus.begin()) : -1;
   const ShortestRoutes routes(topology);
   std::vector<Search> searches;
   std::set<double, std::greater<>> widths;
   searches.reserve(ends.size());
-  for (const auto& [entry, exit] : ends) searches.emplace_back(topology, routes, vertices, entry, exit);
+  for (const auto& [entry, exit] : ends) searches.emplace_back(topology, routes, vertices, entry, exit, root_place);
   for (const int from : vertices)
     for (const int to : vertices)
       if (from != to && routes.width(from, to) > 0) widths.insert(routes.width(from, to));
@@ -189,8 +200,7 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
     std::int64_t some = steps;
     if (searches[i].run(any_load, 0, some) == Search::Outcome::found) keep(i);
   }
-  if (best.order.empty())
-    return Status(Code::invalid_argument, "no chain passes all of these GPUs, for GPUs do not relay");
+  if (best.order.empty()) return wrong("no chain passes all of these GPUs, for GPUs do not relay");
 
   bool proved = true;  // so far every lower load is impossible
   best.least_possible = std::min(best.max_link_load, 1);

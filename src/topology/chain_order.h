@@ -10,10 +10,14 @@
 // 16 GPUs that is everything. Beyond its budget of steps it keeps the best order that it has, and says what is proved.
 // Of the orders with the least load it prefers wide links.
 //
+// An order is a path and no cycle: its last GPU need not have a way to its first. A broadcast that begins at another
+// GPU than the first needs an order of its own, which is searched with that GPU as the first.
+//
 // Source: Awan et al., Parallel Computing 85 (2019): TA-PC.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,8 +38,11 @@ struct Chain {
 std::vector<int> link_loads(const Topology& topology, const Chain& chain);
 
 // The least loaded chain through these GPUs of a valid topology. If they are of one node with NICs, the chain has entry
-// and exit. `steps` limits the search (about 10^7 a second).
-// Errors (invalid_argument): no GPU, an unknown number, one twice; GPUs that no chain can pass (GPUs do not relay).
-Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> gpus, std::int64_t steps = 4'000'000);
+// and exit. With `root`, one of them, the chain begins there, and the stream neither comes in nor goes out. `steps`
+// limits the search (about 10^7 a second).
+// Errors (invalid_argument): no GPU, an unknown number, one twice, a root that is none of them; GPUs that no chain can
+// pass (GPUs do not relay).
+Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> gpus, std::optional<int> root = {},
+                                 std::int64_t steps = 4'000'000);
 
 }  // namespace paceline

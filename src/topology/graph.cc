@@ -221,6 +221,24 @@ Result<Topology> select(const Topology& topology, std::span<const int> gpus) {
   return part;
 }
 
+// A part keeps the links' order, and of links with the same ends and kind all or none.
+std::vector<int> links_in_whole(const Topology& part, const Topology& whole) {
+  std::map<std::string_view, int> place;  // in the part
+  for (std::size_t v = 0; v < part.vertices().size(); ++v) place[part.vertices()[v].name] = static_cast<int>(v);
+  std::vector<int> in_part(whole.vertices().size(), -1);
+  for (std::size_t v = 0; v < in_part.size(); ++v)
+    if (const auto found = place.find(whole.vertices()[v].name); found != place.end()) in_part[v] = found->second;
+  std::vector<int> numbers;
+  for (std::size_t l = 0; l < whole.links().size() && numbers.size() < part.links().size(); ++l) {
+    const Link& link = whole.links()[l];
+    const Link& wanted = part.links()[numbers.size()];
+    if (in_part[static_cast<std::size_t>(link.from)] == wanted.from &&
+        in_part[static_cast<std::size_t>(link.to)] == wanted.to && link.kind == wanted.kind)
+      numbers.push_back(static_cast<int>(l));
+  }
+  return numbers;
+}
+
 Topology with_one_nvswitch(const Topology& topology) {
   // By node: what each of its NVSwitches is linked with, and at which bandwidth.
   std::map<int, std::map<int, std::set<std::pair<int, double>>>> fans;

@@ -85,6 +85,9 @@ Status validate(const Topology& topology);
 // Errors (invalid_argument): none given, an unknown number, one twice, GPUs that then have no way to each other.
 Result<Topology> select(const Topology& topology, std::span<const int> gpus);
 
+// The number that each link of a part, as select() makes it, has in the whole topology.
+std::vector<int> links_in_whole(const Topology& part, const Topology& whole);
+
 // The same topology where the NVSwitches of a node are one, if each of them has the same bandwidth to every GPU that it
 // is linked with and all have the same GPUs: hardware spreads each message over them. For searches that give a message
 // one way.

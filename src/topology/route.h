@@ -7,8 +7,9 @@
 
 namespace paceline {
 
-// Ways between the GPUs and NICs of one topology. A way has the fewest links; of several such the one whose narrowest
-// link is widest; of those the one whose links were added first. GPUs do not relay.
+// Ways between the GPUs and NICs of one topology, found when they are asked for, by one thread. A way has the fewest
+// links; of several such the one whose narrowest link is widest; of those the one whose links were added first. GPUs do
+// not relay.
 class ShortestRoutes {
  public:
   explicit ShortestRoutes(const Topology& topology);
@@ -24,9 +25,12 @@ class ShortestRoutes {
     double width = 0;
   };
   [[nodiscard]] const Reached& reached(int from, int to) const;
+  [[nodiscard]] std::vector<Reached> search(int start) const;
 
   const Topology& topology_;
-  std::vector<std::vector<Reached>> from_;  // by vertex; empty for those that are neither GPU nor NIC
+  std::vector<std::vector<int>> leaving_;
+  // By vertex; empty until asked for: on a large cluster all of them would fill the memory.
+  mutable std::vector<std::vector<Reached>> from_;
 };
 
 }  // namespace paceline

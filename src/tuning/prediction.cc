@@ -20,8 +20,11 @@
 namespace paceline {
 namespace {
 
-// A simulation of more steps takes longer than a person waits; longer chunks make fewer.
+// A simulation of more steps takes longer than a person waits; longer chunks make fewer. Who asks for one algorithm by
+// name and cannot have fewer steps may wait two minutes, with 8 GiB.
 constexpr double most_steps = 2.5e6;
+constexpr double most_steps_by_name = 5e7;
+constexpr double most_steps_counted = 1e9;
 constexpr int most_chunks = 1024;
 constexpr double most_steps_of_sources = 1e5;
 // Searches of orders and trees on more GPUs take too long.
@@ -76,7 +79,8 @@ class Predictor {
       : topology_(with_one_nvswitch(topology)), question_(question), finder_(topology_), folded_(topology_) {
     const bool all =
         question.gpus.size() == topology_.gpus().size() && std::is_sorted(question.gpus.begin(), question.gpus.end());
-    if (all && question.machine.slow_gpus.empty() && question.machine.slow_links.empty())
+    // Of one node's ranks there are neither all links nor all timelines.
+    if (all && !question.in_detail && question.machine.slow_gpus.empty() && question.machine.slow_links.empty())
       period_ = folded_.fold_nodes();
     model_ = cost_model_of(finder_, question_.gpus, question.machine, question.element_bytes);
   }
@@ -90,6 +94,7 @@ class Predictor {
   }
   [[nodiscard]] bool by_name(std::string_view name) const { return question_.algorithm == name; }
 
+  Status add_size(const Problem& problem);
   Status add_table(const Problem& problem);
   Status add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem, Parameters parameters);
   Status add_chain(const Problem& problem);
@@ -97,6 +102,10 @@ class Predictor {
   Status add_rings(const Problem& problem);
   void add_formulas(const Problem& problem);
   Status add_sources(const Problem& problem);
+  [[nodiscard]] double counted_steps(const Algorithm& algorithm, const Problem& problem,
+                                     const Parameters& parameters) const;
+  bool are_too_many(double steps, std::string_view name, double most);
+  [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
              std::size_t chunk);
 
@@ -137,6 +146,28 @@ Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Pro
   return {};
 }
 
+// What formulas say of rounds in which messages have many parts is too much: they count parts. Rank 0 and one half way
+// round stand for all.
+double Predictor::counted_steps(const Algorithm& algorithm, const Problem& problem,
+                                const Parameters& parameters) const {
+  const double formula = steps_of(algorithm, problem, parameters, model_);
+  if (formula <= most_steps || formula > most_steps_counted) return formula;
+  std::size_t most = 0;
+  for (const int rank : {0, problem.ranks / 2}) {
+    Schedule schedule(problem, parameters, rank);
+    algorithm.write(schedule);
+    most = std::max(most, Program(schedule, rank, question_.element_bytes).acts.size());
+  }
+  return std::min(formula, static_cast<double>(most) * problem.ranks);
+}
+
+// And says that there is no row for them.
+bool Predictor::are_too_many(double steps, std::string_view name, double most) {
+  if (steps <= most) return false;
+  answer_.left_out.push_back(fmt::format("{}: {:.0f} steps are too many to simulate", name, steps));
+  return true;
+}
+
 Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem,
                           Parameters parameters) {
   if (question_.chunk_bytes > 0) {
@@ -156,14 +187,12 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
       }
     }
   }
+  steps = counted_steps(algorithm, problem, parameters);
   for (int times = 0; steps > most_steps && question_.chunk_bytes == 0 && times < 24; ++times) {
     parameters.chunk += parameters.chunk / 4 + 1;
     steps = steps_of(algorithm, problem, parameters, model_);
   }
-  if (steps > most_steps) {
-    answer_.left_out.push_back(fmt::format("{}: {:.0f} steps are too many to simulate", name, steps));
-    return {};
-  }
+  if (are_too_many(steps, name, by_name(name) ? most_steps_by_name : most_steps)) return {};
   Schedule schedule(problem, parameters);
   algorithm.write(schedule);
   std::vector<Traffic> traffic;
@@ -185,7 +214,7 @@ Status Predictor::add_chain(const Problem& problem) {
     answer_.left_out.push_back(fmt::format("topology_chain: no order is searched for {} ranks", ranks()));
     return {};
   }
-  const auto chain = least_loaded_chain(topology_, question_.gpus);
+  const auto chain = least_loaded_chain(topology_, question_.gpus, question_.gpus[at(problem.root)]);
   PACE_TRY(chain.status());
   std::vector<int> order;
   std::vector<int> gpus;
@@ -226,6 +255,21 @@ void give_ways(const TreePacking& packing, const Topology& topology, WayFinder& 
   }
 }
 
+// The same ways in the whole topology: what is simulated there has GPUs and links by the numbers that stragglers have.
+WayFinder Predictor::in_whole(WayFinder& of_part) const {
+  const std::vector<int> numbers = links_in_whole(of_part.topology(), topology_);
+  WayFinder finder(topology_);
+  for (int from = 0; from < ranks(); ++from) {
+    for (int to = 0; to < ranks(); ++to) {
+      std::vector<WayPart> ways = of_part.between(from, to);
+      for (WayPart& way : ways)
+        for (int& link : way.links) link = numbers[at(link)];
+      finder.set(question_.gpus[at(from)], question_.gpus[at(to)], std::move(ways));
+    }
+  }
+  return finder;
+}
+
 Status Predictor::add_trees(const Problem& problem) {
   const bool broadcast = problem.collective == Collective::broadcast;
   if (!asked("packed_trees") || (!broadcast && problem.collective != Collective::all_gather)) return {};
@@ -240,14 +284,19 @@ Status Predictor::add_trees(const Problem& problem) {
     answer_.left_out.push_back(fmt::format("packed_trees: {}", packing.status().message()));
     return {};
   }
-  WayFinder finder(*part);
-  give_ways(*packing, *part, finder);
+  WayFinder of_part(*part);
+  give_ways(*packing, *part, of_part);
+  WayFinder finder = in_whole(of_part);
   // Of 1 GB in 2048 chunks, filling the trees takes 1%.
   const std::size_t all = broadcast ? problem.count : problem.count * at(ranks());
   const std::size_t longest = pipeline_chunk(all / std::max<std::size_t>(1, packing->trees.size()), ranks(), model_);
   Parameters parameters{.chunk = std::max(all / 2048, longest)};
   if (question_.chunk_bytes > 0)
     parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
+  // Each chunk is sent and received on each edge of its tree.
+  if (are_too_many(2.0 * (ranks() - 1) * std::ceil(static_cast<double>(all) / static_cast<double>(parameters.chunk)),
+                   "packed_trees", most_steps))
+    return {};
   // Which timing suits the packing best is seen by trying, until one is as good as at the bound. Where trees of several
   // pairs share PCIe links, fair sharing moves messages by more than a period: that takes much slack.
   const double rate = static_cast<double>(packing->root_weight) * packing->rate.gbs() * 1000;
@@ -258,7 +307,7 @@ Status Predictor::add_trees(const Problem& problem) {
     Schedule schedule(problem, parameters);
     PACE_TRY(write_packed_trees(schedule, *packing, timing));
     std::vector<Traffic> traffic;
-    traffic.push_back(traffic_of(schedule, question_.element_bytes));
+    traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
     const auto tried = simulate(finder, traffic, question_.machine);
     PACE_TRY(tried.status());
     if (tried->time < least) best = std::move(traffic);
@@ -282,11 +331,15 @@ Status Predictor::add_rings(const Problem& problem) {
     answer_.left_out.emplace_back("rings: no ring passes all of these GPUs");
     return {};
   }
-  WayFinder finder(*part);
+  WayFinder of_part(*part);
+  WayFinder finder = in_whole(of_part);
   std::vector<Traffic> traffic;
   Flow before = 0;
   std::size_t begun = 0;
   Parameters parameters = algorithm.parameters(problem, model_);
+  if (question_.chunk_bytes > 0)
+    parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
+  if (are_too_many(steps_of(algorithm, problem, parameters, model_), "rings", most_steps)) return {};
   for (const Ring& ring : packing.rings) {
     before += ring.rate;
     const auto end = static_cast<std::size_t>(static_cast<double>(problem.count) * static_cast<double>(before) /
@@ -297,7 +350,7 @@ Status Predictor::add_rings(const Problem& problem) {
     parameters.order = ring.order;
     Schedule schedule(share, parameters);
     algorithm.write(schedule);
-    traffic.push_back(traffic_of(schedule, question_.element_bytes));
+    traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
   }
   return run(finder, std::move(traffic), problem, "rings", parameters.chunk);
 }
@@ -315,7 +368,7 @@ void Predictor::add_formulas(const Problem& problem) {
     add("reduction_server", closed_forms::reduction_server(bytes, ranks(), servers, rates.bandwidth, rates));
   }
   if (by_name("multicast") && problem.collective == Collective::broadcast)
-    add("multicast", closed_forms::multicast_streamed(std::max(bytes, 1.0), ranks(), {.host = rates.bandwidth}));
+    add("multicast", closed_forms::multicast_streamed(bytes, ranks(), {.host = rates.bandwidth}));
 }
 
 Status Predictor::add_sources(const Problem& problem) {
@@ -353,26 +406,26 @@ Status Predictor::add_sources(const Problem& problem) {
       add("ring", closed_forms::ring_sources(bytes, ranks(), rates), "formula");
     }
   }
-  if (asked("multicast")) {
-    closed_forms::Multicast multicast{.host = rates.bandwidth};
-    multicast.chunk = std::max(1.0, std::min(bytes, multicast.chunk));
-    add("multicast", closed_forms::multicast_sources(bytes, m, ranks(), multicast), "formula");
-  }
+  if (asked("multicast"))
+    add("multicast", closed_forms::multicast_sources(bytes, m, ranks(), {.host = rates.bandwidth}), "formula");
+  return {};
+}
+
+Status Predictor::add_size(const Problem& problem) {
+  if (question_.sources > 0) return add_sources(problem);
+  PACE_TRY(add_table(problem));
+  PACE_TRY(add_chain(problem));
+  PACE_TRY(add_trees(problem));
+  PACE_TRY(add_rings(problem));
+  add_formulas(problem);
   return {};
 }
 
 Result<Answer> Predictor::answer() {
   for (const std::size_t bytes : question_.sizes) {
-    const Problem problem = problem_of(question_, ranks(), bytes);
-    if (question_.sources > 0) {
-      PACE_TRY(add_sources(problem));
-      continue;
-    }
-    PACE_TRY(add_table(problem));
-    PACE_TRY(add_chain(problem));
-    PACE_TRY(add_trees(problem));
-    PACE_TRY(add_rings(problem));
-    add_formulas(problem);
+    const std::size_t before = answer_.rows.size();
+    PACE_TRY(add_size(problem_of(question_, ranks(), bytes)));
+    for (std::size_t row = before; row < answer_.rows.size(); ++row) answer_.rows[row].asked_bytes = bytes;
   }
   if (answer_.rows.empty()) {
     if (!answer_.left_out.empty()) return wrong(answer_.left_out[0]);
@@ -430,6 +483,7 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
       PACE_TRY(choice.status());
       Prediction row = row_of(question, problem, algorithm.name, choice->predicted_us);
       row.method = tuned != nullptr && tuned->measured(algorithm, problem.collective) ? "measured" : "model";
+      row.asked_bytes = bytes;
       row.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(problem.count, 1)) * of_type.element;
       answer.rows.push_back(std::move(row));
     }

@@ -3,7 +3,8 @@
 // Algorithms of the table are written for the topology's GPUs and simulated (schedule/simulator.h). Beside them stand
 // those that come from the topology:
 //
-//   topology_chain    the pipelined chain in the order whose busiest link is least loaded (topology/chain_order.h)
+//   topology_chain    the pipelined chain in the order from the root whose busiest link is least loaded
+//                     (topology/chain_order.h)
 //   packed_trees      broadcast and all-gather at the topology's bound (algorithms/packed_trees.h)
 //   rings             the ring algorithm on all edge-disjoint rings at once, each with its share (topology/rings.h)
 //
@@ -47,7 +48,8 @@ struct Question {
 
 struct Prediction {
   std::string algorithm;
-  std::size_t bytes = 0;
+  std::size_t asked_bytes = 0;  // the question's size
+  std::size_t bytes = 0;        // of whole elements, as many on every rank
   std::size_t count = 0;        // the call's
   std::size_t chunk_bytes = 0;  // the longest message
   double time_us = 0;

@@ -54,6 +54,21 @@ TEST_CASE("explain checks its arguments") {
   CHECK(std::string_view(info.transport) == "local");
 }
 
+TEST_CASE("a profile is checked as communicators check the one in their file") {
+  nlohmann::json profile = nlohmann::json::parse(paceTuningFile());
+  profile.update({{"format", 2}, {"settings", nlohmann::json::array()}});
+  CHECK(paceCheckTuning(profile.dump().c_str()) == paceSuccess);
+  profile["settings"].push_back({{"ranks", 2}});
+  CHECK(paceCheckTuning(profile.dump().c_str()) == paceInvalidArgument);
+  CHECK(std::string_view(paceGetLastError(nullptr)) ==
+        "the profile has a setting without transport, ranks, model, measured and table");
+  profile["fingerprint"] = "0";
+  profile["settings"].clear();
+  CHECK(paceCheckTuning(profile.dump().c_str()) == paceInvalidArgument);
+  CHECK(std::string_view(paceGetLastError(nullptr)) == "it was made on another machine");
+  CHECK(paceCheckTuning(nullptr) == paceInvalidArgument);
+}
+
 TEST_CASE("a communicator whose calls on GPU memory go through host memory has no table for them") {
   const Ranks communicator(1);
   const char* table = "";

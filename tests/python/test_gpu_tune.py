@@ -150,7 +150,10 @@ def test_wrong_usage(fake_cuda: dict[str, str], words: list[str], devices: str, 
 
 def test_tables_are_kept_beside_settings(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
-    setting = {"transport": "shm", "ranks": 2, "measured": [], "table": []}
+    model = {"start_us": 2.0, "step_us": 0.1, "bandwidth_gbs": 5.0, "reduce_gbs": 5.0, "write_gbs": 50.0,
+             "copy_gbs": 5.0, "duplex": 0.5, "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1,
+             "largest_chunk": 65536}  # fmt: skip
+    setting = {"transport": "shm", "ranks": 2, "model": model, "measured": [], "table": []}
     of_two, of_four = ({"gpu": "G", "link": "nvlink", "ranks": ranks, "table": []} for ranks in (2, 4))
     tuning.merge(path, [setting])
     tuning.merge(path, [], [of_two, of_four])

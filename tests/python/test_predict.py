@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paceline.command.predict import table
+from paceline.command.predict_plot import varied
 from paceline.prediction import predict
 
 
@@ -62,6 +66,79 @@ def test_several_clusters(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert [row["ranks"] for row in json.loads((tmp_path / "f.json").read_text())["rows"]] == [2, 4, 8]
     assert shown.stdout.count("# all_reduce on ") == 3
+
+
+def detail(tmp_path: Path, *words: str) -> dict[str, Any]:
+    path = tmp_path / "f.json"
+    shown = paceline("all_reduce", *words, "--trace", str(tmp_path / "trace.json"), "--json", str(path))
+    assert shown.returncode == 0, shown.stderr
+    (row,) = json.loads(path.read_text())["rows"]
+    assert isinstance(row, dict)
+    return row
+
+
+def test_bytes_on_each_link(tmp_path: Path) -> None:
+    row = detail(tmp_path, "--preset", "dgx1-v100", "--gpus", "0,3", "--sizes", "1M", "--algorithm", "ring")
+    links = {(link["from"], link["to"]): link for link in row["links"]}
+    assert {ends: link["bytes"] for ends, link in links.items()} == {
+        ("gpu0", "gpu3"): 1 << 20,
+        ("gpu3", "gpu0"): 1 << 20,
+    }
+    assert links["gpu0", "gpu3"]["share"] == pytest.approx(1.048576 / 0.05 / row["time_us"])
+
+
+def test_the_share_of_a_slow_link_is_of_what_it_carries(tmp_path: Path) -> None:
+    words = ("--preset", "dgx1-v100", "--gpus", "0,3", "--sizes", "1M", "--algorithm", "ring")
+    row = detail(tmp_path, *words, "--slow-link", "gpu0 -> gpu3:10")
+    (slow,) = (link for link in row["links"] if link["from"] == "gpu0")
+    assert slow["gbs"] == 5
+    assert slow["share"] == pytest.approx(row["busiest_share"])
+
+
+def test_in_detail_every_node_is_there(tmp_path: Path) -> None:
+    """One node's ranks stand for all only where no links and no timeline are asked for."""
+    words = ("--preset", "hgx-h200", "--nodes", "32", "--sizes", "1M", "--algorithm", "ring")
+    row = detail(tmp_path, *words)
+    assert {link["from"].split("/")[0] for link in row["links"]} == {"leaf0", *(f"node{i}" for i in range(32))}
+    assert {event["pid"] for event in json.loads((tmp_path / "trace.json").read_text())} == set(range(256))
+
+
+def test_the_axis_is_what_was_varied(tmp_path: Path) -> None:
+    """Counts that are rounded to whole blocks make the rows' bytes differ."""
+    asked = {"collective": "all_gather", "preset": "rx2", "sizes": [100_000], "algorithm": "ring"}
+    rows = [
+        {**row, "ranks": nodes, "sources": 0} for nodes in (3, 7) for row in predict({**asked, "nodes": nodes})["rows"]
+    ]
+    assert len({row["bytes"] for row in rows}) == 2
+    assert {row["asked_bytes"] for row in rows} == {100_000}
+    assert varied(rows) == "ranks"
+    assert varied([{**row, "asked_bytes": row["bytes"]} for row in rows]) == "asked_bytes"
+    assert varied(rows[:1]) == "asked_bytes"
+
+
+def test_rings_take_the_chunk_asked_for() -> None:
+    asked = {"collective": "all_reduce", "preset": "dgx1-v100", "sizes": [64 << 20], "algorithm": "rings"}
+    (own,) = predict(asked)["rows"]
+    (short,) = predict({**asked, "chunk_bytes": 16384})["rows"]
+    assert short["chunk_bytes"] == 16384
+    assert short["time_us"] > own["time_us"]
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), [("broadcast", "packed_trees"), ("all_reduce", "rings")])
+def test_too_many_steps_are_refused(collective: str, algorithm: str) -> None:
+    shown = paceline(collective, "--preset", "dgx1-v100", "--sizes", "1G", "--chunk", "16", "--algorithm", algorithm)
+    assert shown.returncode == 1
+    assert re.search(rf"{algorithm}: \d+ steps are too many to simulate", shown.stderr)
+
+
+@pytest.mark.parametrize("nbytes", [8, 4096, 8192, 512 << 10, 2 << 20])
+def test_a_multicast_of_one_source_is_a_multicast(nbytes: int) -> None:
+    asked = {"collective": "broadcast", "preset": "rx2", "sizes": [nbytes], "algorithm": "multicast"}
+    (one,) = predict(asked)["rows"]
+    (sources,) = predict({**asked, "sources": 1})["rows"]
+    assert one["time_us"] == pytest.approx(sources["time_us"], rel=1e-12)
+    # At least a datagram's start, its issue to 16 ranks, and the bytes from the host's memory over EDR.
+    assert one["time_us"] >= 0.05 + math.log(16) / 17.5 + nbytes / 12500
 
 
 def test_sources() -> None:

@@ -96,6 +96,66 @@ def test_bad_input(words: list[str], code: int, message: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(bool(topology({})["gpus"]), reason="this machine has a GPU")
+def test_a_gpu_of_a_machine_without_any() -> None:
+    done = run("--gpus", "0")
+    assert done.returncode == 1
+    assert done.stderr == "paceline topo: there is no GPU 0: this machine has none\n"
+
+
+_OF_BOUNDS = {"broadcast_gbs", "worst_root", "all_gather_gbs", "reduce_scatter_gbs", "all_reduce_busbw_gbs", "chain"}
+_OF_TREES = {"rings", "ring_gbs", "rings_exact", "nccl_rings", "trees"}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "missing", "left_out"),
+    [
+        (64, set(), {}),
+        (65, _OF_TREES, {"rings": 64, "trees": 64}),
+        (128, _OF_TREES, {"rings": 64, "trees": 64}),
+        (129, _OF_TREES | _OF_BOUNDS, {"bounds": 128, "rings": 64, "trees": 64, "chain": 128}),
+    ],
+)
+def test_what_is_left_out_of_many_gpus(gpus: int, missing: set[str], left_out: dict[str, int]) -> None:
+    found = topology({"preset": "rx2", "nodes": gpus})
+    assert {each["what"]: each["beyond_gpus"] for each in found["left_out"]} == left_out
+    assert {key for key, value in found.items() if value is None} == missing
+    lines = report("rx2", found).splitlines()
+    assert ("edge-disjoint rings: left out beyond 64 GPUs" in lines) == ("rings" in left_out)
+    assert ("broadcast trees: left out beyond 64 GPUs" in lines) == ("trees" in left_out)
+    assert ("chain: left out beyond 128 GPUs" in lines) == ("chain" in left_out)
+    assert (f"bounds on GPUs 0 to {gpus - 1}, GB/s: left out beyond 128 GPUs" in lines) == ("bounds" in left_out)
+
+
+# In 4 GiB of address space.
+_IN_4_GIB = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); " \
+            "from paceline.cli import main; sys.exit(main(sys.argv[1:]))"  # fmt: skip
+
+
+@pytest.mark.parametrize("gpus", [[], ["--gpus", "0-7,16376-16383"]])
+def test_16384_gpus_are_shown_within_seconds_and_4_gib(gpus: list[str]) -> None:
+    words = ["topo", "--preset", "hgx-h200", "--nodes", "2048", *gpus]
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_4_GIB, *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert ", 16384 GPUs, " in done.stdout.splitlines()[0]
+    assert ("chain: left out beyond 128 GPUs" in done.stdout) == (not gpus)
+
+
+def test_a_cluster_that_is_too_large_to_show_is_an_error() -> None:
+    done = run("--preset", "hgx-h200", "--nodes", "65536")
+    assert done.returncode == 1
+    assert "are too many to show: at most 200000" in done.stderr
+
+
+def test_rings_that_are_left_out_cannot_be_written(tmp_path: Path) -> None:
+    done = run("--preset", "rx2", "--nodes", "65", "--nccl-rings-out", str(tmp_path / "r.xml"))
+    assert done.returncode == 1
+    assert "there are no rings to write" in done.stderr
+    assert not (tmp_path / "r.xml").exists()
+
+
 @pytest.mark.parametrize("gpus", [[], [-1], [1 << 40], [0.5], "0", [None]])
 def test_lists_of_gpus_that_are_none(gpus: object) -> None:
     with pytest.raises(InvalidArgument):

@@ -200,6 +200,23 @@ TEST_CASE("streamed multicast, whichever stage is the slower") {
   CHECK(streamed(2 << 20, 4, 9, m) == equals(closed_forms::multicast_sources(2 << 20, 4, 9, m)));
 }
 
+TEST_CASE("a message shorter than a chunk is copied and cast once, in whole datagrams") {
+  const closed_forms::Multicast m{.chunk = 8192,
+                                  .datagram = 4096,
+                                  .pcie = 1000,
+                                  .host = 2000,
+                                  .start = 3,
+                                  .alpha = std::numeric_limits<double>::infinity()};
+  const auto time = [&](double bytes) { return closed_forms::multicast_streamed(bytes, 16, m); };
+  CHECK(time(8) == equals(0.008 + 3 + 0.004));
+  CHECK(time(4096) == equals(4.096 + 3 + 2.048));
+  CHECK(time(4097) == equals(4.097 + 6 + 2.0485));
+  CHECK(time(8192) == equals(8.192 + 6 + 4.096));
+  CHECK(time(16384) == equals(8.192 + 10.096 + 10.096));
+  for (const double bytes : {8.0, 4096.0, 5000.0, 8192.0, 16384.0})
+    CHECK(closed_forms::multicast_sources(bytes, 1, 16, m) == equals(time(bytes)));
+}
+
 TEST_CASE("formulas that nothing is simulated for") {
   CHECK(closed_forms::master_all_reduce(1000, 5, {.start = 2, .bandwidth = 10}) == equals(4 + 800));
   CHECK(closed_forms::reduction_server(1000, 8, 4, 20, {.start = 2, .bandwidth = 10}) == equals(4 + 100));

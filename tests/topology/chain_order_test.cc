@@ -125,7 +125,7 @@ TEST_CASE("the load is the least of all orders, entries and exits") {
 
 TEST_CASE("without steps the order says what is not proved") {
   const Topology topology = get("dgx1-v100");
-  const auto chain = least_loaded_chain(topology, std::vector{0, 1, 6, 7}, 8 * 4);
+  const auto chain = least_loaded_chain(topology, std::vector{0, 1, 6, 7}, {}, 8 * 4);
   REQUIRE(chain.ok());
   CHECK(chain->order.size() == 4);
   CHECK(chain->least_possible <= chain->max_link_load);
@@ -139,6 +139,34 @@ TEST_CASE("GPUs that no chain can pass are an error") {
         "no chain passes all of these GPUs, for GPUs do not relay");
   CHECK(best(star, {1, 0, 2}).order.size() == 3);
   CHECK(least_loaded_chain(star, std::vector{0, 9}).status().code() == Code::invalid_argument);
+}
+
+TEST_CASE("a chain with a root begins there and has no ends outside") {
+  const Topology topology = get("dgx1-v100");
+  const auto chain = least_loaded_chain(topology, std::vector{0, 1, 2, 3, 4}, 0);
+  REQUIRE(chain.ok());
+  // GPU 4 has NVLink to GPU 0 alone: whatever begins at 0 takes PCIe to it.
+  CHECK(chain->order.front() == 0);
+  CHECK(chain->width == 15.75);
+  CHECK(chain->max_link_load == 1);
+  CHECK(chain->entry == -1);
+  CHECK(chain->exit == -1);
+  CHECK(least_loaded_chain(topology, std::vector{0, 1, 2, 3, 4}, 4)->width == 50);
+}
+
+TEST_CASE("from every root a CS-Storm has an order of load 1") {
+  const Topology topology = get("cs-storm-k80");
+  for (const int root : all_gpus(topology)) {
+    const auto chain = least_loaded_chain(topology, all_gpus(topology), root);
+    REQUIRE(chain.ok());
+    CHECK(chain->order.front() == root);
+    CHECK(load_of(topology, *chain) == 1);
+  }
+}
+
+TEST_CASE("a root that is none of the GPUs is an error") {
+  CHECK(least_loaded_chain(get("dgx1-v100"), std::vector{0, 1}, 2).status().message() ==
+        "the root, GPU 2, is none of the chain's");
 }
 
 TEST_CASE("the chain of one GPU is the GPU") {

@@ -103,6 +103,19 @@ TEST_CASE("PCIe is kept only for GPUs that NVLink does not connect") {
   CHECK(apart->of_kind(VertexKind::nic).empty());
 }
 
+TEST_CASE("a part's links are those of the whole with the same ends") {
+  const auto dgx = preset("dgx1-v100");
+  const auto part = select(*dgx, std::vector{7, 4, 0});
+  const std::vector<int> numbers = links_in_whole(*part, *dgx);
+  REQUIRE(numbers.size() == part->links().size());
+  for (std::size_t l = 0; l < numbers.size(); ++l) {
+    const Link& link = dgx->link(numbers[l]);
+    CHECK(dgx->vertex(link.from).name == part->vertex(part->links()[l].from).name);
+    CHECK(dgx->vertex(link.to).name == part->vertex(part->links()[l].to).name);
+    CHECK(link.kind == part->links()[l].kind);
+  }
+}
+
 TEST_CASE("the NVSwitches of a node are one where they are alike") {
   const auto whole = preset("hgx-h200", 2);
   REQUIRE(whole.ok());

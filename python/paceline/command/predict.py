@@ -104,7 +104,7 @@ def job(chosen: argparse.Namespace) -> int:
         title = f"{chosen.collective} on {found[0]['ranks']} ranks, {where}"
         if sources:
             title += f", {sources} sources"
-        some = [{**row, "ranks": answer["ranks"], "sources": sources} for answer in found for row in answer["rows"]]
+        some = [_row(row, answer, sources) for answer in found for row in answer["rows"]]
         some.sort(key=lambda row: (row["bytes"], row["time_us"]))
         print(f"# {title}")
         print(table(some))
@@ -124,6 +124,11 @@ def job(chosen: argparse.Namespace) -> int:
     if chosen.link_plot:
         predict_plot.draw_links(answers[0]["links"], title, chosen.link_plot)
     return 0
+
+
+def _row(row: dict[str, Any], answer: dict[str, Any], sources: int) -> dict[str, Any]:
+    links = {"links": answer["links"]} if "links" in answer else {}
+    return {**row, "ranks": answer["ranks"], "sources": sources, **links}
 
 
 def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, Any]:

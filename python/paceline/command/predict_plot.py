@@ -10,7 +10,13 @@ from .sizes import size_text
 __all__ = ["draw", "draw_links", "missing"]
 
 
-_AXES = {"bytes": "size (bytes)", "ranks": "ranks", "sources": "sources"}
+# What a question can have several of. Not the rows' "bytes": they also differ where counts are rounded.
+_AXES = {"asked_bytes": "size (bytes)", "ranks": "ranks", "sources": "sources"}
+
+
+def varied(rows: list[dict[str, Any]]) -> str:
+    """The field of the rows that a picture has along its axis."""
+    return next((key for key in _AXES if len({row[key] for row in rows}) > 1), "asked_bytes")
 
 
 def draw(rows: list[dict[str, Any]], title: str, path: str) -> None:
@@ -18,10 +24,10 @@ def draw(rows: list[dict[str, Any]], title: str, path: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    axis = next((key for key in _AXES if len({row[key] for row in rows}) > 1), "bytes")
+    axis = varied(rows)
     for key in _AXES:
         if key != axis and rows[0][key] and len({row[key] for row in rows}) == 1:
-            title += f", {size_text(rows[0][key])}B" if key == "bytes" else f", {rows[0][key]} {key}"
+            title += f", {size_text(rows[0][key])}B" if key == "asked_bytes" else f", {rows[0][key]} {key}"
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title)
@@ -35,7 +41,7 @@ def draw(rows: list[dict[str, Any]], title: str, path: str) -> None:
         panel.set_ylabel(what)
         panel.set_xscale("log", base=2)
         if len(points) <= 24:
-            panel.set_xticks(points, [size_text(point) if axis == "bytes" else str(point) for point in points],
+            panel.set_xticks(points, [size_text(point) if axis == "asked_bytes" else str(point) for point in points],
                              rotation=45)  # fmt: skip
         panel.minorticks_off()
         panel.grid(alpha=0.3)

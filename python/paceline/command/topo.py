@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from ..errors import Error
 from ..topology import topology
 from . import topo_plot
 from .files import output_file
@@ -43,6 +44,8 @@ def job(chosen: argparse.Namespace) -> int:
     print(report(chosen.preset or chosen.file or chosen.nccl_xml or "this machine", found), end="")
     for path, key in ((chosen.nccl_xml_out, "nccl_xml"), (chosen.nccl_rings_out, "nccl_rings")):
         if path and key in found:
+            if found[key] is None:
+                raise Error(f"there are no rings to write to {path}: they are left out for so many GPUs")
             Path(path).write_text(found[key])
     if chosen.json:
         shown = {key: value for key, value in found.items() if not key.startswith("nccl")}
@@ -64,20 +67,16 @@ def report(name: str, found: dict[str, Any]) -> str:
     lines.append("")
     if not found["gpus"]:
         return "\n".join([*lines, "no GPU: there is nothing to find rings, trees or a chain for"]) + "\n"
-    lines.append(f"bounds on {_gpus(found['gpus'])}, GB/s")
-    lines.append(
-        f"  broadcast             {_rate(found['broadcast_gbs'])}  from the worst root, GPU {found['worst_root']}"
-    )
-    for key, title in (("all_gather_gbs", "all_gather busbw"), ("reduce_scatter_gbs", "reduce_scatter busbw"),
-                       ("all_reduce_busbw_gbs", "all_reduce busbw")):  # fmt: skip
-        lines.append(f"  {title:<21} {_rate(found[key])}")
-    lines += ["", _rings_title(found)]
-    lines += [f"  {_rate(rate)}  {_way(order)}" for order, rate in zip(found["rings"], found["ring_gbs"], strict=True)]
-    lines += ["", f"broadcast trees from GPU {found['worst_root']}: {len(found['trees'])}"]
-    lines += [f"  {_rate(tree['gbs'])}  {_tree(tree)}" for tree in found["trees"][:_MOST]]
-    if len(found["trees"]) > _MOST:
-        lines.append(f"  and {len(found['trees']) - _MOST} more")
-    return "\n".join([*lines, "", *_chain(found["chain"])]) + "\n"
+    left_out = {each["what"]: f"left out beyond {each['beyond_gpus']} GPUs" for each in found["left_out"]}
+    for title, what, shown in (
+        (f"bounds on {_gpus(found['gpus'])}, GB/s", "bounds", _bounds),
+        ("edge-disjoint rings", "rings", _rings),
+        ("broadcast trees", "trees", _trees),
+        ("chain", "chain", _chain),
+    ):
+        lines += [f"{title}: {left_out[what]}"] if what in left_out else shown(found)
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
 
 
 def _census(vertices: list[dict[str, Any]]) -> str:
@@ -127,11 +126,33 @@ def _way(order: list[int]) -> str:
     return " -> ".join(map(str, order))
 
 
-def _rings_title(found: dict[str, Any]) -> str:
+def _bounds(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"bounds on {_gpus(found['gpus'])}, GB/s",
+        f"  broadcast             {_rate(found['broadcast_gbs'])}  from the worst root, GPU {found['worst_root']}",
+    ]
+    for key, title in (("all_gather_gbs", "all_gather busbw"), ("reduce_scatter_gbs", "reduce_scatter busbw"),
+                       ("all_reduce_busbw_gbs", "all_reduce busbw")):  # fmt: skip
+        lines.append(f"  {title:<21} {_rate(found[key])}")
+    return lines
+
+
+def _rings(found: dict[str, Any]) -> list[str]:
     if not found["rings"]:
-        return "edge-disjoint rings: none"
+        return ["edge-disjoint rings: none"]
     best = "no other rings are faster" if found["rings_exact"] else "the best found; others may be faster"
-    return f"edge-disjoint rings: {len(found['rings'])}, together {sum(found['ring_gbs']):.2f} GB/s ({best})"
+    lines = [f"edge-disjoint rings: {len(found['rings'])}, together {sum(found['ring_gbs']):.2f} GB/s ({best})"]
+    return lines + [
+        f"  {_rate(rate)}  {_way(order)}" for order, rate in zip(found["rings"], found["ring_gbs"], strict=True)
+    ]
+
+
+def _trees(found: dict[str, Any]) -> list[str]:
+    lines = [f"broadcast trees from GPU {found['worst_root']}: {len(found['trees'])}"]
+    lines += [f"  {_rate(tree['gbs'])}  {_tree(tree)}" for tree in found["trees"][:_MOST]]
+    if len(found["trees"]) > _MOST:
+        lines.append(f"  and {len(found['trees']) - _MOST} more")
+    return lines
 
 
 def _tree(tree: dict[str, Any]) -> str:
@@ -142,7 +163,8 @@ def _tree(tree: dict[str, Any]) -> str:
     return "; ".join(f"{parent}: {' '.join(map(str, below))}" for parent, below in children.items())
 
 
-def _chain(chain: dict[str, Any]) -> list[str]:
+def _chain(found: dict[str, Any]) -> list[str]:
+    chain = found["chain"]
     ends = [end for end in (chain["entry"], *map(str, chain["order"]), chain["exit"]) if end is not None]
     load, least = chain["max_link_load"], chain["least_possible"]
     if not load:

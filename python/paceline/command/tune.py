@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,7 @@ def job(chosen: argparse.Namespace) -> int:
     settings = [found[transport, ranks] for transport, ranks, _ in jobs]
     for setting in settings:
         print(_report(setting))
-    tuning.merge(path, settings)
-    print(f"# written: {path}")
+    _save(path, settings)
     return 0
 
 
@@ -117,9 +117,14 @@ def _job_of_gpus(chosen: argparse.Namespace) -> int:
             return 1
         found.append(setting)
         print(gpu_tune.report(setting), flush=True)
-    tuning.merge(path, [], found)
-    print(f"# written: {path}")
+    _save(path, [], found)
     return 0
+
+
+def _save(path: Path, settings: Sequence[dict[str, Any]], gpus: Sequence[dict[str, Any]] = ()) -> None:
+    for reason in tuning.merge(path, settings, gpus):
+        print(f"paceline tune: {path} had a damaged part, which is left out: {reason}", file=sys.stderr)
+    print(f"# written: {path}")
 
 
 def _path(chosen: argparse.Namespace) -> Path:
@@ -188,9 +193,8 @@ def _measure(chosen: argparse.Namespace) -> int:
             Path(chosen.setting).write_text(json.dumps(found))
         elif comm.rank == 0:
             path = _path(chosen)
-            tuning.merge(path, [found])
             print(_report(found))
-            print(f"# written: {path}")
+            _save(path, [found])
         comm.barrier()
     return 0
 
@@ -206,9 +210,8 @@ def _measure_gpus(chosen: argparse.Namespace) -> int:
             Path(chosen.setting).write_text(json.dumps(found))
         elif comm.rank == 0:
             path = _path(chosen)
-            tuning.merge(path, [], [found])
             print(gpu_tune.report(found))
-            print(f"# written: {path}")
+            _save(path, [], [found])
         comm.barrier()
     return 0
 

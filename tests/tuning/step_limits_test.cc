@@ -1,0 +1,45 @@
+// Which simulations are refused: those of more steps than anybody waits for, counted as messages.
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+#include "topology/presets.h"
+#include "tuning/prediction.h"
+
+namespace paceline {
+namespace {
+
+// With a straggler, so that no node stands for the others.
+Result<Answer> answer_of(std::string algorithm, int ranks) {
+  Question question;
+  question.algorithm = std::move(algorithm);
+  question.sizes = {1 << 20};
+  question.gpus.resize(static_cast<std::size_t>(ranks));
+  std::iota(question.gpus.begin(), question.gpus.end(), 0);
+  question.machine = typical_machine();
+  question.machine.slow_gpus[3] = 2;
+  return predict(*preset("rx2", ranks), question);
+}
+
+}  // namespace
+
+TEST_CASE("a ring of 800 ranks with a straggler is simulated if it is asked for by name") {
+  const auto answer = answer_of("ring", 800);
+  REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+  CHECK(answer->rows[0].method == "simulated");
+  CHECK(answer->rows[0].time_us > 2 * 799 * 2.5);
+}
+
+TEST_CASE("Rabenseifner's messages of many parts are one step each") {
+  for (const int ranks : {1024, 4096}) {
+    const auto answer = answer_of("rabenseifner", ranks);
+    REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+    CHECK(answer->rows[0].method == "simulated");
+  }
+}
+
+TEST_CASE("a ring of too many ranks is refused") {
+  CHECK(answer_of("ring", 5000).status().message().ends_with("steps are too many to simulate"));
+}
+
+}  // namespace paceline

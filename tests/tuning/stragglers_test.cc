@@ -1,0 +1,80 @@
+// Slow GPUs and links are named by their numbers in the whole topology, whichever GPUs a collective is on.
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+#include "topology/presets.h"
+#include "tuning/prediction.h"
+
+namespace paceline {
+namespace {
+
+struct Asked {
+  Collective collective = Collective::all_reduce;
+  std::string algorithm;
+  std::vector<int> gpus = {0, 1, 2, 3, 4, 5, 6, 7};
+  std::size_t bytes = 64 << 20;
+};
+
+Topology dgx() { return *preset("dgx1-v100"); }
+
+int link_between(const Topology& topology, std::string_view from, std::string_view to) {
+  for (std::size_t l = 0; l < topology.links().size(); ++l) {
+    const Link& link = topology.links()[l];
+    if (topology.vertex(link.from).name == from && topology.vertex(link.to).name == to) return static_cast<int>(l);
+  }
+  FAIL("there is no such link");
+  return -1;
+}
+
+double time_of(const Asked& asked, const std::map<int, double>& slow_gpus = {},
+               const std::map<int, double>& slow_links = {}) {
+  Question question;
+  question.collective = asked.collective;
+  question.algorithm = asked.algorithm;
+  question.gpus = asked.gpus;
+  question.sizes = {asked.bytes};
+  question.machine = typical_machine();
+  question.machine.slow_gpus = slow_gpus;
+  question.machine.slow_links = slow_links;
+  const auto answer = predict(dgx(), question);
+  REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+  REQUIRE(answer->rows.size() == 1);
+  return answer->rows[0].time_us;
+}
+
+const std::vector<Asked> of_the_topology{
+    {.algorithm = "rings"},
+    {.algorithm = "rings", .gpus = {4, 5, 6, 7}},
+    {.collective = Collective::broadcast, .algorithm = "packed_trees"},
+    {.collective = Collective::broadcast, .algorithm = "packed_trees", .gpus = {4, 5, 6, 7}},
+    {.collective = Collective::all_gather, .algorithm = "packed_trees", .gpus = {4, 5, 6, 7}}};
+
+}  // namespace
+
+TEST_CASE("a slow link that a collective does not use changes nothing") {
+  for (const Asked& asked : of_the_topology) {
+    INFO(asked.algorithm, " on ", asked.gpus.size());
+    CHECK(time_of(asked, {}, {{link_between(dgx(), "gpu0", "switch0"), 10}}) == time_of(asked));
+  }
+}
+
+TEST_CASE("a slow link that a collective uses makes it slower") {
+  for (const Asked& asked : of_the_topology) {
+    INFO(asked.algorithm, " on ", asked.gpus.size());
+    CHECK(time_of(asked, {}, {{link_between(dgx(), "gpu4", "gpu7"), 10}}) > 2 * time_of(asked));
+  }
+}
+
+TEST_CASE("a slow GPU that takes no part changes nothing, and one that takes part does") {
+  for (const Asked& asked : of_the_topology) {
+    Asked few = asked;
+    few.gpus = {4, 5, 6, 7};
+    few.bytes = 64 << 10;
+    INFO(few.algorithm);
+    CHECK(time_of(few, {{0, 50}}) == time_of(few));
+    CHECK(time_of(few, {{7, 50}}) > time_of(few));
+  }
+}
+
+}  // namespace paceline
