@@ -111,11 +111,11 @@ class Wait {
     }
     const double elapsed = microseconds_since(begin_);
     yielding_ = oversubscribed_ || elapsed > configuration().spin;
-    if (!yielding_) return {};
     if (elapsed > doubted_us_) {
       doubted_us_ = elapsed + doubt_us;
       for (Execution* execution : executions_) PACE_TRY(check(*execution, elapsed / 1e6));
     }
+    if (!yielding_) return {};
     if (oversubscribed_ ? yields_ < crowded_yields : elapsed < yield_us) {
       ++yields_;
       sched_yield();
