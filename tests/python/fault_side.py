@@ -192,6 +192,17 @@ def mismatches(line: Line, cases: list[list[list[str]]]) -> list[dict[str, Any]]
     return found
 
 
+def call_and_compute(line: Line, calls: list[str]) -> dict[str, Any]:
+    """Rank r calls calls[r]. Where that returns, it makes no other call until the test says so."""
+    comm = paceline.init()
+    comm.barrier()
+    found = outcome_of(lambda: CALLS[calls[comm.rank]](comm))
+    if not found["kind"]:
+        line.hear()
+        found = outcome_of(comm.barrier)
+    return found
+
+
 # ---- Start-up ----
 
 
