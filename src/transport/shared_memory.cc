@@ -382,12 +382,14 @@ void SharedMemoryTransport::sleep(double microseconds) {
 }
 
 Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
-  if (is_of_pair(call)) return Attempt::done;  // numbered by pairs: not comparable
+  const bool misses_message = from >= 0 && owed;
+  // Numbered by pairs, sends and receives do not compare.
+  if (is_of_pair(call)) return misses_message ? find_overtaken(from, call) : Attempt::done;
   announce(call);
   // Any rank may be the one that finds out: the other call may have nothing to do with the rank waited for.
   for (const NodePeer& peer : peers_)
     if (peer.rank != my_rank() && find_other_call(peer.rank, call) == Attempt::failed) return Attempt::failed;
-  return from >= 0 && owed ? find_passed(from, call) : Attempt::done;
+  return misses_message ? find_passed(from, call) : Attempt::done;
 }
 
 void SharedMemoryTransport::announce(const Call& call) {
@@ -448,6 +450,16 @@ Attempt SharedMemoryTransport::find_passed(int from, const Call& call) {
   // This look sees what came before the later call's message, or announcement.
   const auto of_this_call = [&](const Call& theirs) { return !is_of_pair(theirs) && theirs.sequence == call.sequence; };
   return find_next(from, of_this_call) == nullptr ? fail(passed_over(my_rank(), call, from, *later)) : Attempt::done;
+}
+
+// A receive of a pair waits, and `from` has called a collective before it sent. Where both go through one mailbox that
+// is a mismatch, so it is one where the collective's message lies elsewhere.
+Attempt SharedMemoryTransport::find_overtaken(int from, const Call& call) {
+  const Cell* message = find_next(from, [](const Call& theirs) { return !is_of_pair(theirs); });
+  if (message == nullptr) return Attempt::done;
+  const Call theirs = message->call;
+  // This look sees what was sent before the collective's message.
+  return find_next(from, is_of_pair) == nullptr ? fail(mismatch(my_rank(), call, from, theirs)) : Attempt::done;
 }
 
 }  // namespace paceline

@@ -128,6 +128,7 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] const Cell* find_next(int from, const Is& is) const;
   Attempt find_other_call(int rank, const Call& call);
   Attempt find_passed(int from, const Call& call);
+  Attempt find_overtaken(int from, const Call& call);
   Attempt fail(Status status);
 
   std::shared_ptr<Segment> segment_;

@@ -65,7 +65,8 @@ class Transport {
   [[nodiscard]] virtual bool immediate() const { return false; }
   // While waiting long in `call`: say so to other ranks, and find one that is known to be inside another call,
   // whichever it is. The failure() then names it. `from`: the rank waited for; -1: one that another transport reaches.
-  // `owed`: a message between the two has yet to be sent, so that `from` cannot have ended the call.
+  // `owed`: a message between the two has yet to be sent, so that `from` cannot have ended the call; of a pair's:
+  // `from` has yet to send it.
   virtual Attempt compare(int from, const Call& call, bool owed) = 0;
   [[nodiscard]] virtual Status failure() const = 0;
 };

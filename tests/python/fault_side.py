@@ -168,6 +168,7 @@ CALLS: Calls = {
     "send": lambda comm: comm.send(ones(4), (comm.rank + 1) % comm.size),
     "recv of 5": lambda comm: comm.recv(ones(5), (comm.rank - 1) % comm.size),
     "recv of int32": lambda comm: comm.recv(ones(4, numpy.int32), (comm.rank - 1) % comm.size),
+    "recv from next": lambda comm: comm.recv(ones(4), (comm.rank + 1) % comm.size),
 }
 
 

@@ -79,3 +79,12 @@ def test_a_rank_that_called_something_else_is_named_while_a_third_is_waited_for(
         for rank in (0, 2):
             job.say(rank, "go on")
             assert is_mismatch_of(job.told(rank), 1, 2)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_receive_from_a_rank_inside_a_collective_is_a_mismatch(transport: str) -> None:
+    calls = ["recv from next", "all_reduce", "all_reduce"]
+    environment = {"PACELINE_TRANSPORT": transport, "PACELINE_ALGORITHM": "one_shot", "PACELINE_TIMEOUT": "5"}
+    with ForkedRanks(3, "call_and_compute", {"calls": calls}, **environment) as job:
+        for found in job.all_told():
+            assert is_mismatch_of(found, 0, 1) and found["seconds"] < 1, found

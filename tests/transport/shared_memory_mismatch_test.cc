@@ -183,6 +183,36 @@ TEST_CASE("shm: a rank that goes on to a later call without having sent for this
   }
 }
 
+TEST_CASE("shm: a collective called before the send that is waited for is a mismatch, wherever its message lies") {
+  const std::vector<int> others{0, 2};
+  for (int channel = 0; channel < max_channels; ++channel) {
+    Node node(3);
+    CHECK(node[1].send(channel, others, sum_of(10, 4), pattern(8, 1), false, true) == Attempt::done);
+    CHECK(node[0].compare(1, message(7)) == Attempt::failed);
+    CHECK(node[0].failure().message() ==
+          "rank 0 called send #7 of 1 uint8, but rank 1 called all-reduce #4 of 10 float32, sum: every rank must make "
+          "the same calls in the same order");
+  }
+}
+
+TEST_CASE("shm: a collective called after the send that is waited for is none") {
+  Node node(3);
+  const std::vector<int> others{0, 2};
+  CHECK(node.send(1, {0}, pattern(1, 1), message(7)) == Attempt::done);
+  CHECK(node[1].send(0, others, sum_of(10, 4), pattern(8, 1), false, true) == Attempt::done);
+  CHECK(node[0].compare(1, message(7)) == Attempt::done);
+  CHECK(node.take(0, 1, pattern(1, 1), message(7)));
+}
+
+TEST_CASE("shm: a collective of a rank that has yet to take a pair's message, or of a third, is none") {
+  Node node(3);
+  const std::vector<int> others{0, 2};
+  CHECK(node[1].send(0, others, sum_of(10, 4), pattern(8, 1), false, true) == Attempt::done);
+  CHECK(node[0].compare(1, message(7), false) == Attempt::done);
+  CHECK(node[0].compare(2, message(7)) == Attempt::done);
+  CHECK(node[0].compare(-1, message(7), false) == Attempt::done);
+}
+
 TEST_CASE("shm: sends and receives are not compared") {
   Node node(2);
   CHECK(node[0].compare(1, message(4)) == Attempt::done);
