@@ -60,6 +60,7 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
       by_rank_(static_cast<std::size_t>(ranks), -1),
       me_(my_node_rank),
       in_place_(in_place),
+      peer_heaps_([this] { return any_withdrawn(); }),
       outgoing_(static_cast<std::size_t>(2 * max_channels * ranks)),
       incoming_(static_cast<std::size_t>(2 * max_channels * ranks)),
       lanes_(max_channels) {
@@ -351,6 +352,15 @@ void SharedMemoryTransport::withdraw() {
   presence_->withdrawn.store(1, std::memory_order_relaxed);
   // Orders the mark before whatever the program now writes to its memory, also past the cache.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool SharedMemoryTransport::any_withdrawn() const {
+  // Relaxed: whoever gave memory back after its call had failed, which was seen before, had marked itself by
+  // withdraw().
+  return std::ranges::any_of(peers_, [&](const NodePeer& peer) {
+    return peer.rank != my_rank() &&
+           incoming_[index(0, peer.rank, false)].presence->withdrawn.load(std::memory_order_relaxed) != 0;
+  });
 }
 
 // What lies in the segment stays as it was sent.

@@ -121,6 +121,7 @@ class SharedMemoryTransport final : public Transport {
                     const void* content, std::size_t content_bytes);
   Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);
   Attempt withdrawn(const Mailbox& mailbox, int from);
+  [[nodiscard]] bool any_withdrawn() const;
   void announce(const Call& call);
   [[nodiscard]] std::optional<Call> announced_by(int rank) const;
   // The first of the messages from `from` that this rank would take next of whose call `is` is true; nullptr: none.

@@ -122,6 +122,27 @@ TEST_CASE("shm: of a message to several, the one who has not taken it holds it; 
   CHECK(free_shared(*memory).ok());
 }
 
+TEST_CASE("shm: what its owner gives back after a failed call can be read until it is released") {
+  constexpr std::size_t bytes = 20'000;
+  auto first = allocate_shared(bytes);
+  auto second = allocate_shared(bytes);
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  std::memset(*first, 5, bytes);
+  const std::vector<int> one{1};
+  Node node(2, {.heap_from = bytes, .single_copy_from = 0});
+  CHECK(node[0].send(0, one, sum_of(1), {static_cast<std::byte*>(*first), bytes}, true) == Attempt::done);
+  CHECK(node[0].send(1, one, sum_of(1), {static_cast<std::byte*>(*second), bytes}, true) == Attempt::done);
+  const std::byte* seen = node.look(1, 0, bytes);
+  REQUIRE(seen != nullptr);
+  node[0].withdraw();
+  CHECK(free_shared(*first).ok());
+  CHECK(node.look(1, 0, bytes, sum_of(1), 1) != nullptr);
+  CHECK(*seen == std::byte{5});
+  CHECK(node[1].release(0, 0) == Attempt::failed);
+  CHECK(free_shared(*second).ok());
+}
+
 TEST_CASE("shm: a message read where it lies is worth nothing once its sender's call has failed") {
   constexpr std::size_t bytes = 20'000;
   auto memory = allocate_shared(bytes);
