@@ -328,8 +328,9 @@ Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, s
   }
   const int error = errno;
   Status::Detail detail = Status::system(fmt::format("reading the memory of rank {}", from), error).detail();
-  // A process that is gone has no memory: the session will say that it died.
-  if (error == ESRCH || error == ENOENT) detail.code = Code::remote;
+  // A process that is gone has no memory: the session will say that it died. Until its parent has asked how it ended,
+  // its entry in /proc is root's; that its memory can be mapped was tried at the start.
+  if (error == ESRCH || error == ENOENT || error == EACCES || error == EPERM) detail.code = Code::remote;
   detail.rank = from;
   return fail(Status(std::move(detail)));
 }

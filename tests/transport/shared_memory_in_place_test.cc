@@ -1,9 +1,11 @@
 #include "transport/shared_memory_node.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -141,6 +143,33 @@ TEST_CASE("shm: what its owner gives back after a failed call can be read until 
   CHECK(*seen == std::byte{5});
   CHECK(node[1].release(0, 0) == Attempt::failed);
   CHECK(free_shared(*second).ok());
+}
+
+TEST_CASE("shm: memory of a process that has ended is a lost rank's, also before its parent has asked how it ended") {
+  Child ended([] { return true; });
+  siginfo_t how{};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(ended.pid()), &how, WEXITED | WNOWAIT) == 0);
+  Child reader([&] {
+    constexpr std::size_t bytes = 20'000;
+    constexpr uid_t nobody = 65534;  // root may look into every process
+    if (geteuid() == 0 && setresuid(nobody, nobody, nobody) != 0) return false;
+    const NodeLayout layout(2, max_channels, default_staging);
+    const auto segment = Segment::create(layout.total());
+    const auto memory = allocate_shared(bytes);
+    if (!segment.ok() || !memory.ok()) return false;
+    const std::vector<NodePeer> peers{{0, ended.pid()}, {1, getpid()}};
+    const ReadInPlace in_place{.heap_from = bytes, .single_copy_from = 0};
+    SharedMemoryTransport sender(*segment, layout, peers, 0, 2, in_place);
+    SharedMemoryTransport receiver(*segment, layout, peers, 1, 2, in_place);
+    const std::span<const std::byte> data(static_cast<const std::byte*>(*memory), bytes);
+    const std::byte* where = nullptr;
+    if (sender.send(0, std::vector{1}, sum_of(1), data, true) != Attempt::done ||
+        receiver.receive(0, 0, sum_of(1), bytes, nullptr, &where) != Attempt::failed)
+      return false;
+    const Status::Detail& detail = receiver.failure().detail();
+    return detail.code == Code::remote && detail.rank == 0 && detail.system_errno == EACCES;
+  });
+  CHECK(reader.ended_well());
 }
 
 TEST_CASE("shm: a message read where it lies is worth nothing once its sender's call has failed") {
