@@ -196,7 +196,8 @@ Execution::Wait Execution::waiting_for(const Lane& lane) const {
   const std::span<const int> peers(lane.plan->peers.data() + step.first_peer, step.peer_count);
   if (step.action == Action::send) {
     const int rank = wiring_.transports[step.transport]->holder(step.channel, peers, lane.call, step.to_all);
-    return {rank, lane.call, std::ranges::find(peers, rank) != peers.end()};
+    const bool to_it = std::ranges::find(peers, rank) != peers.end();
+    return {rank, lane.call, to_it && collective_of(lane.call) != Collective::send};
   }
   const bool folds = step.action == Action::recv_reduce;
   const bool wants_message = folds ? lane.arrived < step.peer_count : step.action == Action::recv;

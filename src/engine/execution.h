@@ -61,7 +61,7 @@ class Execution {
   struct Wait {
     int rank = -1;
     Call call;
-    bool owed = false;  // a message between the two has yet to be sent; else only to be taken
+    bool owed = false;  // as in Transport::compare(): a message has yet to be sent; else only to be taken
   };
   [[nodiscard]] Wait waiting_for() const;
   // After `failed`: the transport's reason.

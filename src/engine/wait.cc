@@ -61,8 +61,14 @@ Status doubt(Execution& execution, Gone& gone) {
   Wiring& wiring = execution.wiring();
   const Execution::Wait wait = execution.waiting_for();
   if (wait.rank < 0 || wait.rank == wiring.rank) return {};
-  Transport& transport = *wiring.transports[wiring.routes.transport[static_cast<std::size_t>(wait.rank)]];
-  if (transport.compare(wait.rank, wait.call, wait.owed) == Attempt::failed) return end_of(execution);
+  const Transport& transport = *wiring.transports[wiring.routes.transport[static_cast<std::size_t>(wait.rank)]];
+  // On the others, too: the ranks that wait for this one, or have called something else, may be there.
+  for (Transport* each : wiring.transports) {
+    if (each == nullptr) continue;
+    const bool waits_there = each == &transport;
+    if (each->compare(waits_there ? wait.rank : -1, wait.call, waits_there && wait.owed) == Attempt::failed)
+      return end_of(execution);
+  }
   if (left_before(execution, transport, wait, gone)) {
     Status::Detail detail;
     detail.code = Code::remote;
@@ -111,11 +117,11 @@ class Wait {
     }
     const double elapsed = microseconds_since(begin_);
     yielding_ = oversubscribed_ || elapsed > configuration().spin;
-    if (!yielding_) return {};
     if (elapsed > doubted_us_) {
       doubted_us_ = elapsed + doubt_us;
       for (Execution* execution : executions_) PACE_TRY(check(*execution, elapsed / 1e6));
     }
+    if (!yielding_) return {};
     if (oversubscribed_ ? yields_ < crowded_yields : elapsed < yield_us) {
       ++yields_;
       sched_yield();

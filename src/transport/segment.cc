@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <map>
@@ -21,8 +22,9 @@ namespace {
 // Mappings of this process by name, so that ranks which are threads of one process share them.
 std::mutex mapped_mutex;
 std::map<std::string, std::weak_ptr<Segment>>& mapped() {
-  static std::map<std::string, std::weak_ptr<Segment>> segments;
-  return segments;
+  // Never destroyed: a segment may end after it, with a global object of the program's.
+  static auto* segments = new std::map<std::string, std::weak_ptr<Segment>>();
+  return *segments;
 }
 
 std::string prefix_of(pid_t creator) { return fmt::format("paceline-{}-", creator); }
@@ -42,6 +44,27 @@ Status creation_error(const std::string& name, std::size_t bytes, int error) {
   return Status(std::move(detail));
 }
 
+// In pieces: older kernels undo what a call has allocated when a signal comes, and a program may have a timer. Where
+// signals come faster than pieces are done, these get shorter.
+int allocate(int descriptor, std::size_t bytes) {
+  struct statvfs space {};  // what cannot fit must not fill it first
+  if (fstatvfs(descriptor, &space) == 0 && space.f_blocks != 0 && bytes > space.f_blocks * space.f_frsize)
+    return ENOSPC;
+  constexpr std::size_t page = 4096;
+  std::size_t piece = 16 << 20;
+  for (std::size_t begin = 0; begin < bytes;) {
+    const std::size_t length = std::min(piece, bytes - begin);
+    const int error = posix_fallocate(descriptor, static_cast<off_t>(begin), static_cast<off_t>(length));
+    if (error == 0)
+      begin += length;
+    else if (error == EINTR)
+      piece = std::max(piece / 2, page);
+    else
+      return error;
+  }
+  return 0;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
@@ -51,7 +74,7 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
   const int descriptor = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   if (descriptor < 0) return creation_error(name, bytes, errno);
   int error = ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-  if (error == 0) error = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  if (error == 0) error = allocate(descriptor, bytes);
   if (error != 0) {
     close(descriptor);
     shm_unlink(name.c_str());

@@ -26,6 +26,8 @@ std::mutex mutex;
 std::atomic<std::uint64_t> version{1};  // of the allocations
 std::uint32_t numbers = 0;
 
+std::string path_of(pid_t pid, int descriptor) { return fmt::format("/proc/{}/fd/{}", pid, descriptor); }
+
 std::map<std::byte*, Allocation>& allocations() {
   static auto* all = new std::map<std::byte*, Allocation>();
   return *all;
@@ -87,36 +89,59 @@ std::optional<HeapPlace> OwnHeap::find(const std::byte* data, std::size_t bytes)
 }
 
 PeerHeaps::~PeerHeaps() {
-  for (auto& [key, mapping] : mappings_) unmap(mapping);
+  while (!mappings_.empty()) unmap(mappings_.begin()->first);
 }
 
-void PeerHeaps::unmap(Mapping& mapping) {
-  if (mapping.data != nullptr) munmap(const_cast<std::byte*>(mapping.data), mapping.bytes);
-  mapping = {};
+void PeerHeaps::unmap(const Key& key) {
+  const auto found = mappings_.find(key);
+  if (found == mappings_.end()) return;
+  munmap(const_cast<std::byte*>(found->second.data), found->second.bytes);
+  mappings_.erase(found);
+}
+
+// Those whose descriptors are closed, or have become other files.
+std::vector<PeerHeaps::Key> PeerHeaps::given_back_by(pid_t pid) const {
+  std::vector<Key> given_back;
+  for (auto entry = mappings_.lower_bound({pid, 0}); entry != mappings_.end() && entry->first.first == pid; ++entry) {
+    const auto& [key, mapping] = *entry;
+    struct stat facts {};
+    const bool open = stat(path_of(pid, key.second).c_str(), &facts) == 0;
+    if (open ? facts.st_dev != mapping.device || facts.st_ino != mapping.inode : errno == ENOENT)
+      given_back.push_back(key);
+  }
+  return given_back;
+}
+
+std::optional<PeerHeaps::Mapping> PeerHeaps::map_new(pid_t pid, const HeapPlace& place) {
+  const int descriptor = open(path_of(pid, place.descriptor).c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return std::nullopt;
+  struct stat facts {};
+  void* data = MAP_FAILED;
+  if (fstat(descriptor, &facts) == 0 && static_cast<std::uint64_t>(facts.st_size) == place.size)
+    data = mmap(nullptr, place.size, PROT_READ, MAP_SHARED, descriptor, 0);
+  else
+    errno = ESTALE;
+  const int error = errno;
+  close(descriptor);
+  errno = error;
+  if (data == MAP_FAILED) return std::nullopt;
+  return Mapping{static_cast<const std::byte*>(data), place.size, place.number, facts.st_dev, facts.st_ino};
 }
 
 const std::byte* PeerHeaps::map(pid_t pid, const HeapPlace& place) {
-  Mapping& mapping = mappings_[{pid, place.descriptor}];
-  if (mapping.data == nullptr || mapping.number != place.number) {
-    unmap(mapping);
-    const std::string path = fmt::format("/proc/{}/fd/{}", pid, place.descriptor);
-    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return nullptr;
-    struct stat facts {};
-    void* data = MAP_FAILED;
-    if (fstat(descriptor, &facts) == 0 && static_cast<std::uint64_t>(facts.st_size) == place.size)
-      data = mmap(nullptr, place.size, PROT_READ, MAP_SHARED, descriptor, 0);
-    else
-      errno = ESTALE;
-    const int error = errno;
-    close(descriptor);
-    if (data == MAP_FAILED) {
-      errno = error;
-      return nullptr;
-    }
-    mapping = {static_cast<const std::byte*>(data), place.size, place.number};
+  const Key key{pid, place.descriptor};
+  if (const auto known = mappings_.find(key); known != mappings_.end()) {
+    if (known->second.number == place.number) return known->second.data + place.offset;
+    unmap(key);
   }
-  return mapping.data + place.offset;
+  // Before the new one is opened: that this can be done shows that the process had its descriptors, and did not end.
+  const std::vector<Key> given_back = given_back_by(pid);
+  const std::optional<Mapping> mapping = map_new(pid, place);
+  if (!mapping) return nullptr;
+  if (!given_back.empty() && !read_on_())
+    for (const Key& old : given_back) unmap(old);
+  mappings_[key] = *mapping;
+  return mapping->data + place.offset;
 }
 
 HeapProbe::HeapProbe() {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -43,12 +44,13 @@ class OwnHeap {
   std::vector<Range> ranges_;
 };
 
-// Other processes' allocations, mapped for reading when first met. One that was given back is unmapped when its
-// descriptor is met with another number: its owner gives it back only after the calls that read it, so nobody reads
-// it then. As many stay mapped as the owners had descriptors of allocations at a time.
+// Other processes' allocations, mapped for reading when first met. What its owner gave back is unmapped when one of
+// that process's is first met: it is given back only after the calls that read it, so nobody reads it then. Unless a
+// call has failed, which ends for its owner first.
 class PeerHeaps {
  public:
-  PeerHeaps() = default;
+  // `read_on`: whether what was given back may still be read here.
+  explicit PeerHeaps(std::function<bool()> read_on = [] { return false; }) : read_on_(std::move(read_on)) {}
   ~PeerHeaps();
   PeerHeaps(const PeerHeaps&) = delete;
   PeerHeaps& operator=(const PeerHeaps&) = delete;
@@ -57,14 +59,20 @@ class PeerHeaps {
   const std::byte* map(pid_t pid, const HeapPlace& place);
 
  private:
+  using Key = std::pair<pid_t, std::int32_t>;  // process and descriptor
   struct Mapping {
     const std::byte* data = nullptr;
     std::size_t bytes = 0;
     std::uint32_t number = 0;  // of the allocation
+    dev_t device = 0;
+    ino_t inode = 0;
   };
-  static void unmap(Mapping& mapping);
+  static std::optional<Mapping> map_new(pid_t pid, const HeapPlace& place);
+  [[nodiscard]] std::vector<Key> given_back_by(pid_t pid) const;
+  void unmap(const Key& key);
 
-  std::map<std::pair<pid_t, std::int32_t>, Mapping> mappings_;  // by process and descriptor
+  std::function<bool()> read_on_;
+  std::map<Key, Mapping> mappings_;
 };
 
 // An allocation for others to try to map.

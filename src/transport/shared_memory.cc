@@ -43,8 +43,10 @@ constexpr std::size_t populated_at_most = 128 << 20;
 
 std::uint64_t words_of(const Call& call) { return static_cast<std::uint64_t>(call.what) << 32 | call.sequence; }
 
+bool is_of_pair(const Call& call) { return collective_of(call) == Collective::send; }
+
 bool is_of_earlier_collective(const Call& sent, const Call& call) {
-  return collective_of(sent) != Collective::send && comes_before(sent.sequence, call.sequence);
+  return !is_of_pair(sent) && comes_before(sent.sequence, call.sequence);
 }
 
 }  // namespace
@@ -58,6 +60,7 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
       by_rank_(static_cast<std::size_t>(ranks), -1),
       me_(my_node_rank),
       in_place_(in_place),
+      peer_heaps_([this] { return any_withdrawn(); }),
       outgoing_(static_cast<std::size_t>(2 * max_channels * ranks)),
       incoming_(static_cast<std::size_t>(2 * max_channels * ranks)),
       lanes_(max_channels) {
@@ -181,7 +184,7 @@ inline void SharedMemoryTransport::write(Cell* to, std::uint64_t stamp, const Ca
 inline std::uint32_t SharedMemoryTransport::position_for(const Call& call, int receiver, std::uint32_t next,
                                                          const std::vector<Held>& ring,
                                                          const std::vector<Receiver>& receivers) const {
-  if (collective_of(call) != Collective::send) return next % static_cast<std::uint32_t>(ring.size());
+  if (!is_of_pair(call)) return next % static_cast<std::uint32_t>(ring.size());
   const std::size_t reserved = peers_.size();
   const std::size_t shared = ring.size() - reserved;
   for (std::size_t i = 0; i < shared; ++i) {
@@ -288,18 +291,17 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
   const Cell* message = arrived(mailbox);
   if (message == nullptr) return Attempt::later;
   if (!(message->call == call) || message->bytes != bytes) [[unlikely]] {
-    if (!(message->call == call))
-      return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, message->call));
+    if (!(message->call == call)) return fail(mismatch(my_rank(), call, from, message->call));
     return fail(Status(Code::internal, fmt::format("a message of rank {} in {} has {} bytes instead of {}", from,
                                                    describe(call), std::uint32_t{message->bytes}, bytes)));
   }
   // Once a call: what `from` sent for an earlier one, and this rank never took, lies where only the other kind is
   // taken.
-  if (mailbox.sequence != call.sequence && collective_of(call) != Collective::send) {
+  if (mailbox.sequence != call.sequence && !is_of_pair(call)) {
     mailbox.sequence = call.sequence;
     const Cell* left = arrived(incoming_[index(channel, from, !to_all)]);
     if (left != nullptr && is_of_earlier_collective(left->call, call)) [[unlikely]]
-      return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, left->call));
+      return fail(mismatch(my_rank(), call, from, left->call));
   }
   switch (static_cast<Payload>(message->payload)) {
     case Payload::in_cell: *data = message->data; break;
@@ -326,8 +328,9 @@ Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, s
   }
   const int error = errno;
   Status::Detail detail = Status::system(fmt::format("reading the memory of rank {}", from), error).detail();
-  // A process that is gone has no memory: the session will say that it died.
-  if (error == ESRCH || error == ENOENT) detail.code = Code::remote;
+  // A process that is gone has no memory: the session will say that it died. Until its parent has asked how it ended,
+  // its entry in /proc is root's; that its memory can be mapped was tried at the start.
+  if (error == ESRCH || error == ENOENT || error == EACCES || error == EPERM) detail.code = Code::remote;
   detail.rank = from;
   return fail(Status(std::move(detail)));
 }
@@ -350,6 +353,15 @@ void SharedMemoryTransport::withdraw() {
   presence_->withdrawn.store(1, std::memory_order_relaxed);
   // Orders the mark before whatever the program now writes to its memory, also past the cache.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool SharedMemoryTransport::any_withdrawn() const {
+  // Relaxed: whoever gave memory back after its call had failed, which was seen before, had marked itself by
+  // withdraw().
+  return std::ranges::any_of(peers_, [&](const NodePeer& peer) {
+    return peer.rank != my_rank() &&
+           incoming_[index(0, peer.rank, false)].presence->withdrawn.load(std::memory_order_relaxed) != 0;
+  });
 }
 
 // What lies in the segment stays as it was sent.
@@ -381,48 +393,84 @@ void SharedMemoryTransport::sleep(double microseconds) {
 }
 
 Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
-  if (collective_of(call) == Collective::send) return Attempt::done;  // numbered by pairs: not comparable
-  const std::uint64_t mine = words_of(call);
-  if (presence_->waiting_words.load(std::memory_order_relaxed) != mine) {
-    // Release: the words never stand beside another call's size.
-    presence_->waiting_words.store(0, std::memory_order_release);
-    presence_->waiting_size.store(call.size, std::memory_order_release);
-    presence_->waiting_words.store(mine, std::memory_order_release);
-  }
-  const Presence& other = *incoming_[index(0, from, false)].presence;
+  const bool misses_message = from >= 0 && owed;
+  // Numbered by pairs, sends and receives do not compare.
+  if (is_of_pair(call)) return misses_message ? find_overtaken(from, call) : Attempt::done;
+  announce(call);
+  // Any rank may be the one that finds out: the other call may have nothing to do with the rank waited for.
+  for (const NodePeer& peer : peers_)
+    if (peer.rank != my_rank() && find_other_call(peer.rank, call) == Attempt::failed) return Attempt::failed;
+  return misses_message ? find_passed(from, call) : Attempt::done;
+}
+
+void SharedMemoryTransport::announce(const Call& call) {
+  const std::uint64_t words = words_of(call);
+  if (presence_->waiting_words.load(std::memory_order_relaxed) == words) return;
+  // Release: the words never stand beside another call's size.
+  presence_->waiting_words.store(0, std::memory_order_release);
+  presence_->waiting_size.store(call.size, std::memory_order_release);
+  presence_->waiting_words.store(words, std::memory_order_release);
+}
+
+// The call in which a rank has last waited long, if it has and is not just changing it.
+std::optional<Call> SharedMemoryTransport::announced_by(int rank) const {
+  const Presence& other = *incoming_[index(0, rank, false)].presence;
   // Acquire: as the writer's releases.
   const std::uint64_t words = other.waiting_words.load(std::memory_order_acquire);
   const std::uint64_t size = other.waiting_size.load(std::memory_order_acquire);
-  const bool steady = words != 0 && other.waiting_words.load(std::memory_order_acquire) == words;
-  const Call theirs{static_cast<std::uint32_t>(words), static_cast<std::uint32_t>(words >> 32), size};
-  if (!steady) return find_passed(from, call, owed, std::nullopt);
-  if (theirs == call) return Attempt::done;
-  if (theirs.sequence == call.sequence)
-    return fail(mismatch(peers_[static_cast<std::size_t>(me_)].rank, call, from, theirs));
-  return find_passed(from, call, owed,
-                     comes_before(call.sequence, theirs.sequence) ? std::optional(theirs) : std::nullopt);
+  if (words == 0 || other.waiting_words.load(std::memory_order_acquire) != words) return std::nullopt;
+  return Call{static_cast<std::uint32_t>(words), static_cast<std::uint32_t>(words >> 32), size};
 }
 
-// What `from` has sent and this rank not taken, beside the message that it waits for: of this call by other algorithms,
-// or of a later one. If there is a later one (`later`: known otherwise), whatever `from` sent for this call is here: if
-// that is nothing, it called another.
-Attempt SharedMemoryTransport::find_passed(int from, const Call& call, bool owed, std::optional<Call> later) {
-  const int me = peers_[static_cast<std::size_t>(me_)].rank;
-  bool sent = false;
-  for (int look = 0; look < 2; ++look) {  // the second sees what came before a later call's message
-    for (int channel = 0; channel < max_channels; ++channel) {
-      for (const bool to_all : {false, true}) {
-        const Cell* message = arrived(incoming_[index(channel, from, to_all)]);
-        if (message == nullptr || collective_of(message->call) == Collective::send) continue;
-        const Call& theirs = message->call;
-        const bool of_this_call = theirs.sequence == call.sequence;
-        if (of_this_call && !(theirs == call)) return fail(mismatch(me, call, from, theirs));
-        sent |= of_this_call;
-        if (!later && comes_before(call.sequence, theirs.sequence)) later = theirs;
-      }
+template <class Is>
+const Cell* SharedMemoryTransport::find_next(int from, const Is& is) const {
+  for (int channel = 0; channel < max_channels; ++channel) {
+    for (const bool to_all : {false, true}) {
+      const Cell* message = arrived(incoming_[index(channel, from, to_all)]);
+      if (message != nullptr && is(message->call)) return message;
     }
   }
-  return owed && later && !sent ? fail(passed_over(me, call, from, *later)) : Attempt::done;
+  return nullptr;
+}
+
+// Whether `rank` has called something else: it waits there, or has sent for it. This rank has taken everything of the
+// calls that it has ended: what still lies there of an earlier one belongs to none of them. Later ones' messages have
+// only come early.
+Attempt SharedMemoryTransport::find_other_call(int rank, const Call& call) {
+  const std::optional<Call> announced = announced_by(rank);
+  if (announced && announced->sequence == call.sequence && !(*announced == call))
+    return fail(mismatch(my_rank(), call, rank, *announced));
+  const Cell* message = find_next(rank, [&](const Call& theirs) {
+    return !is_of_pair(theirs) && !(theirs == call) && !comes_before(call.sequence, theirs.sequence);
+  });
+  return message == nullptr ? Attempt::done : fail(mismatch(my_rank(), call, rank, message->call));
+}
+
+// A message of this call is missing. If `from` is in a later one, whatever it sent for this is here: if that is
+// nothing, it called another.
+Attempt SharedMemoryTransport::find_passed(int from, const Call& call) {
+  std::optional<Call> later = announced_by(from);
+  if (later == call) return Attempt::done;
+  if (later && !comes_before(call.sequence, later->sequence)) later.reset();
+  if (!later) {
+    const Cell* message = find_next(
+        from, [&](const Call& theirs) { return !is_of_pair(theirs) && comes_before(call.sequence, theirs.sequence); });
+    if (message == nullptr) return Attempt::done;
+    later = message->call;
+  }
+  // This look sees what came before the later call's message, or announcement.
+  const auto of_this_call = [&](const Call& theirs) { return !is_of_pair(theirs) && theirs.sequence == call.sequence; };
+  return find_next(from, of_this_call) == nullptr ? fail(passed_over(my_rank(), call, from, *later)) : Attempt::done;
+}
+
+// A receive of a pair waits, and `from` has called a collective before it sent. Where both go through one mailbox that
+// is a mismatch, so it is one where the collective's message lies elsewhere.
+Attempt SharedMemoryTransport::find_overtaken(int from, const Call& call) {
+  const Cell* message = find_next(from, [](const Call& theirs) { return !is_of_pair(theirs); });
+  if (message == nullptr) return Attempt::done;
+  const Call theirs = message->call;
+  // This look sees what was sent before the collective's message.
+  return find_next(from, is_of_pair) == nullptr ? fail(mismatch(my_rank(), call, from, theirs)) : Attempt::done;
 }
 
 }  // namespace paceline

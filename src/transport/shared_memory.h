@@ -102,6 +102,7 @@ class SharedMemoryTransport final : public Transport {
     return static_cast<std::size_t>(channel + (to_all ? max_channels : 0)) * by_rank_.size() +
            static_cast<std::size_t>(rank);
   }
+  [[nodiscard]] int my_rank() const { return peers_[static_cast<std::size_t>(me_)].rank; }
   [[nodiscard]] Cell* cell(const Mailbox& mailbox) const;
   // The next message; nullptr: it is not there yet.
   [[nodiscard]] const Cell* arrived(const Mailbox& mailbox) const;
@@ -120,7 +121,15 @@ class SharedMemoryTransport final : public Transport {
                     const void* content, std::size_t content_bytes);
   Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);
   Attempt withdrawn(const Mailbox& mailbox, int from);
-  Attempt find_passed(int from, const Call& call, bool owed, std::optional<Call> later);
+  [[nodiscard]] bool any_withdrawn() const;
+  void announce(const Call& call);
+  [[nodiscard]] std::optional<Call> announced_by(int rank) const;
+  // The first of the messages from `from` that this rank would take next of whose call `is` is true; nullptr: none.
+  template <class Is>
+  [[nodiscard]] const Cell* find_next(int from, const Is& is) const;
+  Attempt find_other_call(int rank, const Call& call);
+  Attempt find_passed(int from, const Call& call);
+  Attempt find_overtaken(int from, const Call& call);
   Attempt fail(Status status);
 
   std::shared_ptr<Segment> segment_;

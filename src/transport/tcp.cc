@@ -179,13 +179,9 @@ void TcpTransport::sleep(double microseconds) {
 Attempt TcpTransport::compare(int from, const Call& call, bool owed) {
   if (!failure_.ok()) return Attempt::failed;
   if (!is_collective(call)) return Attempt::done;  // sends and receives are numbered by pairs: not comparable
-  for (int channel = 0; channel < group_.channels; ++channel) {
-    Line& asked = line(channel, from);
-    if (asked.asked == call) continue;
-    asked.asked = call;
-    asked.connection.inquire(call);
-    if (!asked.flushing && flush(asked, call) == Attempt::failed) return Attempt::failed;
-  }
+  if (from >= 0)
+    for (int channel = 0; channel < group_.channels; ++channel)
+      if (announce(line(channel, from), call) == Attempt::failed) return Attempt::failed;
   // Any rank may be the one that finds out: the other call may have nothing to do with this rank.
   for (Line& line : lines_) {
     MessageHeader header;
@@ -196,10 +192,21 @@ Attempt TcpTransport::compare(int from, const Call& call, bool owed) {
         !comes_before(call.sequence, header.call.sequence))
       return mismatched(line, call, header.call);
     const auto& theirs = line.connection.asked();
-    if (theirs && is_collective(*theirs) && *theirs != call && theirs->sequence == call.sequence)
-      return mismatched(line, call, *theirs);
+    if (!theirs || !is_collective(*theirs)) continue;
+    if (*theirs != call && theirs->sequence == call.sequence) return mismatched(line, call, *theirs);
+    // Who asks from an earlier call may lack a message that will not come.
+    if (comes_before(theirs->sequence, call.sequence) && announce(line, call) == Attempt::failed)
+      return Attempt::failed;
   }
-  return owed ? find_passed(from, call) : Attempt::done;
+  return from >= 0 && owed ? find_passed(from, call) : Attempt::done;
+}
+
+// Once a call.
+Attempt TcpTransport::announce(Line& line, const Call& call) {
+  if (line.asked == call) return Attempt::done;
+  line.asked = call;
+  line.connection.inquire(call);
+  return line.flushing ? Attempt::later : flush(line, call);
 }
 
 // A rank that waits in a later call has ended this one, and what it sent for it came before its inquiries, on every

@@ -5,7 +5,8 @@
 // arrives early stays in the kernel's buffer; when that is full, the sender's queue waits: nothing is dropped, and no
 // memory grows.
 //
-// Two ranks that both wait, in different calls, learn it from inquiries: who waits long sends the other side its call.
+// Two ranks that both wait, in different calls, learn it from inquiries: who waits long sends the other side its call,
+// and, when asked from an earlier call, answers so.
 #pragma once
 
 #include <memory>
@@ -68,6 +69,7 @@ class TcpTransport final : public Transport {
   Attempt fail(Status reason);
   Attempt lost(const Line& line, const Call& call);
   Attempt malformed(const Line& line);
+  Attempt announce(Line& line, const Call& call);
   Attempt find_passed(int from, const Call& call);
   Attempt mismatched(const Line& line, const Call& mine, const Call& theirs);
 

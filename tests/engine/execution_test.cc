@@ -394,6 +394,29 @@ TEST_CASE("execution: messages come by the transport that reaches their rank") {
   CHECK(second.taken(0, 2));
 }
 
+TEST_CASE("execution: of a pair's calls the receive lacks a message, the send only room") {
+  const Call pair = make_call(Collective::send, DataType::float32, Operation::sum, 0, 1, 7);
+  FakeRank rank;
+  rank.transport.room = 0;
+  rank.transport.held_by = 2;
+  PlanWriter send;
+  send.send({2}, 0, 1);
+  PlanWriter recv;
+  recv.recv(1, 0, 1);
+  const Floats input{1};
+  Floats output{9};
+  Execution execution(rank.wiring);
+  execution.add(send.plan, pair, memory_of(input, output));
+  CHECK(execution.advance() == Turn::stuck);
+  CHECK(execution.waiting_for().rank == 2);
+  CHECK_FALSE(execution.waiting_for().owed);
+  execution.clear();
+  execution.add(recv.plan, pair, memory_of(input, output));
+  CHECK(execution.advance() == Turn::stuck);
+  CHECK(execution.waiting_for().rank == 1);
+  CHECK(execution.waiting_for().owed);
+}
+
 TEST_CASE("execution: a plan that comes after another waits for its end") {
   FakeRank rank;
   PlanWriter first;

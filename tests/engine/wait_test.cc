@@ -187,6 +187,17 @@ TEST_CASE("wait: a rank found in another call ends it") {
   CHECK(rank.transport.compared[0] == std::pair(1, all_reduce(5)));
 }
 
+TEST_CASE("wait: a rank found in another call on another transport than the one waited on ends it") {
+  Waiting rank(all_reduce(5));
+  FakeTransport second;
+  rank.wiring.transports[1] = &second;
+  second.other_call = true;
+  CHECK(rank.run().message() == "reported: they are elsewhere");
+  REQUIRE(second.compared.size() == 1);
+  CHECK(second.compared[0] == std::pair(-1, all_reduce(5)));
+  CHECK(rank.transport.compared == std::vector{std::pair(1, all_reduce(5))});
+}
+
 TEST_CASE("wait: a rank that left before the call does not come") {
   Waiting rank(all_reduce(5));
   rank.membership.left[1] = 4;

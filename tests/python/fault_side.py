@@ -168,6 +168,7 @@ CALLS: Calls = {
     "send": lambda comm: comm.send(ones(4), (comm.rank + 1) % comm.size),
     "recv of 5": lambda comm: comm.recv(ones(5), (comm.rank - 1) % comm.size),
     "recv of int32": lambda comm: comm.recv(ones(4, numpy.int32), (comm.rank - 1) % comm.size),
+    "recv from next": lambda comm: comm.recv(ones(4), (comm.rank + 1) % comm.size),
 }
 
 
@@ -189,6 +190,17 @@ def mismatches(line: Line, cases: list[list[list[str]]]) -> list[dict[str, Any]]
         comm.barrier()  # a rank that closed before the others saw their error would be the reason
         part.close()
     comm.close()
+    return found
+
+
+def call_and_compute(line: Line, calls: list[str]) -> dict[str, Any]:
+    """Rank r calls calls[r]. Where that returns, it makes no other call until the test says so."""
+    comm = paceline.init()
+    comm.barrier()
+    found = outcome_of(lambda: CALLS[calls[comm.rank]](comm))
+    if not found["kind"]:
+        line.hear()
+        found = outcome_of(comm.barrier)
     return found
 
 

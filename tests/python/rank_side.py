@@ -396,6 +396,11 @@ def mismatch(comm: Any) -> list[str]:
     return error_of(lambda: comm.all_reduce(numpy.ones(5 if comm.rank == 0 else 4)))
 
 
+def broadcast_from_next(comm: Any) -> list[str]:
+    """Every rank waits for another root."""
+    return error_of(lambda: comm.broadcast(numpy.ones(4), root=(comm.rank + 1) % comm.size))
+
+
 def abort_from_thread(comm: Any) -> list[str]:
     """Rank 0 aborts while the others wait for it."""
     if comm.rank == 0:

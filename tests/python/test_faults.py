@@ -65,6 +65,17 @@ def test_every_survivor_names_the_dead_or_stopped_rank_two_hundred_times() -> No
     assert not failures, f"{len(failures)} of {len(runs)} runs: " + "\n".join(map(str, failures))
 
 
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_stopped_rank_is_named_however_long_the_other_spins(transport: str) -> None:
+    environment = {"PACELINE_TRANSPORT": transport, "PACELINE_SPIN": "1000000000", "PACELINE_TIMEOUT": "1"}
+    with ForkedRanks(2, "storm", {"seed": 0}, **environment) as job:
+        assert job.all_told() == ["joined"] * 2
+        moment = job.signal(1, signal.SIGSTOP)
+        found = job.told(0)
+        assert found["kind"] == "Timeout" and found["message"].startswith("rank 1 ("), found
+        assert found["at"] - moment < 4, found
+
+
 def killed_while_joining(seed: int) -> None:
     dice = random.Random(seed)
     victim = dice.randrange(3)

@@ -62,3 +62,29 @@ def test_mismatched_calls_are_named(transport: str, barrier: str, size: int) -> 
             if found["kind"] != "Mismatch" or not named or named[1] == named[3] or found["after"] > 1:
                 wrong.append(f"{case}, rank {rank}: {found}")
     assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong)
+
+
+def is_mismatch_of(found: dict[str, Any], one: int, other: int) -> bool:
+    named = re.match(r"rank (\d) called .+, but rank (\d) called ", found["message"])
+    return found["kind"] == "Mismatch" and named is not None and {named[1], named[2]} == {str(one), str(other)}
+
+
+def test_a_rank_that_called_something_else_is_named_while_a_third_is_waited_for() -> None:
+    """The all-reduce waits for rank 0 first, which returned from the broadcast without a message for rank 1."""
+    calls = ["broadcast from last", "all_reduce", "broadcast from last"]
+    environment = {"PACELINE_TRANSPORT": "shm", "PACELINE_ALGORITHM": "one_shot", "PACELINE_TIMEOUT": "5"}
+    with ForkedRanks(3, "call_and_compute", {"calls": calls}, **environment) as job:
+        found = job.told(1)
+        assert is_mismatch_of(found, 1, 2) and found["seconds"] < 1, found
+        for rank in (0, 2):
+            job.say(rank, "go on")
+            assert is_mismatch_of(job.told(rank), 1, 2)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_receive_from_a_rank_inside_a_collective_is_a_mismatch(transport: str) -> None:
+    calls = ["recv from next", "all_reduce", "all_reduce"]
+    environment = {"PACELINE_TRANSPORT": transport, "PACELINE_ALGORITHM": "one_shot", "PACELINE_TIMEOUT": "5"}
+    with ForkedRanks(3, "call_and_compute", {"calls": calls}, **environment) as job:
+        for found in job.all_told():
+            assert is_mismatch_of(found, 0, 1) and found["seconds"] < 1, found

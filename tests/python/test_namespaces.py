@@ -78,6 +78,17 @@ def test_mismatched_calls_are_named(four_nodes: Namespaces) -> None:
         assert time.monotonic() - begin < 3
 
 
+def test_mismatched_calls_are_named_where_ranks_wait_on_different_transports(four_nodes: Namespaces) -> None:
+    """Rank 0 waits for 1 in shared memory, 1 for 2 over TCP, 2 for 3 in shared memory, and 3 for 0 over TCP."""
+    with SpreadJob(four_nodes, placement=(0, 0, 1, 1), PACELINE_ALGORITHM="fan_out") as job:
+        job.run("barrier")
+        begin = time.monotonic()
+        for kind, message in job.run("broadcast_from_next"):
+            assert kind == "Mismatch", message
+            assert message.count("broadcast #") == 2 and message.count(", root ") == 2, message
+        assert time.monotonic() - begin < 3
+
+
 def test_a_dead_rank_is_named(four_nodes: Namespaces) -> None:
     with SpreadJob(four_nodes) as job:
         job.run("barrier")

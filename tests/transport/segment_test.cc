@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -10,15 +11,32 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
+#include <memory>
 #include <regex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "transport/child.h"
 
 namespace paceline {
 namespace {
+
+// What a thread's allocations are made of while it looks, (offset, bytes), and how long a piece may be to be done
+// before the next signal comes.
+struct Allocations {
+  std::vector<std::pair<off_t, off_t>> asked;
+  off_t longest = std::numeric_limits<off_t>::max();
+};
+thread_local Allocations* looking = nullptr;
+
+// They end after what main() has made.
+std::vector<std::shared_ptr<Segment>> outlive_main;
 
 std::shared_ptr<Segment> make(std::size_t bytes) {
   auto segment = Segment::create(bytes);
@@ -38,6 +56,18 @@ long names_of_this_process() {
 }
 
 }  // namespace
+}  // namespace paceline
+
+// The library's calls, too. As on a kernel on which signals undo the allocation.
+extern "C" int posix_fallocate(int descriptor, off_t begin, off_t bytes) {
+  if (paceline::looking != nullptr) {
+    paceline::looking->asked.emplace_back(begin, bytes);
+    if (bytes > paceline::looking->longest) return EINTR;
+  }
+  return fallocate(descriptor, 0, begin, bytes) == 0 ? 0 : errno;
+}
+
+namespace paceline {
 
 TEST_CASE("segment: new memory is zero, and nobody else's to open") {
   const auto segment = make(10'000);
@@ -138,6 +168,40 @@ TEST_CASE("segment: more than /dev/shm holds is refused, with the remedy, and le
   CHECK(message.rfind("/dev/shm is too small: ", 0) == 0);
   CHECK(message.find("PACELINE_STAGING") != std::string::npos);
   CHECK(names_of_this_process() == before);
+}
+
+TEST_CASE("segment: memory is allocated in pieces, and again where a signal came first") {
+  using Pieces = std::vector<std::pair<off_t, off_t>>;
+  constexpr off_t mib = 1 << 20;
+  Allocations undisturbed;
+  looking = &undisturbed;
+  CHECK(Segment::create(40 * mib + 1).ok());
+  CHECK(undisturbed.asked == Pieces{{0, 16 * mib}, {16 * mib, 16 * mib}, {32 * mib, 8 * mib + 1}});
+
+  Allocations disturbed;
+  disturbed.longest = 5 * mib;
+  looking = &disturbed;
+  auto segment = Segment::create(10 * mib);
+  looking = nullptr;
+  REQUIRE_MESSAGE(segment.ok(), segment.status().message());
+  CHECK(disturbed.asked == Pieces{{0, 10 * mib}, {0, 8 * mib}, {0, 4 * mib}, {4 * mib, 4 * mib}, {8 * mib, 2 * mib}});
+  struct stat facts {};
+  REQUIRE(stat(("/dev/shm" + (*segment)->name()).c_str(), &facts) == 0);
+  CHECK(facts.st_blocks * 512 >= 10 * mib);
+}
+
+TEST_CASE("segment: some may end with a global object of the program's") {
+  std::fflush(nullptr);  // the child's exit() would write it again
+  Child child([] {
+    mallopt(M_PERTURB, 0xa5);       // what is given back is no data any more
+    for (int i = 0; i < 20; ++i) {  // more than malloc keeps as they were
+      outlive_main.push_back(make(4096));
+      outlive_main.back()->unlink();
+    }
+    std::exit(0);
+    return false;
+  });
+  CHECK(child.ended_well());
 }
 
 }  // namespace paceline

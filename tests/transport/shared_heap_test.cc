@@ -1,6 +1,7 @@
 #include "transport/shared_heap.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "transport/child.h"
 
@@ -118,31 +120,63 @@ TEST_CASE("shared heap: a mapping shows what its owner writes, and is made once"
   release(memory);
 }
 
-TEST_CASE("shared heap: memory that was given back is mapped until its descriptor is used again, no longer") {
-  const int before = shared_mappings();
-  {
-    PeerHeaps peers;
-    std::byte* kept = allocate(4096);
-    *kept = std::byte{9};
-    const auto place_kept = OwnHeap().find(kept, 1);
-    REQUIRE(place_kept);
-    const std::byte* seen_kept = peers.map(getpid(), *place_kept);
-    for (int i = 1; i <= 5; ++i) {
-      std::byte* memory = allocate(4096 * static_cast<std::size_t>(i));
-      *memory = static_cast<std::byte>(i);
-      const auto place = OwnHeap().find(memory, 1);
-      REQUIRE(place);
-      const std::byte* seen = peers.map(getpid(), *place);
-      REQUIRE(seen != nullptr);
-      CHECK(*seen == static_cast<std::byte>(i));
-      release(memory);
-      CHECK(shared_mappings() == before + 3);  // kept and its mapping, and one more mapping
+TEST_CASE("shared heap: memory that was given back is mapped until its owner's next, no longer") {
+  for (const bool descriptor_is_taken : {false, true}) {
+    const int before = shared_mappings();
+    std::vector<FileDescriptor> others;  // take the descriptors of what was given back
+    {
+      PeerHeaps peers;
+      std::byte* kept = allocate(4096);
+      *kept = std::byte{9};
+      const auto place_kept = OwnHeap().find(kept, 1);
+      REQUIRE(place_kept);
+      const std::byte* seen_kept = peers.map(getpid(), *place_kept);
+      for (int i = 1; i <= 5; ++i) {
+        std::byte* memory = allocate(4096 * static_cast<std::size_t>(i));
+        *memory = static_cast<std::byte>(i);
+        const auto place = OwnHeap().find(memory, 1);
+        REQUIRE(place);
+        const std::byte* seen = peers.map(getpid(), *place);
+        REQUIRE(seen != nullptr);
+        CHECK(*seen == static_cast<std::byte>(i));
+        release(memory);
+        CHECK(shared_mappings() == before + 3);  // kept and its mapping, and one more mapping
+        if (descriptor_is_taken) others.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+      }
+      CHECK(peers.map(getpid(), *place_kept) == seen_kept);
+      CHECK(*seen_kept == std::byte{9});
+      release(kept);
     }
-    CHECK(peers.map(getpid(), *place_kept) == seen_kept);
-    CHECK(*seen_kept == std::byte{9});
-    release(kept);
+    CHECK(shared_mappings() == before);
   }
-  CHECK(shared_mappings() == before);
+}
+
+TEST_CASE("shared heap: memory that was given back stays mapped while it may be read on") {
+  bool read_on = true;
+  PeerHeaps peers([&] { return read_on; });
+  const auto meet = [&](std::byte* memory) {
+    const auto place = OwnHeap().find(memory, 1);
+    REQUIRE(place);
+    return peers.map(getpid(), *place);
+  };
+  const int before = shared_mappings();
+  std::byte* first = allocate(4096);
+  *first = std::byte{7};
+  const std::byte* seen = meet(first);
+  REQUIRE(seen != nullptr);
+  release(first);
+  const FileDescriptor other(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  std::byte* second = allocate(4096);
+  CHECK(meet(second) != nullptr);
+  CHECK(*seen == std::byte{7});
+  CHECK(shared_mappings() == before + 3);  // the first's, and the second with its own
+
+  read_on = false;
+  std::byte* third = allocate(4096);
+  CHECK(meet(third) != nullptr);
+  CHECK(shared_mappings() == before + 4);  // the second and the third with theirs
+  release(second);
+  release(third);
 }
 
 TEST_CASE("shared heap: another process maps it") {

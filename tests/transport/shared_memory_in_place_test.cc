@@ -1,9 +1,11 @@
 #include "transport/shared_memory_node.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -120,6 +122,54 @@ TEST_CASE("shm: of a message to several, the one who has not taken it holds it; 
   while (node[0].send(0, two_and_three, sum_of(1), heap, true) == Attempt::done) CHECK(node.take(2, 0, Data(bytes)));
   CHECK(node[0].holder(0, two_and_three, sum_of(1)) == 3);
   CHECK(free_shared(*memory).ok());
+}
+
+TEST_CASE("shm: what its owner gives back after a failed call can be read until it is released") {
+  constexpr std::size_t bytes = 20'000;
+  auto first = allocate_shared(bytes);
+  auto second = allocate_shared(bytes);
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  std::memset(*first, 5, bytes);
+  const std::vector<int> one{1};
+  Node node(2, {.heap_from = bytes, .single_copy_from = 0});
+  CHECK(node[0].send(0, one, sum_of(1), {static_cast<std::byte*>(*first), bytes}, true) == Attempt::done);
+  CHECK(node[0].send(1, one, sum_of(1), {static_cast<std::byte*>(*second), bytes}, true) == Attempt::done);
+  const std::byte* seen = node.look(1, 0, bytes);
+  REQUIRE(seen != nullptr);
+  node[0].withdraw();
+  CHECK(free_shared(*first).ok());
+  CHECK(node.look(1, 0, bytes, sum_of(1), 1) != nullptr);
+  CHECK(*seen == std::byte{5});
+  CHECK(node[1].release(0, 0) == Attempt::failed);
+  CHECK(free_shared(*second).ok());
+}
+
+TEST_CASE("shm: memory of a process that has ended is a lost rank's, also before its parent has asked how it ended") {
+  Child ended([] { return true; });
+  siginfo_t how{};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(ended.pid()), &how, WEXITED | WNOWAIT) == 0);
+  Child reader([&] {
+    constexpr std::size_t bytes = 20'000;
+    constexpr uid_t nobody = 65534;  // root may look into every process
+    if (geteuid() == 0 && setresuid(nobody, nobody, nobody) != 0) return false;
+    const NodeLayout layout(2, max_channels, default_staging);
+    const auto segment = Segment::create(layout.total());
+    const auto memory = allocate_shared(bytes);
+    if (!segment.ok() || !memory.ok()) return false;
+    const std::vector<NodePeer> peers{{0, ended.pid()}, {1, getpid()}};
+    const ReadInPlace in_place{.heap_from = bytes, .single_copy_from = 0};
+    SharedMemoryTransport sender(*segment, layout, peers, 0, 2, in_place);
+    SharedMemoryTransport receiver(*segment, layout, peers, 1, 2, in_place);
+    const std::span<const std::byte> data(static_cast<const std::byte*>(*memory), bytes);
+    const std::byte* where = nullptr;
+    if (sender.send(0, std::vector{1}, sum_of(1), data, true) != Attempt::done ||
+        receiver.receive(0, 0, sum_of(1), bytes, nullptr, &where) != Attempt::failed)
+      return false;
+    const Status::Detail& detail = receiver.failure().detail();
+    return detail.code == Code::remote && detail.rank == 0 && detail.system_errno == EACCES;
+  });
+  CHECK(reader.ended_well());
 }
 
 TEST_CASE("shm: a message read where it lies is worth nothing once its sender's call has failed") {

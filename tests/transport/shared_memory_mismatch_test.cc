@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 namespace paceline {
 
@@ -111,6 +112,105 @@ TEST_CASE("shm: a rank that waits in an earlier call is merely late") {
     CHECK(node[0].compare(1, sum_of(10, sequence - 1)) == Attempt::done);
     CHECK(node[1].compare(0, sum_of(10, sequence)) == Attempt::done);
   }
+}
+
+TEST_CASE("shm: another rank's message is a mismatch, wherever it lies, while a third is waited for") {
+  const Call other = make_call(Collective::broadcast, DataType::float32, Operation::sum, 2, 10, 4);
+  for (int channel = 0; channel < max_channels; ++channel) {
+    for (const bool to_all : {false, true}) {
+      Node node(3);
+      CHECK(node[2].send(channel, std::vector{0, 1}, other, pattern(8, 1), false, to_all) == Attempt::done);
+      CHECK(node[1].compare(0, sum_of(10, 4)) == Attempt::failed);
+      CHECK(node[1].failure().message() ==
+            "rank 1 called all-reduce #4 of 10 float32, sum, but rank 2 called broadcast #4 of 10 float32, root 2: "
+            "every rank must make the same calls in the same order");
+      CHECK(node[1].failure().detail().rank == 2);
+      CHECK(node[1].failure().detail().peer == 1);
+    }
+  }
+}
+
+TEST_CASE("shm: another rank's wait is a mismatch while a third is waited for, or one on another node") {
+  for (const int waited_for : {0, -1}) {
+    Node node(3);
+    CHECK(node[2].compare(0, sum_of(11, 4)) == Attempt::done);
+    CHECK(node[1].compare(waited_for, sum_of(10, 4)) == Attempt::failed);
+    CHECK(node[1].failure().detail().rank == 2);
+  }
+}
+
+TEST_CASE("shm: who waits for a rank on another node is seen to wait on this one") {
+  Node node(2);
+  CHECK(node[0].compare(-1, sum_of(11, 4)) == Attempt::done);
+  CHECK(node[1].compare(0, sum_of(10, 4)) == Attempt::failed);
+  CHECK(node[1].failure().detail().rank == 0);
+}
+
+TEST_CASE("shm: what any rank sent for an earlier call, and nobody will take, is a mismatch") {
+  for (std::uint32_t sequence : {std::uint32_t{4}, std::uint32_t{0}}) {
+    for (const bool to_all : {false, true}) {
+      Node node(3);
+      const std::vector<int> others{0, 1};
+      CHECK(node[2].send(0, others, sum_of(10, sequence - 1), pattern(8, 1), false, to_all) == Attempt::done);
+      CHECK(node[1].compare(0, sum_of(10, sequence)) == Attempt::failed);
+      CHECK(node[1].failure().code() == Code::mismatch);
+      CHECK(node[1].failure().detail().rank == 2);
+    }
+  }
+}
+
+TEST_CASE("shm: what other ranks sent for this call, a later one or a pair may lie there") {
+  for (const Call& lies : {sum_of(10, 4), sum_of(11, 5), sum_of(10, 9), message(3), message(4), message(9)}) {
+    for (const bool to_all : {false, true}) {
+      if (to_all && collective_of(lies) == Collective::send) continue;
+      Node node(3);
+      const std::vector<int> to = to_all ? std::vector{0, 1} : std::vector{1};
+      CHECK(node[2].send(0, to, lies, pattern(8, 1), false, to_all) == Attempt::done);
+      CHECK(node[1].compare(0, sum_of(10, 4)) == Attempt::done);
+      CHECK(node[1].compare(-1, sum_of(10, 4), false) == Attempt::done);
+    }
+  }
+}
+
+TEST_CASE("shm: a rank that goes on to a later call without having sent for this one called another") {
+  for (const bool to_all : {false, true}) {
+    Node node(3);
+    const std::vector<int> others{0, 1};
+    CHECK(node[2].send(0, others, sum_of(10, 5), pattern(8, 1), false, to_all) == Attempt::done);
+    CHECK(node[1].compare(2, sum_of(10, 4), false) == Attempt::done);  // it may have had nothing to send
+    CHECK(node[1].compare(2, sum_of(10, 4)) == Attempt::failed);
+    CHECK(node[1].failure().message().find("but rank 2 is past it, in all-reduce #5") != std::string::npos);
+  }
+}
+
+TEST_CASE("shm: a collective called before the send that is waited for is a mismatch, wherever its message lies") {
+  const std::vector<int> others{0, 2};
+  for (int channel = 0; channel < max_channels; ++channel) {
+    Node node(3);
+    CHECK(node[1].send(channel, others, sum_of(10, 4), pattern(8, 1), false, true) == Attempt::done);
+    CHECK(node[0].compare(1, message(7)) == Attempt::failed);
+    CHECK(node[0].failure().message() ==
+          "rank 0 called send #7 of 1 uint8, but rank 1 called all-reduce #4 of 10 float32, sum: every rank must make "
+          "the same calls in the same order");
+  }
+}
+
+TEST_CASE("shm: a collective called after the send that is waited for is none") {
+  Node node(3);
+  const std::vector<int> others{0, 2};
+  CHECK(node.send(1, {0}, pattern(1, 1), message(7)) == Attempt::done);
+  CHECK(node[1].send(0, others, sum_of(10, 4), pattern(8, 1), false, true) == Attempt::done);
+  CHECK(node[0].compare(1, message(7)) == Attempt::done);
+  CHECK(node.take(0, 1, pattern(1, 1), message(7)));
+}
+
+TEST_CASE("shm: a collective of a rank that has yet to take a pair's message, or of a third, is none") {
+  Node node(3);
+  const std::vector<int> others{0, 2};
+  CHECK(node[1].send(0, others, sum_of(10, 4), pattern(8, 1), false, true) == Attempt::done);
+  CHECK(node[0].compare(1, message(7), false) == Attempt::done);
+  CHECK(node[0].compare(2, message(7)) == Attempt::done);
+  CHECK(node[0].compare(-1, message(7), false) == Attempt::done);
 }
 
 TEST_CASE("shm: sends and receives are not compared") {

@@ -314,6 +314,35 @@ TEST_CASE("tcp: inquiries of ranks in the same or an earlier call disturb nothin
   });
 }
 
+TEST_CASE("tcp: who waits for a rank on its own node still looks at what the others ask") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    if (rank == 0) CHECK(transport.compare(1, sum_of(3, 4)) == Attempt::done);
+    step.arrive_and_wait();
+    if (rank == 1) {
+      CHECK(transport.compare(-1, sum_of(5, 4), false) == Attempt::failed);
+      CHECK(transport.failure().code() == Code::mismatch);
+      CHECK(transport.failure().detail().rank == 0);
+    }
+    step.arrive_and_wait();
+  });
+}
+
+TEST_CASE("tcp: who is asked from an earlier call answers, whomever it waits for") {
+  std::barrier<> step(3);
+  run_ranks(3, 2, [&](int rank, TcpTransport& transport) {
+    if (rank == 0) CHECK(transport.compare(1, sum_of(3, 4)) == Attempt::done);
+    step.arrive_and_wait();
+    if (rank == 1) CHECK(transport.compare(2, sum_of(3, 5)) == Attempt::done);
+    step.arrive_and_wait();
+    if (rank == 0) {
+      CHECK(transport.compare(1, sum_of(3, 4)) == Attempt::failed);
+      CHECK(transport.failure().message().find("but rank 1 is past it, in all-reduce #5") != std::string::npos);
+    }
+    step.arrive_and_wait();
+  });
+}
+
 TEST_CASE("tcp: which of two calls is the earlier is known also where their number has wrapped") {
   for (const bool late : {false, true}) {
     const std::uint32_t sent = late ? 0xfffffffe : 1;
