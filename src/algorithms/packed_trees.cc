@@ -3,9 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <map>
+#include <optional>
 #include <vector>
 
 #include "base/index.h"
@@ -14,50 +12,17 @@
 namespace paceline {
 namespace {
 
-__extension__ using Wide = __int128;
+bool over_all_blocks(Collective which) {
+  return which == Collective::all_gather || which == Collective::reduce_scatter || which == Collective::all_reduce;
+}
 
-// When an edge carries its chunk: from `begin` to `end` of a period; chunk c in period c + lag.
-struct Turn {
-  double begin = 0;
-  double end = 0;
-  int lag = 0;
-};
-
-// A tree's part of the root's data.
-struct Share {
-  Part part;
-  std::vector<Turn> turns;  // of each edge
-};
-
-struct Plan {
-  std::vector<Share> shares;
-  double slack = 0;
-  int channels = 1;
-  int slots = 1;
-  int chunks = 1;
-};
-
-struct Message {
-  int from = 0;
-  int to = 0;  // `from`: a copy
-  int channel = 0;
-  double begin = 0;  // in periods
-  double end = 0;
-  Region source;
-  Region target;
-};
-
-// One step of one rank.
-struct Event {
-  std::size_t message = 0;
-  bool sends = false;
-};
+// The passes of a collective: whether they go to the roots.
+std::vector<bool> passes_of(Collective which) {
+  if (which == Collective::all_reduce) return {true, false};
+  return {which == Collective::reduce_scatter};
+}
 
 Status check(const Problem& problem, const TreePacking& packing) {
-  const bool broadcast = problem.collective == Collective::broadcast;
-  if (!broadcast && problem.collective != Collective::all_gather)
-    return wrong(fmt::format("packed trees are for broadcast and all-gather, not {}", title(problem.collective)));
-  if (problem.ranks == 1) return {};
   std::vector<Flow> of_root(at(problem.ranks));
   for (const PackedTree& tree : packing.trees) {
     if (static_cast<int>(tree.edges.size()) != problem.ranks - 1 || tree.root >= problem.ranks)
@@ -65,219 +30,240 @@ Status check(const Problem& problem, const TreePacking& packing) {
     of_root[at(tree.root)] += tree.weight;
   }
   for (int rank = 0; rank < problem.ranks; ++rank) {
-    const bool needed = !broadcast || rank == problem.root;
+    const bool needed = over_all_blocks(problem.collective) || rank == problem.root;
     if (of_root[at(rank)] != (needed ? packing.root_weight : 0))
       return wrong(
-          fmt::format("the trees give out {} of {} of rank {}'s data", of_root[at(rank)], packing.root_weight, rank));
+          fmt::format("the trees carry {} of {} of rank {}'s data", of_root[at(rank)], packing.root_weight, rank));
   }
   return {};
 }
 
-// `slack`: periods between the end of a message and what waits for it. Messages come a little later than the bandwidth
-// alone says; without slack that delay would be handed round and grow from period to period.
-std::vector<Share> shares_of(const Problem& problem, const TreePacking& packing, double slack) {
-  std::vector<Share> shares;
-  std::map<std::pair<int, int>, Flow> total;  // weight of each edge's trees
-  for (const PackedTree& tree : packing.trees)
-    for (const TreeEdge& edge : tree.edges) total[{edge.from, edge.to}] += tree.weight;
-  std::map<std::pair<int, int>, Flow> taken;
-  std::vector<Flow> begun(at(problem.ranks));  // weight of each root's trees so far
-  for (const PackedTree& tree : packing.trees) {
-    const auto offset = [&](Flow weight) {
-      return static_cast<std::size_t>(static_cast<Wide>(problem.count) * weight / packing.root_weight);
-    };
-    const std::size_t begin = offset(begun[at(tree.root)]);
-    begun[at(tree.root)] += tree.weight;
-    Share share{.part = {begin, offset(begun[at(tree.root)]) - begin}, .turns = {}};
-    std::vector<Turn> reached(at(problem.ranks));  // the turn that brought it
-    for (const TreeEdge& edge : tree.edges) {
-      Flow& sum = taken[{edge.from, edge.to}];
-      const auto all = static_cast<double>(total[{edge.from, edge.to}]);
-      const Turn& brought = reached[at(edge.from)];
-      Turn turn{.begin = static_cast<double>(sum) / all, .end = 0, .lag = brought.lag};
-      sum += tree.weight;
-      turn.end = static_cast<double>(sum) / all;
-      if (edge.from != tree.root)
-        while (turn.lag + turn.begin < brought.lag + brought.end + slack) ++turn.lag;
-      reached[at(edge.to)] = turn;
-      share.turns.push_back(turn);
-    }
-    shares.push_back(std::move(share));
+Status check(const Problem& problem, std::span<const TreePacking> packings) {
+  if (!over_all_blocks(problem.collective) && problem.collective != Collective::broadcast) {
+    return wrong(fmt::format("packed trees are for broadcast, all-gather, reduce-scatter and all-reduce, not {}",
+                             title(problem.collective)));
   }
-  return shares;
+  if (problem.ranks == 1) return {};
+  const std::vector<bool> inward = passes_of(problem.collective);
+  if (packings.size() != inward.size())
+    return wrong(fmt::format("{} packings of trees for {}", packings.size(), title(problem.collective)));
+  for (std::size_t i = 0; i < packings.size(); ++i) {
+    if (packings[i].inward != inward[i]) {
+      return wrong(
+          fmt::format("trees {} their roots for {}", packings[i].inward ? "to" : "from", title(problem.collective)));
+    }
+    PACE_TRY(check(problem, packings[i]));
+  }
+  return {};
 }
 
-// Adds a message cut at the borders of the slots, and further into pieces of at most `chunk` elements.
-void add_cut(std::vector<Message>& messages, const Message& whole, int slots, std::size_t chunk) {
-  const std::size_t grain = whole.source.count >= 1024 ? 64 : 1;
-  const double length = whole.end - whole.begin;
-  std::size_t sent = 0;
-  for (double begin = whole.begin; begin < whole.end;) {
-    const double border = (std::floor(begin * slots + 1e-9) + 1) / slots;
-    // Slivers that rounding leaves stay with their neighbour.
-    const double end = border > whole.end - 1e-9 ? whole.end : border;
-    const double share = static_cast<double>(whole.source.count) * (end - whole.begin) / length;
-    const std::size_t upto = end == whole.end
-                                 ? whole.source.count
-                                 : std::min(whole.source.count, static_cast<std::size_t>(share) / grain * grain);
-    while (sent < upto) {
-      const std::size_t count = std::min(chunk, upto - sent);
-      Message piece = whole;
-      piece.begin = begin;
-      piece.end = end;
-      for (Region* region : {&piece.source, &piece.target}) {
-        region->offset += sent;
-        region->count = count;
-      }
-      messages.push_back(piece);
-      sent += count;
-    }
-    begin = end;
+// By rank: the part of the whole data that its trees carry. The whole is what lies in the longer of input and output.
+std::vector<Part> blocks_of(const Problem& problem) {
+  std::vector<Part> blocks(at(problem.ranks));
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    Part& block = blocks[at(rank)];
+    if (problem.collective == Collective::broadcast)
+      block = {0, rank == problem.root ? problem.count : 0};
+    else if (problem.collective == Collective::all_reduce)
+      block = part_of(problem.count, problem.ranks, rank);
+    else
+      block = {at(rank) * problem.count, problem.count};
   }
+  return blocks;
 }
 
-// The first `upto` chunks' messages.
-std::vector<Message> messages_of(const Problem& problem, const TreePacking& packing, const Plan& plan, int upto,
-                                 std::size_t chunk) {
-  std::vector<Message> messages;
-  for (std::size_t i = 0; i < plan.shares.size(); ++i) {
-    const PackedTree& tree = packing.trees[i];
-    const std::size_t block = problem.collective == Collective::all_gather ? at(tree.root) * problem.count : 0;
-    for (int c = 0; c < upto; ++c) {
-      const Part piece = part_of(plan.shares[i].part.count, plan.chunks, c);
-      if (piece.count == 0) continue;
-      const std::size_t offset = plan.shares[i].part.offset + piece.offset;
-      const Region input{Buffer::input, offset, piece.count};
-      const Region output{Buffer::output, block + offset, piece.count};
-      const int channel = static_cast<int>(i) % plan.channels;
-      if (!problem.in_place)
-        add_cut(messages, {tree.root, tree.root, channel, c + 0.0, c + 1.0, input, output}, 1, chunk);
-      for (std::size_t e = 0; e < tree.edges.size(); ++e) {
-        const TreeEdge& edge = tree.edges[e];
-        const Turn& turn = plan.shares[i].turns[e];
-        const double period = c + turn.lag;
-        add_cut(messages,
-                {edge.from, edge.to, channel, period + turn.begin, period + turn.end,
-                 edge.from == tree.root ? input : output, output},
-                plan.slots, chunk);
+std::vector<bool> without_children(const PackedTree& tree) {
+  std::vector<bool> leaf(tree.edges.size() + 1, true);
+  for (const TreeEdge& edge : tree.edges) leaf[at(edge.from)] = false;
+  return leaf;
+}
+
+// The sums that lie in scratch: those of a reduce-scatter at ranks inside its trees. Chunk c of a tree lies in place
+// c mod p of the rank's p places for the tree.
+class Sums {
+ public:
+  Sums(const TreePass& pass, int ranks) : pass_(pass), ranks_(ranks), rooms_(pass.shares.size() * at(ranks)) {
+    for (std::size_t i = 0; i < pass.shares.size(); ++i) {
+      const auto leaf = without_children(pass.packing->trees[i]);
+      for (int rank = 0; rank < ranks; ++rank)
+        if (!leaf[at(rank)] && rank != pass.packing->trees[i].root)
+          room(static_cast<int>(i), rank).left.resize(at(pass.chunks));
+    }
+  }
+
+  // As many places as this order of the messages needs, where a place is free again once the sum has been taken: so
+  // nobody waits for a place that only a later step frees.
+  void lay_out(const TreeMessages& messages, std::span<const TreeEvent> order, Schedule& schedule) {
+    for (const TreeMessage& message : messages.list)
+      if (Room& room = this->room(message.tree, message.from); room.used()) ++room.left[at(message.chunk)];
+    for (const TreeEvent& event : order) {
+      if (event.sends) continue;
+      const TreeMessage& message = messages.list[event.message];
+      if (Room& room = this->room(message.tree, message.to); room.used())
+        room.places = std::max(room.places, message.chunk - room.oldest + 1);
+      if (Room& room = this->room(message.tree, message.from); room.used()) {
+        --room.left[at(message.chunk)];
+        while (room.oldest < pass_.chunks && room.left[at(room.oldest)] == 0) ++room.oldest;
       }
     }
+    for (int rank = 0; rank < ranks_; ++rank) {
+      std::size_t elements = 0;
+      for (std::size_t i = 0; i < pass_.shares.size(); ++i) {
+        Room& room = this->room(static_cast<int>(i), rank);
+        room.offset = elements;
+        elements += at(room.places) * longest(i);
+      }
+      schedule.need_scratch(rank, elements);
+    }
   }
-  return messages;
-}
 
-// The steps of each rank: those of one order of everything that keeps to the capacity, so that the steps cannot block.
-// Counts the messages that had to be taken early.
-std::vector<std::vector<Event>> events_of(const std::vector<Message>& messages, int ranks, double slack,
-                                          std::size_t& early) {
-  struct Moment {
-    double time;
-    Event event;
+  [[nodiscard]] Region at_rank(int rank, const TreeMessage& message) {
+    const Room& room = this->room(message.tree, rank);
+    const auto tree = at(message.tree);
+    const std::size_t place = at(message.chunk % room.places) * longest(tree);
+    const std::size_t chunk =
+        pass_.shares[tree].part.offset + part_of(pass_.shares[tree].part.count, pass_.chunks, message.chunk).offset;
+    return {Buffer::scratch, room.offset + place + message.part.offset - chunk, message.part.count};
+  }
+
+ private:
+  struct Room {
+    std::vector<int> left;  // by chunk: messages that carry its sum on and have not been taken; empty: no room needed
+    int oldest = 0;         // chunk whose sum has not been taken
+    int places = 0;
+    std::size_t offset = 0;
+    [[nodiscard]] bool used() const { return !left.empty(); }
   };
-  std::vector<Moment> moments;
-  moments.reserve(2 * messages.size());
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    moments.push_back({messages[i].begin, {i, true}});
-    if (messages[i].from != messages[i].to) moments.push_back({messages[i].end + 0.9 * slack, {i, false}});
+  Room& room(int tree, int rank) { return rooms_[at(tree) * at(ranks_) + at(rank)]; }
+  [[nodiscard]] std::size_t longest(std::size_t tree) const {
+    return part_of(pass_.shares[tree].part.count, pass_.chunks, 0).count;
   }
-  std::stable_sort(moments.begin(), moments.end(), [](const Moment& a, const Moment& b) {
-    return a.time != b.time ? a.time < b.time : a.event.sends < b.event.sends;
-  });
-  std::vector<std::vector<Event>> events(at(ranks));
-  std::vector<std::array<std::vector<std::size_t>, max_channels>> sent(at(ranks));
-  std::vector<bool> taken(messages.size());
-  early = 0;
-  for (const Moment& moment : moments) {
-    const std::size_t i = moment.event.message;
-    const Message& message = messages[i];
-    if (!moment.event.sends) {
-      if (!taken[i]) events[at(message.to)].push_back(moment.event);
-      taken[i] = true;
-      continue;
-    }
-    if (message.from != message.to) {
-      auto& before = sent[at(message.from)][at(message.channel)];
-      if (before.size() >= at(capacity(ranks))) {
-        const std::size_t oldest = before[before.size() - at(capacity(ranks))];
-        if (!taken[oldest]) {
-          events[at(messages[oldest].to)].push_back({oldest, false});
-          taken[oldest] = true;
-          ++early;
-        }
-      }
-      before.push_back(i);
-    }
-    events[at(message.from)].push_back(moment.event);
+
+  const TreePass& pass_;
+  int ranks_;
+  std::vector<Room> rooms_;
+};
+
+// Turns messages into steps: says where their data lies.
+class Writer {
+ public:
+  Writer(Schedule& schedule, std::span<const TreePass> passes)
+      : schedule_(schedule), problem_(schedule.problem()), blocks_(blocks_of(problem_)), passes_(passes) {
+    if (!passes[0].packing->inward) return;
+    for (const PackedTree& tree : passes[0].packing->trees) leaves_.push_back(without_children(tree));
+    if (problem_.collective == Collective::reduce_scatter) sums_.emplace(passes[0], problem_.ranks);
   }
-  return events;
-}
 
-// With s slots a message lasts at most 1/s of a period.
-int chunks_with(const Plan& plan, std::size_t chunk) {
-  double most = 0;
-  for (const Share& share : plan.shares)
-    for (const Turn& turn : share.turns)
-      most =
-          std::max(most, static_cast<double>(share.part.count) / std::max(1.0, (turn.end - turn.begin) * plan.slots));
-  return std::max(1, static_cast<int>(std::ceil(most / static_cast<double>(chunk))));
-}
-
-// What part of the messages of a few full periods is taken early.
-double early_part(const Problem& problem, const TreePacking& packing, const Plan& plan, std::size_t chunk) {
-  int lag = 0;
-  for (const Share& share : plan.shares)
-    for (const Turn& turn : share.turns) lag = std::max(lag, turn.lag);
-  const auto messages = messages_of(problem, packing, plan, std::min(plan.chunks, lag + 3), chunk);
-  std::size_t early = 0;
-  events_of(messages, problem.ranks, plan.slack, early);
-  return static_cast<double>(early) / static_cast<double>(messages.size());
-}
-
-// As few slots as let fewest messages be taken early.
-Plan plan_of(const Problem& problem, const TreePacking& packing, const TreeTiming& timing, std::size_t chunk) {
-  Plan plan{.shares = shares_of(problem, packing, timing.slack), .slack = timing.slack, .channels = timing.channels};
-  Plan best;
-  double least = 2;
-  for (const int slots : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
-    plan.slots = slots;
-    plan.chunks = chunks_with(plan, chunk);
-    const double part = early_part(problem, packing, plan, chunk);
-    if (part < least) {
-      least = part;
-      best = plan;
+  void write(const TreeMessages& messages, std::span<const TreeEvent> order) {
+    if (sums_) sums_->lay_out(messages, order, schedule_);
+    begun_.assign(at(messages.folds), false);
+    for (const TreeEvent& event : order) {
+      const TreeMessage& message = messages.list[event.message];
+      if (message.from == message.to)
+        copy(message);
+      else if (event.sends)
+        send(message);
+      else
+        take(message);
     }
-    if (part == 0) break;
   }
-  return best;
+
+ private:
+  // What all ranks count alike: a block of an all-gather's input or a reduce-scatter's output is the rank's own.
+  [[nodiscard]] Region own(Buffer buffer, const TreeMessage& message, int rank) const {
+    return {buffer, message.part.offset - blocks_[at(rank)].offset, message.part.count};
+  }
+  [[nodiscard]] static Region whole(Buffer buffer, const TreeMessage& message) {
+    return {buffer, message.part.offset, message.part.count};
+  }
+  [[nodiscard]] int root(const TreeMessage& message) const {
+    return passes_[message.inward ? 0 : passes_.size() - 1].packing->trees[at(message.tree)].root;
+  }
+
+  // Where the sum of a message's elements lies at a rank.
+  [[nodiscard]] Region sum(const TreeMessage& message, int rank) {
+    if (problem_.collective == Collective::all_reduce) return whole(Buffer::output, message);
+    if (rank == root(message)) return own(Buffer::output, message, rank);
+    return sums_->at_rank(rank, message);
+  }
+
+  [[nodiscard]] Region source(const TreeMessage& message) {
+    if (message.inward) {
+      return leaves_[at(message.tree)][at(message.from)] ? whole(Buffer::input, message) : sum(message, message.from);
+    }
+    if (problem_.collective == Collective::all_reduce || message.from != root(message))
+      return whole(Buffer::output, message);
+    return own(Buffer::input, message, message.from);
+  }
+
+  void copy(const TreeMessage& message) {
+    Step step;
+    step.action = Action::copy;
+    step.source = source(message);
+    step.target = whole(Buffer::output, message);
+    append(message, message.from, step, {});
+  }
+
+  void send(const TreeMessage& message) {
+    Step step;
+    step.source = source(message);
+    append(message, message.from, step, std::span(&message.to, 1));
+  }
+
+  void take(const TreeMessage& message) {
+    Step step;
+    step.action = message.inward ? Action::recv_reduce : Action::recv;
+    step.target = whole(Buffer::output, message);
+    if (message.inward) {
+      step.own = message.from < message.to ? 1 : 0;
+      step.target = sum(message, message.to);
+      step.source = begun_[at(message.fold)] ? step.target : whole(Buffer::input, message);
+      begun_[at(message.fold)] = true;
+    }
+    append(message, message.to, step, std::span(&message.from, 1));
+  }
+
+  void append(const TreeMessage& message, int rank, Step step, std::span<const int> peers) {
+    step.channel = static_cast<std::uint8_t>(message.channel);
+    schedule_.append(rank, step, peers);
+  }
+
+  Schedule& schedule_;
+  const Problem& problem_;
+  std::vector<Part> blocks_;
+  std::span<const TreePass> passes_;
+  std::vector<std::vector<bool>> leaves_;  // of the inward trees
+  std::optional<Sums> sums_;
+  std::vector<bool> begun_;  // by fold
+};
+
+// The two passes of an all-reduce touch the same data, and channels must not. Where trees of the same number do not
+// carry the same, a block stays on one channel.
+void channels_by_root(TreePass& pass, int channels) {
+  for (std::size_t i = 0; i < pass.shares.size(); ++i) pass.shares[i].channel = pass.packing->trees[i].root % channels;
 }
 
 }  // namespace
 
-Status write_packed_trees(Schedule& schedule, const TreePacking& packing, const TreeTiming& timing) {
+Status write_packed_trees(Schedule& schedule, std::span<const TreePacking> packings, const TreeTiming& timing) {
   const Problem& problem = schedule.problem();
-  PACE_TRY(check(problem, packing));
+  PACE_TRY(check(problem, packings));
   if (problem.count == 0) return {};
   if (problem.ranks == 1) {
     schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
     return {};
   }
-  const Plan plan = plan_of(problem, packing, timing, schedule.parameters().chunk);
-  const auto messages = messages_of(problem, packing, plan, plan.chunks, schedule.parameters().chunk);
-  std::size_t early = 0;
-  const auto events = events_of(messages, problem.ranks, plan.slack, early);
-  for (int rank = 0; rank < problem.ranks; ++rank) {
-    for (const Event& event : events[at(rank)]) {
-      const Message& message = messages[event.message];
-      const bool copies = message.from == message.to;
-      Step step;
-      step.channel = static_cast<std::uint8_t>(message.channel);
-      step.action = copies ? Action::copy : event.sends ? Action::send : Action::recv;
-      if (event.sends) step.source = message.source;
-      if (copies || !event.sends) step.target = message.target;
-      const int peer = event.sends ? message.to : message.from;
-      schedule.append(rank, step, copies ? std::span<const int>() : std::span(&peer, 1));
-    }
-  }
+  const std::size_t chunk = schedule.parameters().chunk;
+  const bool copies = !problem.in_place && !reduces(problem.collective);
+  const std::vector<Part> blocks = blocks_of(problem);
+  std::vector<TreePass> passes;
+  for (const TreePacking& packing : packings) passes.push_back(plan_pass(packing, blocks, timing, chunk));
+  if (!same_chunks(passes.front(), passes.back()))
+    for (TreePass& pass : passes) channels_by_root(pass, timing.channels);
+  const auto periods = periods_of(passes, timing);
+  TreeMessages messages;
+  for (std::size_t i = 0; i < passes.size(); ++i) add_messages(messages, passes[i], periods[i], copies, chunk);
+  Writer(schedule, passes).write(messages, order_of(messages, problem.ranks));
   return {};
 }
 

@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/index.h"
 
@@ -112,10 +115,25 @@ Flow Packing::most(const Bundle& bundle, int x, int y) const {
   return std::max(network.max_flow(x, y, others + limit) - others, Flow{0});
 }
 
-// Trees for these demands, in units of `rate`.
-Result<TreePacking> pack(const Topology& topology, CapacityGraph graph, std::vector<Flow> demand, Rate rate) {
-  const std::size_t n = topology.vertices().size();
-  // As few units as there can be.
+// `backwards`: every link the other way round.
+CapacityGraph graph_of(const Topology& topology, Flow scale, bool backwards) {
+  CapacityGraph graph(static_cast<int>(topology.vertices().size()));
+  for (const Link& link : topology.links()) {
+    const auto [from, to] = backwards ? std::pair(link.to, link.from) : std::pair(link.from, link.to);
+    graph.capacity(from, to) += scale * units(link.bandwidth);
+  }
+  return graph;
+}
+
+CapacityGraph turned_round(const CapacityGraph& graph) {
+  CapacityGraph turned(graph.vertices());
+  for (int from = 0; from < graph.vertices(); ++from)
+    for (int to = 0; to < graph.vertices(); ++to) turned.capacity(to, from) = graph.capacity(from, to);
+  return turned;
+}
+
+// Divides everything by what divides all: as few units as there can be.
+void shorten(CapacityGraph& graph, std::vector<Flow>& demand) {
   Flow divisor = 0;
   for (const Flow weight : demand) divisor = std::gcd(divisor, weight);
   for (int from = 0; from < graph.vertices(); ++from)
@@ -123,37 +141,95 @@ Result<TreePacking> pack(const Topology& topology, CapacityGraph graph, std::vec
   for (Flow& weight : demand) weight /= divisor;
   for (int from = 0; from < graph.vertices(); ++from)
     for (int to = 0; to < graph.vertices(); ++to) graph.capacity(from, to) /= divisor;
+}
 
-  std::vector<bool> kept(n);
-  std::vector<int> gpu_of(n, -1);
-  for (std::size_t i = 0; i < topology.gpus().size(); ++i) {
-    kept[at(topology.gpus()[i])] = true;
-    gpu_of[at(topology.gpus()[i])] = static_cast<int>(i);
+// The topology without what is no GPU, and trees in it. `backwards`: the topology with every link turned round.
+class Forest {
+ public:
+  // Each GPU in `roots` gives out its data at this rate, kB/s.
+  Forest(const Topology& topology, const std::vector<int>& roots, Rate rate, bool backwards);
+  Status split() { return splitting_->run(); }
+  // `turned`: trees in the graph with every edge turned round.
+  Result<TreePacking> pack(bool turned);
+
+ private:
+  [[nodiscard]] const std::vector<Way>& ways(int from, int to);
+  std::vector<Way> take(int from, int to, Flow weight, std::map<std::pair<int, int>, Flow>& taken);
+
+  const Topology& topology_;
+  Rate rate_;
+  bool backwards_;
+  std::vector<Flow> demand_;
+  std::vector<bool> kept_;
+  std::optional<EdgeSplitting> splitting_;
+  std::map<std::pair<int, int>, std::vector<Way>> ways_;  // of an edge's whole capacity
+};
+
+Forest::Forest(const Topology& topology, const std::vector<int>& roots, Rate rate, bool backwards)
+    : topology_(topology),
+      rate_(rate),
+      backwards_(backwards),
+      demand_(topology.vertices().size()),
+      kept_(topology.vertices().size()) {
+  for (const int gpu : topology.gpus()) kept_[at(gpu)] = true;
+  for (const int root : roots) demand_[at(root)] = rate.numerator;
+  CapacityGraph graph = graph_of(topology, rate.denominator, backwards);
+  shorten(graph, demand_);
+  splitting_.emplace(std::move(graph), demand_, kept_);
+}
+
+// All that an edge can carry, always in the same order: whoever takes less of it takes the first of these ways.
+const std::vector<Way>& Forest::ways(int from, int to) {
+  const auto [found, fresh] = ways_.try_emplace({from, to});
+  if (fresh) found->second = splitting_->take(from, to, splitting_->graph().capacity(from, to));
+  return found->second;
+}
+
+std::vector<Way> Forest::take(int from, int to, Flow weight, std::map<std::pair<int, int>, Flow>& taken) {
+  std::vector<Way> parts;
+  Flow& before = taken[{from, to}];
+  Flow passed = 0;
+  for (const Way& way : ways(from, to)) {
+    const Flow begin = std::max(before, passed);
+    passed += way.weight;
+    const Flow end = std::min(before + weight, passed);
+    if (begin >= end) continue;
+    parts.push_back({way.vertices, end - begin});
+    if (backwards_) std::reverse(parts.back().vertices.begin(), parts.back().vertices.end());
   }
-  EdgeSplitting splitting(std::move(graph), demand, kept);
-  PACE_TRY(splitting.run());
-  Packing packing(splitting.graph(), demand, kept);
-  auto bundles = packing.run();
-  PACE_TRY(bundles.status());
+  before += weight;
+  return parts;
+}
 
-  TreePacking result;
-  result.root_weight = *std::max_element(demand.begin(), demand.end());
-  const Flow shared = std::gcd(rate.numerator, rate.denominator * result.root_weight);
-  result.rate = {rate.numerator / shared, rate.denominator * result.root_weight / shared};
+Result<TreePacking> Forest::pack(bool turned) {
+  const CapacityGraph& graph = splitting_->graph();
+  auto bundles = Packing(turned ? turned_round(graph) : graph, demand_, kept_).run();
+  PACE_TRY(bundles.status());
   std::stable_sort(bundles->begin(), bundles->end(), [](const Bundle& a, const Bundle& b) { return a.root < b.root; });
+
+  std::vector<int> gpu_of(topology_.vertices().size(), -1);
+  for (std::size_t i = 0; i < topology_.gpus().size(); ++i) gpu_of[at(topology_.gpus()[i])] = static_cast<int>(i);
+  TreePacking result;
+  result.inward = turned != backwards_;
+  result.root_weight = *std::max_element(demand_.begin(), demand_.end());
+  const Flow shared = std::gcd(rate_.numerator, rate_.denominator * result.root_weight);
+  result.rate = {rate_.numerator / shared, rate_.denominator * result.root_weight / shared};
+  std::map<std::pair<int, int>, Flow> taken;
   for (const Bundle& bundle : *bundles) {
     PackedTree tree{.root = gpu_of[at(bundle.root)], .weight = bundle.weight, .edges = {}};
-    for (const auto& [from, to] : bundle.edges)
-      tree.edges.push_back({gpu_of[at(from)], gpu_of[at(to)], splitting.take(from, to, bundle.weight)});
+    for (const auto& [from, to] : bundle.edges) {
+      tree.edges.push_back({gpu_of[at(from)], gpu_of[at(to)],
+                            turned ? take(to, from, bundle.weight, taken) : take(from, to, bundle.weight, taken)});
+    }
     result.trees.push_back(std::move(tree));
   }
   return result;
 }
 
-CapacityGraph graph_of(const Topology& topology, Flow scale) {
-  CapacityGraph graph(static_cast<int>(topology.vertices().size()));
-  for (const Link& link : topology.links()) graph.capacity(link.from, link.to) += scale * units(link.bandwidth);
-  return graph;
+Result<TreePacking> pack(const Topology& topology, const std::vector<int>& roots, Rate rate, bool backwards) {
+  Forest forest(topology, roots, rate, backwards);
+  PACE_TRY(forest.split());
+  return forest.pack(false);
 }
 
 }  // namespace
@@ -164,18 +240,33 @@ Result<TreePacking> broadcast_trees(const Topology& topology, int root) {
     return Status(Code::invalid_argument,
                   fmt::format("there is no GPU {}: this topology has GPUs 0 to {}", root, n - 1));
   if (n == 1) return TreePacking{};
-  const Rate rate = throughput_bounds(topology).broadcast_from[at(root)];
-  std::vector<Flow> demand(topology.vertices().size());
-  demand[at(topology.gpus()[at(root)])] = rate.numerator;
-  return pack(topology, graph_of(topology, 1), std::move(demand), rate);
+  return pack(topology, {topology.gpus()[at(root)]}, throughput_bounds(topology).broadcast_from[at(root)], false);
 }
 
 Result<TreePacking> all_gather_trees(const Topology& topology) {
   if (topology.gpus().size() == 1) return TreePacking{};
+  return pack(topology, topology.gpus(), shard_rate(topology).rate, false);
+}
+
+Result<TreePacking> reduce_scatter_trees(const Topology& topology) {
+  if (topology.gpus().size() == 1) return TreePacking{};
+  return pack(topology, topology.gpus(), shard_rate(topology, true).rate, true);
+}
+
+Result<std::vector<TreePacking>> all_reduce_trees(const Topology& topology) {
   const Rate rate = shard_rate(topology).rate;
-  std::vector<Flow> demand(topology.vertices().size());
-  for (const int gpu : topology.gpus()) demand[at(gpu)] = rate.numerator;
-  return pack(topology, graph_of(topology, rate.denominator), std::move(demand), rate);
+  if (topology.gpus().size() > 1 && rate == shard_rate(topology, true).rate) {
+    Forest forest(topology, topology.gpus(), rate, false);
+    PACE_TRY(forest.split());
+    auto gather = forest.pack(false);
+    PACE_TRY(gather.status());
+    if (auto scatter = forest.pack(true); scatter.ok()) return std::vector{std::move(*scatter), std::move(*gather)};
+  }
+  auto scatter = reduce_scatter_trees(topology);
+  PACE_TRY(scatter.status());
+  auto gather = all_gather_trees(topology);
+  PACE_TRY(gather.status());
+  return std::vector{std::move(*scatter), std::move(*gather)};
 }
 
 }  // namespace paceline

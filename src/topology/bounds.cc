@@ -44,6 +44,27 @@ int starved(FlowNetwork& network, const Topology& topology, int source, Flow nee
   return -1;
 }
 
+Rate times(Rate rate, Flow factor) {
+  return rate.denominator == 0 ? rate : reduced(static_cast<Wide>(factor) * rate.numerator, rate.denominator);
+}
+
+// Of two phases one after the other: busbw 2 (n-1) x y / (x + y).
+Rate both(Rate x, Rate y, Flow n) {
+  if (x == y) return times(x, n - 1);
+  const Rate sum =
+      reduced(static_cast<Wide>(x.numerator) * y.denominator + static_cast<Wide>(y.numerator) * x.denominator,
+              static_cast<Wide>(x.denominator) * y.denominator);
+  const Rate product =
+      reduced(static_cast<Wide>(x.numerator) * y.numerator, static_cast<Wide>(x.denominator) * y.denominator);
+  const Rate ratio = reduced(static_cast<Wide>(product.numerator) * sum.denominator,
+                             static_cast<Wide>(product.denominator) * sum.numerator);
+  return times(ratio, 2 * (n - 1));
+}
+
+}  // namespace
+
+Flow units(double gbs) { return static_cast<Flow>(std::llround(gbs * units_per_gbs)); }
+
 ShardRate shard_rate(const Topology& topology, bool backwards) {
   const auto n = static_cast<Flow>(topology.gpus().size());
   if (n == 1) return {endless, {}};
@@ -82,29 +103,6 @@ ShardRate shard_rate(const Topology& topology, bool backwards) {
   }
 }
 
-Rate times(Rate rate, Flow factor) {
-  return rate.denominator == 0 ? rate : reduced(static_cast<Wide>(factor) * rate.numerator, rate.denominator);
-}
-
-// Of two phases one after the other: busbw 2 (n-1) x y / (x + y).
-Rate both(Rate x, Rate y, Flow n) {
-  if (x == y) return times(x, n - 1);
-  const Rate sum =
-      reduced(static_cast<Wide>(x.numerator) * y.denominator + static_cast<Wide>(y.numerator) * x.denominator,
-              static_cast<Wide>(x.denominator) * y.denominator);
-  const Rate product =
-      reduced(static_cast<Wide>(x.numerator) * y.numerator, static_cast<Wide>(x.denominator) * y.denominator);
-  const Rate ratio = reduced(static_cast<Wide>(product.numerator) * sum.denominator,
-                             static_cast<Wide>(product.denominator) * sum.numerator);
-  return times(ratio, 2 * (n - 1));
-}
-
-}  // namespace
-
-Flow units(double gbs) { return static_cast<Flow>(std::llround(gbs * units_per_gbs)); }
-
-ShardRate shard_rate(const Topology& topology) { return shard_rate(topology, false); }
-
 Bounds throughput_bounds(const Topology& topology) {
   Bounds bounds;
   const auto n = static_cast<Flow>(topology.gpus().size());
@@ -120,7 +118,7 @@ Bounds throughput_bounds(const Topology& topology) {
                                       [](const Rate& a, const Rate& b) { return a.numerator < b.numerator; });
   bounds.broadcast = *worst;
   bounds.worst_root = static_cast<int>(worst - bounds.broadcast_from.begin());
-  const ShardRate gather = shard_rate(topology, false);
+  const ShardRate gather = shard_rate(topology);
   const ShardRate scatter = shard_rate(topology, true);
   bounds.all_gather = times(gather.rate, n - 1);
   bounds.all_gather_cut = gather.cut;

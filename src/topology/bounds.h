@@ -49,11 +49,12 @@ struct Bounds {
 // Of a valid topology, as select() gives it.
 Bounds throughput_bounds(const Topology& topology);
 
-// The largest rate at which every GPU can give out its shard at once.
+// The largest rate at which every GPU can give out its shard at once; `backwards`: every link turned round, so that it
+// is the largest at which every GPU can take in its block of a reduce-scatter.
 struct ShardRate {
   Rate rate;
   std::vector<int> cut;  // vertices on the giving side
 };
-ShardRate shard_rate(const Topology& topology);
+ShardRate shard_rate(const Topology& topology, bool backwards = false);
 
 }  // namespace paceline

@@ -108,12 +108,12 @@ std::vector<Way> EdgeSplitting::take(int from, int to, Flow weight) {
   std::vector<Way> ways;
   auto& pool = sources(from, to);
   while (weight > 0 && !pool.empty()) {
-    Source& source = pool.back();
+    Source& source = pool.front();
     const Flow now = std::min(weight, source.weight);
     const int via = source.via;
     source.weight -= now;
     weight -= now;
-    if (source.weight == 0) pool.pop_back();
+    if (source.weight == 0) pool.erase(pool.begin());
     if (via < 0) {
       ways.push_back({{from, to}, now});
       continue;

@@ -140,6 +140,15 @@ int Topology::add(Vertex vertex) {
 }
 
 void Topology::link(int from, int to, LinkKind kind, Rating rating) {
+  // A rating that makes no sense stays a link of its own, for validate() to name.
+  const auto sensible = [](double bandwidth, double latency) { return bandwidth > 0 && latency >= 0; };
+  const auto [known, fresh] = number_of_.try_emplace({from, to, kind}, links_.size());
+  Link* other = fresh ? nullptr : &links_[known->second];
+  if (other != nullptr && sensible(other->bandwidth, other->latency) && sensible(rating.bandwidth, rating.latency)) {
+    other->bandwidth += rating.bandwidth;
+    other->latency = std::max(other->latency, rating.latency);
+    return;
+  }
   links_.push_back({from, to, rating.bandwidth, rating.latency, kind});
 }
 

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/status.h"
@@ -49,7 +51,8 @@ class Topology {
   // Returns the new vertex.
   int add(VertexKind kind, std::string name, int node = 0);
   int add(Vertex vertex);
-  // One link, one way.
+  // One link, one way. Parallel ones, of one kind between the same ends, are one link: of all their bandwidth, and the
+  // latency of the slowest. Searches, which give a message one link, could not use the others.
   void link(int from, int to, LinkKind kind, Rating rating);
   // A full-duplex cable: a link each way.
   void connect(int a, int b, LinkKind kind, Rating rating);
@@ -69,6 +72,7 @@ class Topology {
  private:
   std::vector<Vertex> vertices_;
   std::vector<Link> links_;
+  std::map<std::tuple<int, int, LinkKind>, std::size_t> number_of_;  // of links
   std::vector<int> gpus_;
 };
 

@@ -108,6 +108,8 @@ class Predictor {
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
              std::size_t chunk);
+  void note(const Topology& topology, Simulation result, std::vector<Traffic> traffic, const Problem& problem,
+            std::string_view name, std::size_t chunk);
 
   Topology topology_;
   const Question& question_;
@@ -123,16 +125,21 @@ Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Pro
                       std::size_t chunk) {
   auto result = simulate(finder, traffic, question_.machine, question_.in_detail);
   PACE_TRY(result.status());
-  Prediction row = row_of(question_, problem, name, result->time);
+  note(finder.topology(), std::move(*result), std::move(traffic), problem, name, chunk);
+  return {};
+}
+
+void Predictor::note(const Topology& topology, Simulation result, std::vector<Traffic> traffic, const Problem& problem,
+                     std::string_view name, std::size_t chunk) {
+  Prediction row = row_of(question_, problem, name, result.time);
   row.method = "simulated";
   row.chunk_bytes = std::min(chunk, std::max<std::size_t>(problem.count, 1)) * question_.element_bytes;
-  const Topology& topology = finder.topology();
-  for (std::size_t l = 0; l < result->link_bytes.size() && result->time > 0; ++l) {
+  for (std::size_t l = 0; l < result.link_bytes.size() && result.time > 0; ++l) {
     const Link& link = topology.links()[l];
     const auto slow = question_.machine.slow_links.find(static_cast<int>(l));
     const double bandwidth =
         slow == question_.machine.slow_links.end() ? link.bandwidth : link.bandwidth / slow->second;
-    const double share = result->link_bytes[l] / (bandwidth * 1000) / result->time;
+    const double share = result.link_bytes[l] / (bandwidth * 1000) / result.time;
     if (share <= row.busiest_share * (1 + 1e-9)) continue;
     row.busiest_share = share;
     row.busiest_link = fmt::format("{} -> {}", topology.vertex(link.from).name, topology.vertex(link.to).name);
@@ -140,10 +147,9 @@ Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Pro
   answer_.rows.push_back(std::move(row));
   if (question_.in_detail) {
     answer_.topology = topology;
-    answer_.simulation = std::move(*result);
+    answer_.simulation = std::move(result);
     answer_.traffic = std::move(traffic);
   }
-  return {};
 }
 
 // What formulas say of rounds in which messages have many parts is too much: they count parts. Rank 0 and one half way
@@ -229,28 +235,41 @@ Status Predictor::add_chain(const Problem& problem) {
   return add_row(algorithm, "topology_chain", problem, std::move(parameters));
 }
 
-// The ways that a packing gives its messages, all trees of a pair of GPUs together.
-void give_ways(const TreePacking& packing, const Topology& topology, WayFinder& finder) {
-  std::map<std::pair<int, int>, std::map<std::vector<int>, double>> weights;  // links of each way
+// The ways that a packing gives its messages, all trees of a pair of GPUs together, and how much each carries, GB/s.
+using PairWays = std::map<std::pair<int, int>, std::map<std::vector<int>, double>>;  // by links
+
+PairWays ways_of(const TreePacking& packing, const Topology& topology) {
+  std::map<std::pair<int, int>, int> link_of;
+  for (std::size_t l = 0; l < topology.links().size(); ++l)
+    link_of.try_emplace({topology.links()[l].from, topology.links()[l].to}, static_cast<int>(l));
+  PairWays weights;
   for (const PackedTree& tree : packing.trees) {
     for (const TreeEdge& edge : tree.edges) {
+      const auto pair = packing.inward ? std::pair(edge.to, edge.from) : std::pair(edge.from, edge.to);
       for (const Way& way : edge.ways) {
         std::vector<int> links;
         for (std::size_t i = 0; i + 1 < way.vertices.size(); ++i)
-          for (std::size_t l = 0; l < topology.links().size(); ++l)
-            if (topology.links()[l].from == way.vertices[i] && topology.links()[l].to == way.vertices[i + 1]) {
-              links.push_back(static_cast<int>(l));
-              break;
-            }
-        weights[{edge.from, edge.to}][links] += static_cast<double>(way.weight);
+          links.push_back(link_of.at({way.vertices[i], way.vertices[i + 1]}));
+        weights[pair][links] += static_cast<double>(way.weight) * packing.rate.gbs();
       }
     }
   }
-  for (const auto& [pair, ways] : weights) {
-    const double all =
-        std::accumulate(ways.begin(), ways.end(), 0.0, [](double sum, const auto& way) { return sum + way.second; });
+  return weights;
+}
+
+double sum_of(const std::map<std::vector<int>, double>& ways) {
+  return std::accumulate(ways.begin(), ways.end(), 0.0, [](double sum, const auto& way) { return sum + way.second; });
+}
+
+// Where both packings of an all-reduce use a pair, its ways are those of the larger use (all_reduce_trees()).
+void give_ways(std::span<const TreePacking> packings, const Topology& topology, WayFinder& finder) {
+  PairWays widest;
+  for (const TreePacking& packing : packings)
+    for (auto& [pair, ways] : ways_of(packing, topology))
+      if (sum_of(ways) > sum_of(widest[pair])) widest[pair] = ways;
+  for (const auto& [pair, ways] : widest) {
     std::vector<WayPart> parts;
-    for (const auto& [links, weight] : ways) parts.push_back({links, weight / all});
+    for (const auto& [links, weight] : ways) parts.push_back({links, weight / sum_of(ways)});
     finder.set(pair.first, pair.second, std::move(parts));
   }
 }
@@ -270,51 +289,95 @@ WayFinder Predictor::in_whole(WayFinder& of_part) const {
   return finder;
 }
 
+// The trees of a collective; nothing for one that has none.
+Result<std::vector<TreePacking>> trees_of(const Problem& problem, const Topology& topology) {
+  const auto alone = [](Result<TreePacking> packing) -> Result<std::vector<TreePacking>> {
+    PACE_TRY(packing.status());
+    return std::vector{std::move(*packing)};
+  };
+  switch (problem.collective) {
+    case Collective::broadcast: return alone(broadcast_trees(topology, problem.root));
+    case Collective::all_gather: return alone(all_gather_trees(topology));
+    case Collective::reduce_scatter: return alone(reduce_scatter_trees(topology));
+    case Collective::all_reduce: return all_reduce_trees(topology);
+    default: return std::vector<TreePacking>();
+  }
+}
+
+bool has_trees(Collective which) {
+  using enum Collective;
+  return which == broadcast || which == all_gather || which == reduce_scatter || which == all_reduce;
+}
+
+// In the order in which they are worth trying. Where trees of several pairs share PCIe links, fair sharing moves
+// messages by more than a period: that takes much slack.
+std::vector<TreeTiming> tree_timings(Collective which) {
+  std::vector<TreeTiming> timings;
+  for (const TreeTiming timing : {TreeTiming{0.1, 1}, {0.2, 1}, {0.3, 2}, {0, 1}, {1.5, 1}, {3, 1}}) {
+    if (which == Collective::all_reduce) timings.push_back({timing.slack, timing.channels, true});
+    timings.push_back(timing);
+  }
+  return timings;
+}
+
+// us, at the rates of the trees.
+double bound_of(const std::vector<TreePacking>& packings, double bytes_of_root) {
+  double time = 0;
+  for (const TreePacking& packing : packings)
+    time += bytes_of_root / (static_cast<double>(packing.root_weight) * packing.rate.gbs() * 1000);
+  return time;
+}
+
 Status Predictor::add_trees(const Problem& problem) {
-  const bool broadcast = problem.collective == Collective::broadcast;
-  if (!asked("packed_trees") || (!broadcast && problem.collective != Collective::all_gather)) return {};
+  if (!asked("packed_trees") || !has_trees(problem.collective)) return {};
   if (question_.gpus.size() > most_for_trees) {
     answer_.left_out.push_back(fmt::format("packed_trees: no trees are packed for {} ranks", ranks()));
     return {};
   }
   const auto part = select(topology_, question_.gpus);
   PACE_TRY(part.status());
-  const auto packing = broadcast ? broadcast_trees(*part, problem.root) : all_gather_trees(*part);
-  if (!packing.ok()) {
-    answer_.left_out.push_back(fmt::format("packed_trees: {}", packing.status().message()));
+  const auto packings = trees_of(problem, *part);
+  if (!packings.ok()) {
+    answer_.left_out.push_back(fmt::format("packed_trees: {}", packings.status().message()));
     return {};
   }
   WayFinder of_part(*part);
-  give_ways(*packing, *part, of_part);
+  give_ways(*packings, *part, of_part);
   WayFinder finder = in_whole(of_part);
   // Of 1 GB in 2048 chunks, filling the trees takes 1%.
-  const std::size_t all = broadcast ? problem.count : problem.count * at(ranks());
-  const std::size_t longest = pipeline_chunk(all / std::max<std::size_t>(1, packing->trees.size()), ranks(), model_);
+  const std::size_t all = problem.count * (parts_count(problem.collective) ? at(ranks()) : 1);
+  const std::size_t trees = packings->front().trees.size();
+  const std::size_t longest = pipeline_chunk(all / std::max<std::size_t>(1, trees), ranks(), model_);
   Parameters parameters{.chunk = std::max(all / 2048, longest)};
   if (question_.chunk_bytes > 0)
     parameters.chunk = std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
-  // Each chunk is sent and received on each edge of its tree.
-  if (are_too_many(2.0 * (ranks() - 1) * std::ceil(static_cast<double>(all) / static_cast<double>(parameters.chunk)),
-                   "packed_trees", most_steps))
+  // Each chunk is sent and received on each edge of its tree, once in each pass.
+  const double chunks = std::ceil(static_cast<double>(all) / static_cast<double>(parameters.chunk));
+  if (are_too_many(2.0 * (ranks() - 1) * chunks * static_cast<double>(packings->size()), "packed_trees", most_steps))
     return {};
-  // Which timing suits the packing best is seen by trying, until one is as good as at the bound. Where trees of several
-  // pairs share PCIe links, fair sharing moves messages by more than a period: that takes much slack.
-  const double rate = static_cast<double>(packing->root_weight) * packing->rate.gbs() * 1000;
-  const double bound = static_cast<double>(problem.count * question_.element_bytes) / rate;
+  // Which timing suits the packings best is seen by trying, until one is as good as at the bound or it takes too long.
+  const double roots = problem.collective == Collective::broadcast ? 1 : ranks();
+  const double bound = bound_of(*packings, static_cast<double>(all * question_.element_bytes) / roots);
   std::vector<Traffic> best;
-  double least = std::numeric_limits<double>::infinity();
-  for (const TreeTiming timing : {TreeTiming{0.1, 1}, {0.2, 1}, {0.2, 2}, {0, 1}, {3, 1}}) {
+  double messages = 0;
+  Simulation fastest;
+  fastest.time = std::numeric_limits<double>::infinity();
+  for (const TreeTiming& timing : tree_timings(problem.collective)) {
     Schedule schedule(problem, parameters);
-    PACE_TRY(write_packed_trees(schedule, *packing, timing));
+    PACE_TRY(write_packed_trees(schedule, *packings, timing));
     std::vector<Traffic> traffic;
     traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
-    const auto tried = simulate(finder, traffic, question_.machine);
+    auto tried = simulate(finder, traffic, question_.machine, question_.in_detail);
     PACE_TRY(tried.status());
-    if (tried->time < least) best = std::move(traffic);
-    least = std::min(least, tried->time);
-    if (least <= 1.015 * bound) break;
+    messages += static_cast<double>(tried->messages);
+    if (tried->time < fastest.time) {
+      best = std::move(traffic);
+      fastest = std::move(*tried);
+    }
+    if (fastest.time <= 1.015 * bound || messages > most_steps) break;
   }
-  return run(finder, std::move(best), problem, "packed_trees", parameters.chunk);
+  note(topology_, std::move(fastest), std::move(best), problem, "packed_trees", parameters.chunk);
+  return {};
 }
 
 Status Predictor::add_rings(const Problem& problem) {

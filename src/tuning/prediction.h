@@ -5,7 +5,8 @@
 //
 //   topology_chain    the pipelined chain in the order from the root whose busiest link is least loaded
 //                     (topology/chain_order.h)
-//   packed_trees      broadcast and all-gather at the topology's bound (algorithms/packed_trees.h)
+//   packed_trees      broadcast, all-gather, reduce-scatter and all-reduce at the topology's bound
+//                     (algorithms/packed_trees.h)
 //   rings             the ring algorithm on all edge-disjoint rings at once, each with its share (topology/rings.h)
 //
 // and, by name only, those that are predicted by a formula (schedule/closed_forms.h): reduction_server, and

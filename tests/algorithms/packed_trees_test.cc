@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <map>
+#include <random>
+#include <span>
+#include <string>
 
 #include "schedule/proof.h"
 #include "topology/part.h"
@@ -18,14 +21,19 @@ Problem problem_of(Collective collective, const Topology& topology, int root, st
           .in_place = in_place};
 }
 
-void check_proved(const Problem& problem, const TreePacking& packing, std::size_t chunk) {
-  for (const TreeTiming timing : {TreeTiming{}, {0.1, 1}, {0.2, 2}}) {
+void check_proved(const Problem& problem, std::span<const TreePacking> packings, std::size_t chunk) {
+  for (const TreeTiming timing : {TreeTiming{}, {0.1, 1}, {0.2, 2}, {0.1, 1, true}, {0.3, 2, true}}) {
+    if (timing.overlaps && problem.collective != Collective::all_reduce) continue;
     Schedule schedule(problem, {.chunk = chunk});
-    const Status written = write_packed_trees(schedule, packing, timing);
+    const Status written = write_packed_trees(schedule, packings, timing);
     REQUIRE_MESSAGE(written.ok(), written.message());
     const Status status = prove(schedule);
     CHECK_MESSAGE(status.ok(), status.message());
   }
+}
+
+void check_proved(const Problem& problem, const TreePacking& packing, std::size_t chunk) {
+  check_proved(problem, std::span(&packing, 1), chunk);
 }
 
 // The time of a schedule, in elements over GB/s, where every message has its GPUs' own link: a link carries one message
@@ -92,6 +100,10 @@ TEST_CASE("packed trees are proved on every subset of a DGX-1V") {
     check_proved(problem_of(Collective::broadcast, topology, root, 1003, in_place), *broadcast_trees(topology, root),
                  gpus.size() == 1 ? SIZE_MAX : 37);
     check_proved(problem_of(Collective::all_gather, topology, 0, 501, in_place), *all_gather_trees(topology), 29);
+    check_proved(problem_of(Collective::reduce_scatter, topology, 0, 501, in_place), *reduce_scatter_trees(topology),
+                 gpus.size() == 1 ? SIZE_MAX : 31);
+    check_proved(problem_of(Collective::all_reduce, topology, 0, 4003, in_place), *all_reduce_trees(topology),
+                 gpus.size() == 1 ? SIZE_MAX : 37);
   }
 }
 
@@ -102,8 +114,60 @@ TEST_CASE("packed trees are proved through switches and in clusters") {
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{300}}) {
       check_proved(problem_of(Collective::broadcast, topology, 1, count, false), *broadcast_trees(topology, 1), 16);
       check_proved(problem_of(Collective::all_gather, topology, 0, count, true), *all_gather_trees(topology), 8);
+      check_proved(problem_of(Collective::reduce_scatter, topology, 0, count, true), *reduce_scatter_trees(topology),
+                   8);
+      check_proved(problem_of(Collective::all_reduce, topology, 0, count, false), *all_reduce_trees(topology), 16);
     }
   }
+}
+
+TEST_CASE("packed trees are proved where links are unequal both ways") {
+  Topology line;  // a = b - c
+  for (const char* name : {"a", "b", "c"}) line.add(VertexKind::gpu, name);
+  line.connect(0, 1, LinkKind::nvlink, {2, 0});
+  line.link(1, 2, LinkKind::nvlink, {1, 0});
+  line.link(2, 1, LinkKind::nvlink, {3, 0});
+  for (const std::size_t count : {std::size_t{2}, std::size_t{11}, std::size_t{1000}}) {
+    check_proved(problem_of(Collective::reduce_scatter, line, 0, count, false), *reduce_scatter_trees(line), 16);
+    check_proved(problem_of(Collective::all_reduce, line, 0, count, true), *all_reduce_trees(line), 16);
+  }
+}
+
+TEST_CASE("reductions along packed trees are proved on random graphs") {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 60; ++trial) {
+    INFO("trial ", trial);
+    Topology topology;
+    const int n = 2 + static_cast<int>(random() % 6);
+    for (int i = 0; i < n; ++i) topology.add(VertexKind::gpu, "gpu" + std::to_string(i));
+    const auto bandwidth = [&] { return static_cast<double>(1 + random() % 7); };
+    for (int a = 0; a < n; ++a) {  // a ring, so that all reach each other
+      topology.link(a, (a + 1) % n, LinkKind::nvlink, {bandwidth(), 0});
+      for (int b = 0; b < n; ++b)
+        if (b != a && b != (a + 1) % n && random() % 3 == 0) topology.link(a, b, LinkKind::nvlink, {bandwidth(), 0});
+    }
+    const std::size_t count = 1 + random() % 2000;
+    const bool in_place = random() % 2 == 0;
+    const std::size_t chunk = 8 + random() % 40;
+    check_proved(problem_of(Collective::reduce_scatter, topology, 0, count, in_place), *reduce_scatter_trees(topology),
+                 chunk);
+    check_proved(problem_of(Collective::all_reduce, topology, 0, count, in_place), *all_reduce_trees(topology), chunk);
+  }
+}
+
+TEST_CASE("a reduce-scatter needs scratch for the chunks under way alone") {
+  const Topology topology = part("dgx1-v100");
+  for (const std::size_t count : {std::size_t{100'000}, std::size_t{1'000'000}}) {
+    Schedule schedule(problem_of(Collective::reduce_scatter, topology, 0, count, true), {.chunk = 1000});
+    REQUIRE(write_packed_trees(schedule, *reduce_scatter_trees(topology), {0.1, 1}).ok());
+    std::size_t most = 0;
+    for (int rank = 0; rank < 8; ++rank) most = std::max(most, schedule.scratch_elements(rank));
+    CHECK(most > 0);
+    CHECK(most < 200'000);
+  }
+  Schedule schedule(problem_of(Collective::all_reduce, topology, 0, 100'000, true), {.chunk = 1000});
+  REQUIRE(write_packed_trees(schedule, *all_reduce_trees(topology), {0.1, 1}).ok());
+  for (int rank = 0; rank < 8; ++rank) CHECK(schedule.scratch_elements(rank) == 0);
 }
 
 TEST_CASE("long chunks stay within the parameter and begin at whole vectors") {
@@ -138,6 +202,27 @@ TEST_CASE("packed trees take the bound's time and 2% more on every subset of a D
   }
 }
 
+// As many messages under way as one channel may have are few for the six links of each of eight GPUs.
+TEST_CASE("reductions along packed trees take the bound's time and 4% more on every subset of a DGX-1V") {
+  for (int set = 1; set < 256; ++set) {
+    const std::vector<int> gpus = subset(set);
+    if (gpus.size() == 1) continue;
+    const Topology topology = part("dgx1-v100", gpus);
+    if (!topology.of_kind(VertexKind::cpu).empty()) continue;  // GPUs that share links
+    INFO("set ", set);
+    const std::size_t block = 1'000'000'000 / 4 / gpus.size();
+    const double bound = static_cast<double>(block) / shard_rate(topology, true).rate.gbs();
+    Schedule scatter(problem_of(Collective::reduce_scatter, topology, 0, block, true), {.chunk = 128 << 10});
+    REQUIRE(write_packed_trees(scatter, *reduce_scatter_trees(topology)).ok());
+    CHECK(played(scatter, topology) <= 1.04 * bound);
+    CHECK(played(scatter, topology) >= bound * (1 - 1e-9));
+    Schedule reduction(problem_of(Collective::all_reduce, topology, 0, block * gpus.size(), true),
+                       {.chunk = 128 << 10});
+    REQUIRE(write_packed_trees(reduction, *all_reduce_trees(topology)).ok());
+    CHECK(played(reduction, topology) <= 1.04 * 2 * bound);
+  }
+}
+
 TEST_CASE("one rank's part of packed trees is that of the whole") {
   const Topology topology = part("dgx1-v100", {0, 1, 2, 3});
   const auto packing = all_gather_trees(topology);
@@ -155,6 +240,20 @@ TEST_CASE("one rank's part of packed trees is that of the whole") {
   }
 }
 
+TEST_CASE("one rank's part of a reduce-scatter has its scratch") {
+  const Topology topology = part("dgx1-v100", {0, 1, 4, 5});
+  const auto packing = reduce_scatter_trees(topology);
+  const Problem problem = problem_of(Collective::reduce_scatter, topology, 0, 100, false);
+  Schedule whole(problem, {.chunk = 7});
+  REQUIRE(write_packed_trees(whole, *packing).ok());
+  for (int rank = 0; rank < 4; ++rank) {
+    Schedule part(problem, {.chunk = 7}, rank);
+    REQUIRE(write_packed_trees(part, *packing).ok());
+    CHECK(part.steps(rank).size() == whole.steps(rank).size());
+    CHECK(part.scratch_elements(rank) == whole.scratch_elements(rank));
+  }
+}
+
 TEST_CASE("trees that do not suit the problem are errors") {
   const Topology topology = part("dgx1-v100", {0, 1, 2, 3});
   const auto trees = broadcast_trees(topology, 2);
@@ -162,10 +261,13 @@ TEST_CASE("trees that do not suit the problem are errors") {
     Schedule schedule(problem, {.chunk = 8});
     return write_packed_trees(schedule, *trees).message();
   };
-  CHECK(error(problem_of(Collective::all_reduce, topology, 0, 10, false)) ==
-        "packed trees are for broadcast and all-gather, not all-reduce");
-  CHECK(error(problem_of(Collective::broadcast, topology, 1, 10, false)) ==
-        "the trees give out 0 of 4 of rank 1's data");
+  CHECK(error(problem_of(Collective::all_to_all, topology, 0, 10, false)) ==
+        "packed trees are for broadcast, all-gather, reduce-scatter and all-reduce, not all-to-all");
+  CHECK(error(problem_of(Collective::all_reduce, topology, 0, 10, false)) == "1 packings of trees for all-reduce");
+  CHECK(error(problem_of(Collective::reduce_scatter, topology, 0, 10, false)) ==
+        "trees from their roots for reduce-scatter");
+  CHECK(error(problem_of(Collective::all_gather, topology, 0, 10, false)) == "the trees carry 0 of 4 of rank 0's data");
+  CHECK(error(problem_of(Collective::broadcast, topology, 1, 10, false)) == "the trees carry 0 of 4 of rank 1's data");
   CHECK(error({.collective = Collective::broadcast, .ranks = 5, .root = 2, .count = 10}) ==
         "a tree of 4 ranks for a collective of 5");
 }

@@ -118,4 +118,30 @@ TEST_CASE("packed trees run on the host engine, whatever their timing") {
   }
 }
 
+TEST_CASE("reductions along packed trees run on the host engine, with odd sizes and whatever their timing") {
+  for (const std::vector<int>& gpus : {std::vector{0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 4, 5}, {0, 1, 2, 3, 4}, {1, 3, 6}}) {
+    const Topology topology = part("dgx1-v100", gpus);
+    const int n = static_cast<int>(gpus.size());
+    const auto scatter_trees = reduce_scatter_trees(topology);
+    const auto both_trees = all_reduce_trees(topology);
+    for (const std::size_t count : {std::size_t{1}, std::size_t{7}, std::size_t{701}}) {
+      const auto inputs = inputs_of(n, count * gpus.size());
+      Floats sum(inputs[0].size());
+      for (const Floats& input : inputs)
+        std::transform(sum.begin(), sum.end(), input.begin(), sum.begin(), std::plus());
+      for (const TreeTiming timing : {TreeTiming{}, {0.2, 1}, {0.2, 2}, {0.1, 1, true}, {0.3, 2, true}}) {
+        INFO("ranks ", n, ", count ", count, ", slack ", timing.slack, ", overlaps ", timing.overlaps);
+        Schedule scatter({.collective = Collective::reduce_scatter, .ranks = n, .count = count}, {.chunk = 20});
+        REQUIRE(write_packed_trees(scatter, *scatter_trees, timing).ok());
+        const auto blocks = outputs_of(scatter, inputs);
+        for (std::size_t r = 0; r < blocks.size(); ++r)
+          CHECK(std::equal(blocks[r].begin(), blocks[r].end(), sum.begin() + static_cast<std::ptrdiff_t>(r * count)));
+        Schedule reduction({.collective = Collective::all_reduce, .ranks = n, .count = sum.size()}, {.chunk = 20});
+        REQUIRE(write_packed_trees(reduction, *both_trees, timing).ok());
+        for (const Floats& output : outputs_of(reduction, inputs)) CHECK(output == sum);
+      }
+    }
+  }
+}
+
 }  // namespace paceline

@@ -4,8 +4,10 @@
 
 #include <ctime>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "topology/part.h"
 
@@ -30,8 +32,8 @@ void check_fits(const Topology& topology, const TreePacking& packing, const std:
       reached[static_cast<std::size_t>(edge.to)] = true;
       Flow sum = 0;
       for (const Way& way : edge.ways) {
-        REQUIRE(way.vertices.front() == vertex(edge.from));
-        REQUIRE(way.vertices.back() == vertex(edge.to));
+        REQUIRE(way.vertices.front() == vertex(packing.inward ? edge.to : edge.from));
+        REQUIRE(way.vertices.back() == vertex(packing.inward ? edge.from : edge.to));
         REQUIRE(std::set<int>(way.vertices.begin(), way.vertices.end()).size() == way.vertices.size());  // no loop
         for (std::size_t i = 0; i + 1 < way.vertices.size(); ++i)
           carried[{way.vertices[i], way.vertices[i + 1]}] += way.weight;
@@ -59,11 +61,44 @@ void check_reaches(const TreePacking& packing, Rate rate) {
   REQUIRE(packing.rate.numerator * packing.root_weight * rate.denominator == packing.rate.denominator * rate.numerator);
 }
 
+// An all-reduce's: where each pair takes the ways of its larger use, neither pass overloads a link.
+void check_both(const Topology& topology) {
+  const auto both = all_reduce_trees(topology);
+  REQUIRE_MESSAGE(both.ok(), both.status().message());
+  REQUIRE(both->size() == 2);
+  using Ways = std::map<std::pair<int, int>, std::map<std::vector<int>, Flow>>;
+  std::vector<Ways> uses;
+  for (const TreePacking& packing : *both) {
+    check_fits(topology, packing, every_gpu(topology));
+    check_reaches(packing, shard_rate(topology).rate);
+    auto& ways = uses.emplace_back();
+    for (const PackedTree& tree : packing.trees)
+      for (const TreeEdge& edge : tree.edges)
+        for (const Way& way : edge.ways) ways[{way.vertices.front(), way.vertices.back()}][way.vertices] += way.weight;
+  }
+  CHECK((*both)[0].inward);
+  CHECK_FALSE((*both)[1].inward);
+  for (const auto& [pair, ways] : uses[0]) {
+    const auto& others = uses[1][pair];
+    const auto sum = [](const auto& of) {
+      return std::accumulate(of.begin(), of.end(), Flow{0}, [](Flow all, const auto& way) { return all + way.second; });
+    };
+    const auto& [smaller, larger] = sum(ways) < sum(others) ? std::tie(ways, others) : std::tie(others, ways);
+    for (const auto& [vertices, weight] : smaller) REQUIRE(larger.at(vertices) >= weight);
+  }
+}
+
 void check_all(const Topology& topology, bool every_root) {
   const auto gathering = all_gather_trees(topology);
   REQUIRE_MESSAGE(gathering.ok(), gathering.status().message());
   check_fits(topology, *gathering, every_gpu(topology));
   check_reaches(*gathering, shard_rate(topology).rate);
+  const auto scattering = reduce_scatter_trees(topology);
+  REQUIRE_MESSAGE(scattering.ok(), scattering.status().message());
+  CHECK(scattering->inward);
+  check_fits(topology, *scattering, every_gpu(topology));
+  check_reaches(*scattering, shard_rate(topology, true).rate);
+  check_both(topology);
   const Bounds bounds = throughput_bounds(topology);
   for (const int root : every_root ? every_gpu(topology) : std::vector{bounds.worst_root}) {
     const auto broadcast = broadcast_trees(topology, root);
@@ -121,6 +156,21 @@ TEST_CASE("one GPU needs no trees, an unknown root is an error") {
   CHECK(all_gather_trees(topology)->trees.empty());
   CHECK(broadcast_trees(topology, 0)->trees.empty());
   CHECK(broadcast_trees(topology, 1).status().message() == "there is no GPU 1: this topology has GPUs 0 to 0");
+}
+
+TEST_CASE("where links are unequal both ways, inward trees are those of the links backwards") {
+  Topology line;  // a = b - c
+  for (const char* name : {"a", "b", "c"}) line.add(VertexKind::gpu, name);
+  line.connect(0, 1, LinkKind::nvlink, {2, 0});
+  line.link(1, 2, LinkKind::nvlink, {1, 0});
+  line.link(2, 1, LinkKind::nvlink, {3, 0});
+  const auto both = all_reduce_trees(line);
+  REQUIRE(both.ok());
+  const auto& [scatter, gather] = std::tie((*both)[0], (*both)[1]);
+  check_fits(line, scatter, {0, 1, 2});
+  check_reaches(scatter, {units(1), 1});
+  check_fits(line, gather, {0, 1, 2});
+  check_reaches(gather, {units(1), 2});
 }
 
 TEST_CASE("where a switch gives more than it gets, the trees are right or there are none") {

@@ -56,6 +56,13 @@ TEST_CASE("packed trees reach 98% of the bound for 1 GB on every subset of a DGX
     const double gather = predicted(*machine, question).busbw_gbs / bounds.all_gather.gbs();
     CHECK(gather <= 1 + 1e-9);
     CHECK(gather >= 0.98);
+    question.collective = Collective::reduce_scatter;
+    const double scatter = predicted(*machine, question).busbw_gbs / bounds.reduce_scatter.gbs();
+    CHECK(scatter <= 1 + 1e-9);
+    CHECK(scatter >= 0.98);
+    question.collective = Collective::all_reduce;
+    const double reduction = predicted(*machine, question).busbw_gbs / bounds.all_reduce.gbs();
+    CHECK(reduction >= 0.98);
   }
 }
 
