@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/index.h"
+#include "topology/fractional_packing.h"
 #include "topology/route.h"
 
 namespace paceline {
@@ -13,13 +14,21 @@ namespace {
 
 // A ring that might be used: what it asks of the links.
 struct Candidate {
-  std::vector<int> order;                  // GPUs
-  std::vector<std::pair<int, Flow>> load;  // link, how often it passes
+  std::vector<int> order;  // GPUs
+  LinkLoads load;          // how often it passes each link
 };
+
+// kB/s that rings cannot exceed: each crosses every cut, both ways, and makes an all-gather.
+Flow most_of_rings(const Topology& topology) {
+  const Bounds bounds = throughput_bounds(topology);
+  return std::min(bounds.broadcast.numerator / bounds.broadcast.denominator,
+                  bounds.all_gather.numerator / bounds.all_gather.denominator);
+}
 
 class Search {
  public:
-  Search(const Topology& topology, std::int64_t steps);
+  // With lanes of 1/`parts` of what divides all bandwidths.
+  Search(const Topology& topology, int parts, std::int64_t steps);
   RingPacking run();
 
  private:
@@ -27,6 +36,7 @@ class Search {
   void add(const std::vector<int>& order);
   [[nodiscard]] Flow most(const Candidate& ring) const;
   [[nodiscard]] Flow bound() const;
+  [[nodiscard]] bool reaches_all_parts() const;
   void combine(std::size_t next, Flow lanes);
   void use(const Candidate& ring, Flow lanes);
 
@@ -34,6 +44,7 @@ class Search {
   int count_;
   std::int64_t steps_;
   bool complete_ = true;
+  bool too_thin_ = false;                            // some ring has less than a lane
   std::vector<std::vector<std::vector<int>>> ways_;  // links between two GPUs
   std::vector<std::vector<double>> widths_;
   std::vector<std::vector<int>> nearest_;  // to each GPU
@@ -49,7 +60,7 @@ class Search {
   std::vector<Flow> best_chosen_;
 };
 
-Search::Search(const Topology& topology, std::int64_t steps)
+Search::Search(const Topology& topology, int parts, std::int64_t steps)
     : topology_(topology),
       count_(static_cast<int>(topology.gpus().size())),
       steps_(steps),
@@ -84,6 +95,7 @@ Search::Search(const Topology& topology, std::int64_t steps)
     if (gpu_of[at(link.from)] >= 0) leaving_[at(gpu_of[at(link.from)])].push_back(static_cast<int>(l));
     if (gpu_of[at(link.to)] >= 0) coming_[at(gpu_of[at(link.to)])].push_back(static_cast<int>(l));
   }
+  lane_ = lane_ % parts == 0 ? lane_ / parts : lane_;
   for (std::size_t l = 0; l < used.size(); ++l)
     if (used[l]) left_[l] = units(topology.links()[l].bandwidth) / lane_;
 }
@@ -115,7 +127,10 @@ void Search::add(const std::vector<int>& order) {
   for (int i = 0; i < count_; ++i)
     for (const int link : ways_[at(order[at(i)])][at(order[at((i + 1) % count_)])]) ++load[link];
   Candidate ring{order, {load.begin(), load.end()}};
-  if (most(ring) > 0) rings_.push_back(std::move(ring));
+  if (most(ring) > 0)
+    rings_.push_back(std::move(ring));
+  else
+    too_thin_ = true;
 }
 
 // Lanes that the ring can have of what is left.
@@ -136,6 +151,13 @@ Flow Search::bound() const {
     }
   }
   return least;
+}
+
+// Whether no parts of lanes of the listed rings are together more than the best.
+bool Search::reaches_all_parts() const {
+  std::vector<LinkLoads> loads;
+  for (const Candidate& ring : rings_) loads.push_back(ring.load);
+  return static_cast<double>(best_) >= fractional_packing(loads, left_) * (1 - 1e-9);
 }
 
 void Search::use(const Candidate& ring, Flow lanes) {
@@ -167,8 +189,8 @@ void Search::combine(std::size_t next, Flow lanes) {
 RingPacking Search::run() {
   RingPacking packing;
   if (count_ < 2 || lane_ == 0) return packing;
-  const Rate all_gather = throughput_bounds(topology_).all_gather;
-  ceiling_ = std::min(bound(), all_gather.numerator / all_gather.denominator / lane_);
+  const Flow ceiling = std::min(bound() * lane_, most_of_rings(topology_));
+  ceiling_ = ceiling / lane_;
 
   // Wide rings first, so that they are there if not all can be listed.
   std::set<double, std::greater<>> widths;
@@ -191,8 +213,8 @@ RingPacking Search::run() {
   steps_ = for_combining;
   chosen_.assign(rings_.size(), 0);
   combine(0, 0);
-  packing.exact = best_ == ceiling_ || (all_listed && complete_);
   packing.rate = best_ * lane_;
+  packing.exact = packing.rate == ceiling || (all_listed && !too_thin_ && reaches_all_parts());
   for (std::size_t i = 0; i < best_chosen_.size(); ++i)
     if (best_chosen_[i] > 0) packing.rings.push_back({rings_[i].order, best_chosen_[i] * lane_});
   std::stable_sort(packing.rings.begin(), packing.rings.end(),
@@ -204,7 +226,10 @@ RingPacking Search::run() {
 
 RingPacking pack_rings(const Topology& topology, std::int64_t steps) {
   const Topology plain = with_one_nvswitch(topology);
-  return Search(plain, steps).run();
+  RingPacking whole = Search(plain, 1, steps).run();
+  if (whole.exact) return whole;
+  RingPacking halves = Search(plain, 2, steps).run();
+  return halves.rate > whole.rate ? halves : whole;
 }
 
 }  // namespace paceline

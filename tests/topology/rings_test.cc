@@ -35,6 +35,18 @@ TEST_CASE("rings on 2 and 4 GPUs of a DGX-1V") {
   CHECK(square.rings.size() == 2);
 }
 
+TEST_CASE("four GPUs with a link between each two: six rings of half a link") {
+  Topology topology;
+  for (const char* name : {"a", "b", "c", "d"}) topology.add(VertexKind::gpu, name);
+  for (int a = 0; a < 4; ++a)
+    for (int b = a + 1; b < 4; ++b) topology.connect(a, b, LinkKind::nvlink, {100, 0});
+  const RingPacking packing = pack_rings(topology);
+  CHECK(packing.rate == units(300));
+  CHECK(packing.exact);
+  CHECK(packing.rings.size() == 6);
+  for (const Ring& ring : packing.rings) CHECK(ring.rate == units(50));
+}
+
 TEST_CASE("a star of NVLinks has no ring") {
   Topology star;
   for (const char* name : {"hub", "a", "b"}) star.add(VertexKind::gpu, name);
