@@ -8,9 +8,9 @@
 // out its shard, x <= capacity(cut) / (GPUs on its side), for every cut that leaves out some GPU. The smallest ratio is
 // found by Newton's iteration: a flow from a source that feeds each GPU at x shows a cut that is too small for x, and x
 // falls to what that cut allows, until none is too small. busbw is (n-1) x. Arborescences reach it as well.
-// Reduce-scatter is all-gather backwards. All-reduce is a reduce-scatter and then an all-gather: one after the other, so
-// what a schedule gains that has both under way at once, or that folds whole messages along trees to few roots, is not
-// in it. Where GPUs have unequal links such schedules can be faster: GPUs 0, 3 and 4 of a DGX-1V have a bound of 50
+// Reduce-scatter is all-gather backwards. All-reduce is a reduce-scatter and then an all-gather: one after the other,
+// so what a schedule gains that has both under way at once, or that folds whole messages along trees to few roots, is
+// not in it. Where GPUs have unequal links such schedules can be faster: GPUs 0, 3 and 4 of a DGX-1V have a bound of 50
 // GB/s, and packed trees whose two passes overlap get 67.
 //
 // Source: Zhao et al., "ForestColl: Throughput-optimal collective communications on heterogeneous network fabrics"
@@ -45,7 +45,7 @@ struct Bounds {
   int worst_root = 0;                // GPU
   Rate all_gather;                   // busbw, as the next two
   Rate reduce_scatter;
-  Rate all_reduce;  // reduce-scatter, then all-gather
+  Rate all_reduce;                  // reduce-scatter, then all-gather
   std::vector<int> all_gather_cut;  // vertices on the giving side of the cut that sets all_gather
 };
 
