@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 
 #include "algorithms/chunks.h"
 #include "algorithms/packed_trees.h"
 #include "schedule/closed_forms.h"
-#include "topology/arborescences.h"
 #include "topology/chain_order.h"
 #include "topology/rings.h"
 #include "tuning/sources.h"
 #include "tuning/symmetry.h"
 #include "tuning/topology_costs.h"
+#include "tuning/tree_predictions.h"
 
 namespace paceline {
 namespace {
@@ -235,45 +234,6 @@ Status Predictor::add_chain(const Problem& problem) {
   return add_row(algorithm, "topology_chain", problem, std::move(parameters));
 }
 
-// The ways that a packing gives its messages, all trees of a pair of GPUs together, and how much each carries, GB/s.
-using PairWays = std::map<std::pair<int, int>, std::map<std::vector<int>, double>>;  // by links
-
-PairWays ways_of(const TreePacking& packing, const Topology& topology) {
-  std::map<std::pair<int, int>, int> link_of;
-  for (std::size_t l = 0; l < topology.links().size(); ++l)
-    link_of.try_emplace({topology.links()[l].from, topology.links()[l].to}, static_cast<int>(l));
-  PairWays weights;
-  for (const PackedTree& tree : packing.trees) {
-    for (const TreeEdge& edge : tree.edges) {
-      const auto pair = packing.inward ? std::pair(edge.to, edge.from) : std::pair(edge.from, edge.to);
-      for (const Way& way : edge.ways) {
-        std::vector<int> links;
-        for (std::size_t i = 0; i + 1 < way.vertices.size(); ++i)
-          links.push_back(link_of.at({way.vertices[i], way.vertices[i + 1]}));
-        weights[pair][links] += static_cast<double>(way.weight) * packing.rate.gbs();
-      }
-    }
-  }
-  return weights;
-}
-
-double sum_of(const std::map<std::vector<int>, double>& ways) {
-  return std::accumulate(ways.begin(), ways.end(), 0.0, [](double sum, const auto& way) { return sum + way.second; });
-}
-
-// Where both packings of an all-reduce use a pair, its ways are those of the larger use (all_reduce_trees()).
-void give_ways(std::span<const TreePacking> packings, const Topology& topology, WayFinder& finder) {
-  PairWays widest;
-  for (const TreePacking& packing : packings)
-    for (auto& [pair, ways] : ways_of(packing, topology))
-      if (sum_of(ways) > sum_of(widest[pair])) widest[pair] = ways;
-  for (const auto& [pair, ways] : widest) {
-    std::vector<WayPart> parts;
-    for (const auto& [links, weight] : ways) parts.push_back({links, weight / sum_of(ways)});
-    finder.set(pair.first, pair.second, std::move(parts));
-  }
-}
-
 // The same ways in the whole topology: what is simulated there has GPUs and links by the numbers that stragglers have.
 WayFinder Predictor::in_whole(WayFinder& of_part) const {
   const std::vector<int> numbers = links_in_whole(of_part.topology(), topology_);
@@ -287,45 +247,6 @@ WayFinder Predictor::in_whole(WayFinder& of_part) const {
     }
   }
   return finder;
-}
-
-// The trees of a collective; nothing for one that has none.
-Result<std::vector<TreePacking>> trees_of(const Problem& problem, const Topology& topology) {
-  const auto alone = [](Result<TreePacking> packing) -> Result<std::vector<TreePacking>> {
-    PACE_TRY(packing.status());
-    return std::vector{std::move(*packing)};
-  };
-  switch (problem.collective) {
-    case Collective::broadcast: return alone(broadcast_trees(topology, problem.root));
-    case Collective::all_gather: return alone(all_gather_trees(topology));
-    case Collective::reduce_scatter: return alone(reduce_scatter_trees(topology));
-    case Collective::all_reduce: return all_reduce_trees(topology);
-    default: return std::vector<TreePacking>();
-  }
-}
-
-bool has_trees(Collective which) {
-  using enum Collective;
-  return which == broadcast || which == all_gather || which == reduce_scatter || which == all_reduce;
-}
-
-// In the order in which they are worth trying. Where trees of several pairs share PCIe links, fair sharing moves
-// messages by more than a period: that takes much slack.
-std::vector<TreeTiming> tree_timings(Collective which) {
-  std::vector<TreeTiming> timings;
-  for (const TreeTiming timing : {TreeTiming{0.1, 1}, {0.2, 1}, {0.3, 2}, {0, 1}, {1.5, 1}, {3, 1}}) {
-    if (which == Collective::all_reduce) timings.push_back({timing.slack, timing.channels, true});
-    timings.push_back(timing);
-  }
-  return timings;
-}
-
-// us, at the rates of the trees.
-double bound_of(const std::vector<TreePacking>& packings, double bytes_of_root) {
-  double time = 0;
-  for (const TreePacking& packing : packings)
-    time += bytes_of_root / (static_cast<double>(packing.root_weight) * packing.rate.gbs() * 1000);
-  return time;
 }
 
 Status Predictor::add_trees(const Problem& problem) {

@@ -1,0 +1,26 @@
+// What a prediction along packed trees (algorithms/packed_trees.h) needs besides the schedule: which trees a collective
+// has, where their messages go, in which turns they may travel, and how fast they could be.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "algorithms/tree_turns.h"
+#include "schedule/problem.h"
+#include "schedule/way_finder.h"
+#include "topology/arborescences.h"
+
+namespace paceline {
+
+[[nodiscard]] bool has_trees(Collective which);
+// The trees of a collective that has them: one packing, or the two of an all-reduce. Errors as the searches'.
+Result<std::vector<TreePacking>> trees_of(const Problem& problem, const Topology& topology);
+// The finder gets the ways of all pairs between which trees send. Where both packings of an all-reduce use a pair, its
+// ways are those of the larger use (all_reduce_trees()).
+void give_ways(std::span<const TreePacking> packings, const Topology& topology, WayFinder& finder);
+// In the order in which they are worth trying.
+std::vector<TreeTiming> tree_timings(Collective which);
+// us, at the rates of the trees, one packing after the other; `bytes_of_root`: what the trees of one root carry.
+double bound_of(std::span<const TreePacking> packings, double bytes_of_root);
+
+}  // namespace paceline
