@@ -19,6 +19,10 @@ inline Clock::time_point seconds_from_now(double seconds) {
 
 inline std::string host_of_rank(int rank) { return "node-" + std::string(1, static_cast<char>('a' + rank)); }
 
+inline Call sum_of(std::uint64_t count, std::uint32_t sequence = 1) {
+  return make_call(Collective::all_reduce, DataType::float32, Operation::sum, 0, count, sequence);
+}
+
 // The listeners of `ranks` ranks on loopback, and what each rank needs to connect.
 struct TcpRanks {
   explicit TcpRanks(int ranks, int channels = 1) {

@@ -1,0 +1,148 @@
+// How ranks over TCP find out that they are in different calls.
+#include <atomic>
+#include <barrier>
+
+#include "transport/tcp_ranks.h"
+
+namespace paceline {
+
+TEST_CASE("tcp: a message of another call is a mismatch that names both") {
+  run_ranks(2, 1, [](int rank, TcpTransport& transport) {
+    std::vector<std::byte> data(40);
+    if (rank == 0) {
+      CHECK(give(transport, 0, {1}, make_call(Collective::broadcast, DataType::int32, Operation::sum, 0, 10, 4),
+                 data) == Attempt::done);
+    } else {
+      CHECK(take(transport, 0, 0, sum_of(10, 4), data) == Attempt::failed);
+      CHECK(transport.failure().code() == Code::mismatch);
+      CHECK(transport.failure().detail().rank == 0);
+      CHECK(transport.failure().detail().peer == 1);
+      CHECK(transport.failure().detail().host == "node-a");
+      const std::string& message = transport.failure().message();
+      CHECK(message.find("rank 1 called all-reduce #4 of 10 float32, sum") != std::string::npos);
+      CHECK(message.find("rank 0 called broadcast #4 of 10 int32, root 0") != std::string::npos);
+      // The end is the end.
+      CHECK(transport.send(0, std::vector{0}, sum_of(10, 4), data) == Attempt::failed);
+      CHECK(transport.progress() == Attempt::failed);
+    }
+  });
+}
+
+TEST_CASE("tcp: a message of another length is refused before it is read") {
+  run_ranks(2, 1, [](int rank, TcpTransport& transport) {
+    std::vector<std::byte> data(rank == 0 ? 41 : 40);
+    if (rank == 0) {
+      CHECK(give(transport, 0, {1}, sum_of(10), data) == Attempt::done);
+    } else {
+      CHECK(take(transport, 0, 0, sum_of(10), data) == Attempt::failed);
+      CHECK(transport.failure().code() == Code::internal);
+      CHECK(transport.failure().message() ==
+            "a message of rank 0 (node-a) in all-reduce #1 of 10 float32, sum has 41 bytes instead of 40");
+    }
+  });
+}
+
+TEST_CASE("tcp: ranks that wait for each other in different calls find out, also through a third") {
+  // 0 waits for 1, 1 for 2, 2 for 0; rank 1 is in another call.
+  std::atomic<int> found{0};
+  std::barrier<> end(3);
+  run_ranks(3, 1, [&](int rank, TcpTransport& transport) {
+    const Call call =
+        rank == 1 ? make_call(Collective::all_gather, DataType::int8, Operation::sum, 0, 5, 3) : sum_of(5, 3);
+    std::vector<std::byte> data(20);
+    const Attempt attempt = insist(transport, [&] {
+      if (found > 0) return Attempt::done;
+      const std::byte* where = nullptr;
+      const Attempt arrived = transport.receive(0, (rank + 1) % 3, call, 20, data.data(), &where);
+      return arrived == Attempt::later && transport.compare((rank + 1) % 3, call) == Attempt::failed ? Attempt::failed
+                                                                                                     : arrived;
+    });
+    if (attempt == Attempt::failed) {
+      ++found;
+      CHECK(transport.failure().code() == Code::mismatch);
+      CHECK(transport.failure().message().find("all-gather #3 of 5 int8") != std::string::npos);
+      CHECK(transport.failure().message().find("all-reduce #3 of 5 float32, sum") != std::string::npos);
+    }
+    end.arrive_and_wait();
+    CHECK(found > 0);
+  });
+}
+
+TEST_CASE("tcp: inquiries of ranks in the same or an earlier call disturb nothing") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    const int other = 1 - rank;
+    for (std::uint32_t i = 1; i <= 50; ++i) {
+      // Both inquire before they send, so that inquiries stand between the messages.
+      CHECK(transport.compare(other, sum_of(3, i)) == Attempt::done);
+      CHECK(transport.compare(other, sum_of(3, i)) == Attempt::done);
+      CHECK(give(transport, 0, {other}, sum_of(3, i), pattern(12, i)) == Attempt::done);
+      std::vector<std::byte> data(12);
+      CHECK(take(transport, 0, other, sum_of(3, i), data) == Attempt::done);
+      CHECK(data == pattern(12, i));
+      if (i % 2 == 0) step.arrive_and_wait();
+    }
+  });
+}
+
+TEST_CASE("tcp: who waits for a rank on its own node still looks at what the others ask") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    if (rank == 0) CHECK(transport.compare(1, sum_of(3, 4)) == Attempt::done);
+    step.arrive_and_wait();
+    if (rank == 1) {
+      CHECK(transport.compare(-1, sum_of(5, 4), false) == Attempt::failed);
+      CHECK(transport.failure().code() == Code::mismatch);
+      CHECK(transport.failure().detail().rank == 0);
+    }
+    step.arrive_and_wait();
+  });
+}
+
+TEST_CASE("tcp: who is asked from an earlier call answers, whomever it waits for") {
+  std::barrier<> step(3);
+  run_ranks(3, 2, [&](int rank, TcpTransport& transport) {
+    if (rank == 0) CHECK(transport.compare(1, sum_of(3, 4)) == Attempt::done);
+    step.arrive_and_wait();
+    if (rank == 1) CHECK(transport.compare(2, sum_of(3, 5)) == Attempt::done);
+    step.arrive_and_wait();
+    if (rank == 0) {
+      CHECK(transport.compare(1, sum_of(3, 4)) == Attempt::failed);
+      CHECK(transport.failure().message().find("but rank 1 is past it, in all-reduce #5") != std::string::npos);
+    }
+    step.arrive_and_wait();
+  });
+}
+
+TEST_CASE("tcp: which of two calls is the earlier is known also where their number has wrapped") {
+  for (const bool late : {false, true}) {
+    const std::uint32_t sent = late ? 0xfffffffe : 1;
+    const std::uint32_t waiting = late ? 1 : 0xfffffffe;
+    std::barrier<> step(2);
+    run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+      if (rank == 1) {
+        CHECK(give(transport, 0, {0}, sum_of(3, sent), pattern(12, 1)) == Attempt::done);
+        CHECK(leave(transport, 0, 1) == Attempt::done);
+        step.arrive_and_wait();
+      } else {
+        step.arrive_and_wait();
+        // A message of a later call has only come early; one of an earlier call nobody takes any more.
+        CHECK(transport.compare(1, sum_of(3, waiting)) == (late ? Attempt::failed : Attempt::done));
+      }
+      step.arrive_and_wait();
+    });
+  }
+}
+
+TEST_CASE("tcp: sends and receives of pairs are not compared with collectives") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    const Call call = rank == 0 ? make_call(Collective::send, DataType::int8, Operation::sum, 0, 5, 1) : sum_of(5, 1);
+    CHECK(transport.compare(1 - rank, call) == Attempt::done);
+    step.arrive_and_wait();
+    CHECK(transport.compare(1 - rank, call) == Attempt::done);
+    step.arrive_and_wait();
+  });
+}
+
+}  // namespace paceline
