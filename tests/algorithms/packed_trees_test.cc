@@ -36,6 +36,22 @@ void check_proved(const Problem& problem, const TreePacking& packing, std::size_
   check_proved(problem, std::span(&packing, 1), chunk);
 }
 
+// Written for one rank alone, a schedule has that rank's steps and scratch of the whole.
+void check_parts(const Problem& problem, const TreePacking& packing) {
+  Schedule whole(problem, {.chunk = 7});
+  REQUIRE(write_packed_trees(whole, packing).ok());
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    Schedule part(problem, {.chunk = 7}, rank);
+    REQUIRE(write_packed_trees(part, packing).ok());
+    REQUIRE(part.steps(rank).size() == whole.steps(rank).size());
+    CHECK(part.scratch_elements(rank) == whole.scratch_elements(rank));
+    for (std::size_t i = 0; i < part.steps(rank).size(); ++i) {
+      CHECK(part.steps(rank)[i].source.offset == whole.steps(rank)[i].source.offset);
+      CHECK(part.steps(rank)[i].target.offset == whole.steps(rank)[i].target.offset);
+    }
+  }
+}
+
 // The time of a schedule, in elements over GB/s, where every message has its GPUs' own link: a link carries one message
 // after the other, a rank takes its steps in order, a send waits for nothing but a slot.
 double played(Schedule& schedule, const Topology& topology) {
@@ -122,11 +138,7 @@ TEST_CASE("packed trees are proved through switches and in clusters") {
 }
 
 TEST_CASE("packed trees are proved where links are unequal both ways") {
-  Topology line;  // a = b - c
-  for (const char* name : {"a", "b", "c"}) line.add(VertexKind::gpu, name);
-  line.connect(0, 1, LinkKind::nvlink, {2, 0});
-  line.link(1, 2, LinkKind::nvlink, {1, 0});
-  line.link(2, 1, LinkKind::nvlink, {3, 0});
+  const Topology line = uneven_line();
   for (const std::size_t count : {std::size_t{2}, std::size_t{11}, std::size_t{1000}}) {
     check_proved(problem_of(Collective::reduce_scatter, line, 0, count, false), *reduce_scatter_trees(line), 16);
     check_proved(problem_of(Collective::all_reduce, line, 0, count, true), *all_reduce_trees(line), 16);
@@ -224,34 +236,10 @@ TEST_CASE("reductions along packed trees take the bound's time and 4% more on ev
 }
 
 TEST_CASE("one rank's part of packed trees is that of the whole") {
-  const Topology topology = part("dgx1-v100", {0, 1, 2, 3});
-  const auto packing = all_gather_trees(topology);
-  const Problem problem = problem_of(Collective::all_gather, topology, 0, 100, false);
-  Schedule whole(problem, {.chunk = 7});
-  REQUIRE(write_packed_trees(whole, *packing).ok());
-  for (int rank = 0; rank < 4; ++rank) {
-    Schedule part(problem, {.chunk = 7}, rank);
-    REQUIRE(write_packed_trees(part, *packing).ok());
-    REQUIRE(part.steps(rank).size() == whole.steps(rank).size());
-    for (std::size_t i = 0; i < part.steps(rank).size(); ++i) {
-      CHECK(part.steps(rank)[i].source.offset == whole.steps(rank)[i].source.offset);
-      CHECK(part.steps(rank)[i].target.offset == whole.steps(rank)[i].target.offset);
-    }
-  }
-}
-
-TEST_CASE("one rank's part of a reduce-scatter has its scratch") {
-  const Topology topology = part("dgx1-v100", {0, 1, 4, 5});
-  const auto packing = reduce_scatter_trees(topology);
-  const Problem problem = problem_of(Collective::reduce_scatter, topology, 0, 100, false);
-  Schedule whole(problem, {.chunk = 7});
-  REQUIRE(write_packed_trees(whole, *packing).ok());
-  for (int rank = 0; rank < 4; ++rank) {
-    Schedule part(problem, {.chunk = 7}, rank);
-    REQUIRE(write_packed_trees(part, *packing).ok());
-    CHECK(part.steps(rank).size() == whole.steps(rank).size());
-    CHECK(part.scratch_elements(rank) == whole.scratch_elements(rank));
-  }
+  const Topology square = part("dgx1-v100", {0, 1, 2, 3});
+  const Topology pairs = part("dgx1-v100", {0, 1, 4, 5});
+  check_parts(problem_of(Collective::all_gather, square, 0, 100, false), *all_gather_trees(square));
+  check_parts(problem_of(Collective::reduce_scatter, pairs, 0, 100, false), *reduce_scatter_trees(pairs));
 }
 
 TEST_CASE("trees that do not suit the problem are errors") {

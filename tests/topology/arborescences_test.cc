@@ -159,11 +159,7 @@ TEST_CASE("one GPU needs no trees, an unknown root is an error") {
 }
 
 TEST_CASE("where links are unequal both ways, inward trees are those of the links backwards") {
-  Topology line;  // a = b - c
-  for (const char* name : {"a", "b", "c"}) line.add(VertexKind::gpu, name);
-  line.connect(0, 1, LinkKind::nvlink, {2, 0});
-  line.link(1, 2, LinkKind::nvlink, {1, 0});
-  line.link(2, 1, LinkKind::nvlink, {3, 0});
+  const Topology line = uneven_line();
   const auto both = all_reduce_trees(line);
   REQUIRE(both.ok());
   const auto& [scatter, gather] = std::tie((*both)[0], (*both)[1]);

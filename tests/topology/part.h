@@ -1,4 +1,4 @@
-// Some GPUs of a preset, selected as for a collective on them.
+// Topologies for tests: some GPUs of a preset, selected as for a collective on them, and small ones of their own.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -36,6 +36,16 @@ inline std::vector<int> subset(int set) {
   for (int i = 0; i < 8; ++i)
     if ((set >> i & 1) != 0) gpus.push_back(i);
   return gpus;
+}
+
+// Three GPUs in a row, of which the last two are linked better one way than the other.
+inline Topology uneven_line() {
+  Topology line;
+  for (const char* name : {"a", "b", "c"}) line.add(VertexKind::gpu, name);
+  line.connect(0, 1, LinkKind::nvlink, {2, 0});
+  line.link(1, 2, LinkKind::nvlink, {1, 0});
+  line.link(2, 1, LinkKind::nvlink, {3, 0});
+  return line;
 }
 
 }  // namespace paceline
