@@ -35,7 +35,7 @@ _LAUNCHERS = (
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 def launched_size() -> int | None:
@@ -108,6 +108,7 @@ class _Job:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._descriptors: dict[int, int] = {}  # of processes that run -> rank
         self._code = 0  # of the first failure
+        self._older_children = frozenset(_children())  # of this process, which are none of the job's
         self._started = False
         self._signalled = 0  # the last signal that came for the job
 
@@ -115,6 +116,7 @@ class _Job:
         # What was ignored when this began stays so, here and in the ranks: by nohup, or by a shell's background job.
         watched = [number for number in (*_FORWARDED, signal.SIGINT) if signal.getsignal(number) != signal.SIG_IGN]
         previous = {number: signal.signal(number, self._forward) for number in watched}
+        reaped = _reap_orphans(True)  # what ranks leave behind comes to this process
         try:
             try:
                 self._start()
@@ -127,7 +129,8 @@ class _Job:
             for process in self._processes:
                 process.wait()
             if self._code or self._signalled in _ENDING:
-                _end_orphans()
+                self._end_orphans()
+            _reap_orphans(reaped)
             for descriptor in self._descriptors:
                 os.close(descriptor)
             for number, handler in previous.items():
@@ -136,7 +139,6 @@ class _Job:
 
     def _start(self) -> None:
         die_with_parent = _die_with(os.getpid())
-        _prctl()(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what ranks leave behind comes to this process
         for rank in range(self._ranks):
             cpus = self._cpus[rank : rank + 1]
             process = subprocess.Popen(
@@ -188,6 +190,22 @@ class _Job:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
 
+    def _end_orphans(self) -> None:
+        """Kill what the ranks have left behind, but for sessions of their own."""
+        session = os.getsid(0)
+        for _ in range(1000):  # a child of a child comes here when its parent has gone
+            killed = []
+            for pid in set(_children()) - self._older_children:
+                with contextlib.suppress(ProcessLookupError):
+                    if os.getsid(pid) == session:
+                        os.kill(pid, signal.SIGKILL)
+                        killed.append(pid)
+            if not killed:
+                return
+            for pid in killed:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
     def _forward(self, number: int, _: FrameType | None) -> None:
         self._signalled = number
         if number == signal.SIGINT and _from_terminal():
@@ -213,21 +231,12 @@ def _prctl() -> Callable[..., int]:
     return function
 
 
-def _end_orphans() -> None:
-    """Kill what the ranks have left behind: this process's other children, but for sessions of their own."""
-    session = os.getsid(0)
-    for _ in range(1000):  # a child of a child comes here when its parent has gone
-        killed = []
-        for pid in _children():
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                if os.getsid(pid) == session:
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
-        if not killed:
-            return
-        for pid in killed:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+def _reap_orphans(wanted: bool) -> bool:
+    """Whether children of this process's children become its own when their parents go. Returns how it was."""
+    before = ctypes.c_int()
+    _prctl()(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    _prctl()(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+    return before.value != 0
 
 
 def _children() -> list[int]:

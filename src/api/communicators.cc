@@ -242,20 +242,13 @@ paceResult_t paceCommDestroy(paceComm_t comm) {
       return finish(Status(Code::invalid_usage,
                            "another thread is inside a call on this communicator: end it first (paceCommAbort)"),
                     comm);
-    if (inside) {
-      // Of the parent's threads, one was in the middle of a call: what it left half done is left alone.
-      comm->magic.store(0, std::memory_order_relaxed);
-      (void)comm->communicator.release();
-      return paceSuccess;
-    }
-    comm->communicator->leave();
-    if (comm->in_child()) {
-      comm->magic.store(0, std::memory_order_relaxed);
-      comm->communicator.reset();
-      return paceSuccess;
-    }
-    const std::lock_guard lock(comm->end_mutex);
+    if (!inside) comm->communicator->leave();
+    // In a forked child the mutex may be another thread's of the parent for ever.
+    std::unique_lock lock(comm->end_mutex, std::defer_lock);
+    if (!comm->in_child()) lock.lock();
     comm->magic.store(0, std::memory_order_relaxed);
+    // Of the parent's threads, one was in the middle of a call: what it left half done is left alone.
+    if (inside) (void)comm->communicator.release();
     comm->communicator.reset();
     comm->familiar.reset();
     comm->operators.clear();

@@ -104,9 +104,9 @@ class Membership {
 struct Rendezvous {
   int rank = 0;
   int size = 1;
-  std::string address;      // numeric IPv4/IPv6 address or host name of rank 0; rank 0 listens on it and on no other
-  int port = 0;             // rank 0 may already hold the listening socket
-  FileDescriptor listener;  // rank 0 only: an already listening socket
+  std::string address;  // numeric IPv4/IPv6 address or host name of rank 0; rank 0 listens on it and on no other
+  int port = 0;
+  FileDescriptor listener;  // rank 0 only: a socket that listens there already; else it opens one
   std::string secret;       // authenticates every connection
   double timeout = 60;      // seconds, for the whole of the joining
   // Seconds after which an address that nobody listens on is given up; none: the timeout. Rank 0 listens before there

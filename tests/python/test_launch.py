@@ -169,6 +169,17 @@ def test_what_a_rank_has_started_ends_with_a_job_that_is_ended() -> None:
         wait_until_gone(pids)
 
 
+def test_other_children_of_the_launching_process_live_on() -> None:
+    program = (
+        "import subprocess; from paceline.launch import launch\n"
+        "other = subprocess.Popen(['sleep', '60'])\n"
+        "print(launch(['sh', '-c', 'sleep 60 & exit 3'], 1), other.poll())\n"
+        "other.kill()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "3 None\n", done.stderr
+
+
 def test_what_a_rank_has_started_may_outlive_a_job_that_ended_well() -> None:
     done = run("-n", "1", "--", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!")
     assert alive(int(done.stdout))
