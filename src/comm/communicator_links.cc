@@ -6,14 +6,13 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/index.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "tuning/node_links.h"
 
 namespace paceline {
 namespace {
-
-constexpr std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // A machine meets some others, asks each for bytes, and is asked by it. Of several times the least counts: a
 // disturbance only adds.

@@ -13,6 +13,8 @@
 #include <span>
 #include <vector>
 
+#include "base/index.h"
+
 namespace paceline {
 
 class FairShares {
@@ -70,7 +72,6 @@ class FairShares {
     int link = 0;
   };
 
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   [[nodiscard]] bool contended(const Link& link) const {
     return link.members.size() > 1 && link.wanted > link.capacity * (1 + 1e-12);
   }

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/wrong.h"
+
 namespace paceline {
 namespace {
 
@@ -39,8 +41,6 @@ constexpr Member members[] = {
 };
 constexpr const char* largest_chunk = "largest_chunk";
 constexpr const char* node_ranks = "node_ranks";
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 }  // namespace
 

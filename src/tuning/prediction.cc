@@ -8,6 +8,8 @@
 
 #include "algorithms/chunks.h"
 #include "algorithms/packed_trees.h"
+#include "base/index.h"
+#include "base/wrong.h"
 #include "schedule/closed_forms.h"
 #include "topology/chain_order.h"
 #include "topology/rings.h"
@@ -29,10 +31,6 @@ constexpr double most_steps_of_sources = 1e5;
 // Searches of orders and trees on more GPUs take too long.
 constexpr std::size_t most_for_orders = 256;
 constexpr std::size_t most_for_trees = 32;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-Status wrong(std::string message) { return Status(Code::invalid_argument, std::move(message)); }
 
 bool parts_count(Collective which) {
   using enum Collective;
