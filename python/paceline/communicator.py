@@ -283,7 +283,7 @@ class Communicator(Membership):
         self._settle()
         pointer = c_void_p()
         config = _native.config(timeout, algorithm, None)
-        color = -1 if color is None else integer("color", color, 0)
+        color = -1 if color is None else integer("color (None joins none)", color, 0)
         result = self._library.paceCommSplit(self._handle, color, integer("key", key), pointer, config)
         if result:
             raise self._failure(result)
