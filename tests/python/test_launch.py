@@ -30,6 +30,12 @@ def alive(pid: int) -> bool:
         return False
 
 
+def heed_signals() -> None:
+    """For a new child: the tests may run where these are ignored, in the background or under nohup."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def wait_until_gone(pids: list[int]) -> None:
     deadline = time.monotonic() + 5
     while any(map(alive, pids)) and time.monotonic() < deadline:
@@ -135,7 +141,12 @@ def job_of_two(*program: str) -> Iterator[tuple[subprocess.Popen[str], list[int]
     """A running `paceline run -n 2` and the process ids that its ranks print."""
     words = command("run", "-n", "2", "--", *program)
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_signals,
     ) as job:
         try:
             assert job.stdout is not None

@@ -70,15 +70,19 @@ def is_mismatch_of(found: dict[str, Any], one: int, other: int) -> bool:
 
 
 def test_a_rank_that_called_something_else_is_named_while_a_third_is_waited_for() -> None:
-    """The all-reduce waits for rank 0 first, which returned from the broadcast without a message for rank 1."""
+    """The all-reduce waits for rank 0 first, which returned from the broadcast without a message for rank 1.
+
+    It meets rank 2's message, or what rank 0 has said while it waited for that.
+    """
     calls = ["broadcast from last", "all_reduce", "broadcast from last"]
     environment = {"PACELINE_TRANSPORT": "shm", "PACELINE_ALGORITHM": "one_shot", "PACELINE_TIMEOUT": "5"}
     with ForkedRanks(3, "call_and_compute", {"calls": calls}, **environment) as job:
         found = job.told(1)
-        assert is_mismatch_of(found, 1, 2) and found["seconds"] < 1, found
+        assert found["seconds"] < 1, found
         for rank in (0, 2):
             job.say(rank, "go on")
-            assert is_mismatch_of(job.told(rank), 1, 2)
+        for told in (found, job.told(0), job.told(2)):
+            assert is_mismatch_of(told, 1, 2) or is_mismatch_of(told, 1, 0), told
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
