@@ -24,12 +24,16 @@ Reader: TypeAlias = Callable[[Any, bool], Region]
 
 
 class OnGpu:
-    """What keeps an array in GPU memory alive, and the CUDA stream on which its library works now."""
+    """What keeps an array in GPU memory alive, and the CUDA stream on which its library works now.
 
-    __slots__ = ("array", "stream")
+    gpu: set where the library works on streams of its own (JAX): it has made the memory ready for `stream`, and may
+    give it to something else once nobody holds it. So it must be held until what was put on `stream` of this GPU ended.
+    """
 
-    def __init__(self, array: Any, stream: int) -> None:
-        self.array, self.stream = array, stream
+    __slots__ = ("array", "gpu", "stream")
+
+    def __init__(self, array: Any, stream: int, gpu: int | None = None) -> None:
+        self.array, self.stream, self.gpu = array, stream, gpu
 
 
 _addressof = ctypes.addressof
@@ -293,9 +297,15 @@ def _from_interface(array: Any, interface: dict[str, Any], writable: bool) -> Re
 
 
 def _read_cuda(array: Any, writable: bool) -> Region:
-    """CuPy, Numba and whatever else exports GPU memory. The interface's stream is the one to be used."""
+    """CuPy, Numba and whatever else exports GPU memory. The interface's stream is the one to be used.
+
+    Before version 3 it has none, so nobody would wait for what still writes the array: DLPack says so too.
+    """
     interface = array.__cuda_array_interface__
     address, count, number, keep = _from_interface(array, interface, writable)
+    if interface["version"] < 3 and _is_on_gpu(array):
+        tensor = dlpack.export(array)
+        return address, count, number, OnGpu((keep, tensor.capsule), 0, tensor.gpu)
     stream = interface.get("stream")
     if _library_of(array) == "cupy":
         stream = sys.modules["cupy"].cuda.get_current_stream().ptr
@@ -326,6 +336,6 @@ def _read_dlpack(array: Any, writable: bool) -> Region:
     if writable and tensor.read_only:
         raise _read_only("array")
     keep: Any = (array, tensor.capsule)
-    if tensor.on_gpu:
-        keep = OnGpu(keep, 0)
+    if tensor.gpu is not None:
+        keep = OnGpu(keep, 0, tensor.gpu)
     return tensor.address, math.prod(tensor.shape), DATA_TYPES[tensor.type_name].number, keep

@@ -43,6 +43,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuDevicePrimaryCtxRetain": [POINTER(_context), _device],
     "cuDevicePrimaryCtxRelease_v2": [_device],
     "cuCtxSetCurrent": [_context],
+    "cuCtxGetCurrent": [POINTER(_context)],
     "cuCtxSynchronize": [],
     "cuMemGetInfo_v2": [POINTER(c_size_t), POINTER(c_size_t)],
     "cuMemAlloc_v2": [POINTER(_address), c_size_t],
@@ -182,6 +183,21 @@ class Memory:
     def fill(self, byte: int, nbytes: int, stream: Stream) -> None:
         """The first bytes; in the stream's order."""
         _call("cuMemsetD8Async", self.address, byte, nbytes, stream.handle)
+
+
+@functools.cache
+def _gpu(number: int) -> Gpu:
+    return Gpu(number)
+
+
+def wait_for_stream(gpu: int, stream: int) -> None:
+    """Return when all that was put on this stream of this GPU has ended."""
+    before = _made("cuCtxGetCurrent", c_void_p)
+    _gpu(gpu).use()
+    try:
+        _call("cuStreamSynchronize", stream)
+    finally:
+        _call("cuCtxSetCurrent", before)
 
 
 class Stream:

@@ -62,12 +62,12 @@ class Tensor:
     type_name: str
     read_only: bool
     capsule: Any
-    on_gpu: bool = False  # its memory is ready for what is put on CUDA's default stream
+    gpu: int | None = None  # whose memory it is, ready for what is put on CUDA's default stream; None: the host's
 
 
 def export(array: Any) -> Tensor:
     """Ask an array for its capsule and read it. Raises Unsupported for devices that are no CUDA GPUs."""
-    device, _ = array.__dlpack_device__()
+    device, number = array.__dlpack_device__()
     on_gpu = int(device) == CUDA_DEVICE
     if not on_gpu and int(device) not in _HOST_DEVICES:
         raise Unsupported(f"{type(array).__name__} is in the memory of a device (DLPack type {int(device)}): copy it")
@@ -77,7 +77,7 @@ def export(array: Any) -> Tensor:
     except TypeError:  # an exporter from before DLPack 1.0
         capsule = array.__dlpack__(**where)
     tensor = read(capsule)
-    tensor.on_gpu = on_gpu
+    tensor.gpu = int(number) if on_gpu else None
     return tensor
 
 

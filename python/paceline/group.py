@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from .cuda_driver import wait_for_stream
 from .errors import Error, InvalidUsage, failure
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class _OpenGroup(threading.local):
 
     def __init__(self) -> None:
         self.alive: list[Any] = []  # what the group's calls read and write
+        self.awaited: set[tuple[int, int]] = set()  # GPUs and streams whose end these must be kept for
         self.handles: list[tuple[Handle[Any], Any]] = []  # of its asynchronous calls, with what these read and write
 
 
@@ -73,6 +75,9 @@ def _end() -> Error | None:
             handle.not_begun(error)
         else:
             handle.begun(keep)
+    awaited, open_group.awaited = open_group.awaited, set()
+    for gpu, stream in awaited if error is None else ():
+        wait_for_stream(gpu, stream)
     open_group.alive.clear()
     open_group.broken = None
     return error

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from . import _native
 from .arrays import OnGpu
 from .call_queue import CallQueue, Handle, LaunchedHandle
+from .cuda_driver import wait_for_stream
 from .errors import Error, InvalidUsage, failure
 from .group import open_group
 
@@ -98,7 +99,7 @@ class Membership:
         """Make a C call; `keep` is what keeps its memory alive, `result` what the caller gets."""
         memory = keep[0] if type(keep) is tuple else keep
         if type(memory) is OnGpu:
-            return self._launch(function, arguments, keep, memory.stream, result, async_op)
+            return self._launch(function, arguments, keep, memory, result, async_op)
         if async_op:
             return self._start(function, arguments, keep, result)
         status = function(*arguments, self._handle, None)
@@ -109,14 +110,24 @@ class Membership:
         return result
 
     def _launch(
-        self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, stream: int, result: Any, later: bool
+        self,
+        function: Callable[..., int],
+        arguments: tuple[Any, ...],
+        keep: Any,
+        where: OnGpu,
+        result: Any,
+        later: bool,
     ) -> Any:
         """Make a C call on GPU memory: it goes on on the stream, in the order of what the caller does there."""
-        status = function(*arguments, self._handle, stream)
+        status = function(*arguments, self._handle, where.stream)
         if status:
             raise self._failure(status)
         if open_group.depth:
             open_group.alive.append(keep)
+            if where.gpu is not None:
+                open_group.awaited.add((where.gpu, where.stream))
+        elif where.gpu is not None:
+            wait_for_stream(where.gpu, where.stream)
         return LaunchedHandle(result) if later else result
 
     def _start(self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: T) -> Handle[T]:

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "cuda/device_plans.h"
+#include "cuda/engine_copies.h"
 #include "cuda/exchange.h"
 #include "cuda/gpu_engine.h"
 #include "cuda/registration.h"
+#include "cuda/side_stream.h"
 
 namespace paceline::cuda {
 
@@ -51,7 +53,12 @@ class CudaEngine final : public GpuEngine {
   void open_boards(const std::vector<Card>& cards);
   Status offer(MessageTask& task);
   bool see(const Request& request, DirectTask& task) const;
-  Status run_direct(const Request& request, DirectTask& task, const Launch& how, cudaStream_t stream);
+  Status look(const Request& request, DirectTask& task);
+  [[nodiscard]] bool is_leaving() const;
+  Status run_direct(DirectTask& task, const Launch& how, const Request& request, cudaStream_t stream);
+  bool agree_on_engines(const Request& request, const DirectTask& task, Sights& inputs);
+  Status run_engines(const Request& request, const DirectTask& task, const Sights& inputs, cudaStream_t stream);
+  Status meet(const Terms& call, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
   Status follow(cudaStream_t stream);
   void say_farewell();
@@ -74,6 +81,7 @@ class CudaEngine final : public GpuEngine {
   bool used_ = false;
   bool on_hopper_ = false;              // or later: kernels may start early, and have clusters
   std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
+  std::unique_ptr<SideStream> side_;    // nullptr: none was needed so far
 };
 
 }  // namespace paceline::cuda

@@ -131,7 +131,11 @@ Status CudaEngine::run(const Request& request, void* stream) {
   const bool tries_direct =
       registration_ != nullptr && plan_direct_task(request, rank_, ranks_, way, direct, how_direct);
   if (tries_direct) {
-    PACE_TRY(run_direct(request, direct, how_direct, on));
+    PACE_TRY(look(request, direct));
+    Sights inputs{};
+    if (way.engines && !counts_ && agree_on_engines(request, direct, inputs))
+      return run_engines(request, direct, inputs, on);
+    PACE_TRY(run_direct(direct, how_direct, request, on));
     if (direct.otherwise.strips != 0) return {};
   }
   Exchanges exchanges;
@@ -177,26 +181,85 @@ bool CudaEngine::see(const Request& request, DirectTask& task) const {
   return seen;
 }
 
-// Launches the kernel that works in the users' buffers.
-Status CudaEngine::run_direct(const Request& request, DirectTask& task, const Launch& how, cudaStream_t stream) {
+bool CudaEngine::is_leaving() const {
+  return std::atomic_ref(alarm_->abort).load(std::memory_order_relaxed) != 0 ||
+         std::atomic_ref(alarm_->left).load(std::memory_order_relaxed) != 0;
+}
+
+// Where all ranks see each other's buffers, if they do.
+Status CudaEngine::look(const Request& request, DirectTask& task) {
   PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
   const OutsideOfCapture outside;
   bool seen = see(request, task);
+  if (counts_) return {};
   // What a graph is told stays as it is: here all ranks look as often as it takes to see what can be seen.
-  const auto ended = [this] {
-    return std::atomic_ref(alarm_->abort).load(std::memory_order_relaxed) != 0 ||
-           std::atomic_ref(alarm_->left).load(std::memory_order_relaxed) != 0;
-  };
-  for (int look = 0; !counts_ && look < looks_for_graph && registration_->in_step(ended); ++look)
+  for (int look = 0; look < looks_for_graph && registration_->in_step([this] { return is_leaving(); }); ++look)
     seen = see(request, task);
-  if (!counts_ && !seen)
+  if (!seen)
     log(LogLevel::info, rank_,
         "a graph's {} of {} bytes goes through the window in every replay: not all see its buffers",
         title(request.which), request.count * size_of(request.type));
+  return {};
+}
+
+// Launches the kernel that works in the users' buffers.
+Status CudaEngine::run_direct(DirectTask& task, const Launch& how, const Request& request, cudaStream_t stream) {
   complete(task, task.windows);
   complete(task.otherwise, task.otherwise.windows);
   const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
   return start(kernels.direct.of(ranks_), how, &task, stream);
+}
+
+// Of a call that a graph is made of: whether all ranks leave it to the copy engines, and then where this one sees their
+// inputs. What is seen piece by piece is not left to them: pieces may go while a graph is there.
+bool CudaEngine::agree_on_engines(const Request& request, const DirectTask& task, Sights& inputs) {
+  if (!plan_engine_copies(request, rank_, ranks_).possible) return false;
+  const OutsideOfCapture outside;
+  const auto address = reinterpret_cast<std::uint64_t>(request.send);
+  Registration::Offer offer{task.call_what, task.call_count, {}};
+  if (task.inputs[rank_] == no_buffer || allocation_of(address).shareable)
+    std::copy(std::begin(task.inputs), std::end(task.inputs), offer.inputs.begin());
+  return registration_->agree(offer, inputs, [this] { return is_leaving(); });
+}
+
+// A kernel in which all ranks meet, in the name of a call.
+Status CudaEngine::meet(const Terms& call, cudaStream_t stream) {
+  Exchanges exchanges;
+  std::byte* const dummy = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, dummy);
+  plan_collective(Request(), rank_, ranks_, {}, dummy, exchanges);
+  Task& task = exchanges.tasks[0];
+  task.call_what = call.call_what;
+  task.call_count = call.call_count;
+  complete(task, task.windows);
+  return start(kernels_of(DataType::uint8).brief.of(ranks_), exchanges.launches[0], &task, stream);
+}
+
+// The ranks meet when all inputs are there, copy what they get, and meet when all have it. What a rank keeps of its own
+// is copied beside the rest.
+Status CudaEngine::run_engines(const Request& request, const DirectTask& task, const Sights& inputs,
+                               cudaStream_t stream) {
+  log(LogLevel::info, rank_, "a graph's {} of {} bytes goes by the copy engines", title(request.which),
+      request.count * size_of(request.type));
+  const EngineCopies plan = plan_engine_copies(request, rank_, ranks_);
+  const std::span copies(plan.copies, static_cast<std::size_t>(plan.count));
+  const auto is_own = [&](const EngineCopy& copy) { return copy.from == rank_; };
+  const bool beside = std::ranges::any_of(copies, is_own);
+  if (beside) {
+    if (side_ == nullptr) {
+      const OutsideOfCapture outside;
+      side_ = std::make_unique<SideStream>();
+    }
+    PACE_TRY(side_->fork(stream));
+  }
+  PACE_TRY(meet(task, stream));
+  for (const EngineCopy& copy : copies) {
+    const auto* const from = reinterpret_cast<const std::byte*>(inputs[static_cast<std::size_t>(copy.from)]);
+    PACE_CUDA("copying between GPUs",
+              cudaMemcpyAsync(request.recv + copy.output, (is_own(copy) ? request.send : from) + copy.input, copy.bytes,
+                              cudaMemcpyDefault, is_own(copy) ? side_->get() : stream));
+  }
+  if (beside) PACE_TRY(side_->join(stream));
+  return meet(task, stream);
 }
 
 Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,

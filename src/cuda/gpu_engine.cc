@@ -296,6 +296,7 @@ CudaEngine::~CudaEngine() {
   const OnDevice here(device_);
   const OutsideOfCapture outside;
   plans_.reset();
+  side_.reset();
   registration_.reset();
   say_farewell();
   for (std::size_t peer = 0; peer < windows_.size(); ++peer) {

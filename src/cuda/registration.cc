@@ -32,6 +32,15 @@ struct Entry {
   Answer answers[max_gpus];  // by the other ranks
 };
 
+// An offer as the others read it. The ranks are in step, so of those that wait for each other none is two calls ahead.
+struct OfferSlot {
+  std::atomic<std::uint32_t> step;
+  std::atomic<std::uint32_t> what;
+  std::atomic<std::uint64_t> count;
+  std::atomic<std::uint64_t> inputs[max_gpus];
+};
+constexpr std::uint32_t offer_slots = 4;
+
 // Of the socket that the others send their pieces through.
 std::string door_name(const std::string& board_name) { return board_name + ".door"; }
 
@@ -43,6 +52,8 @@ struct Registration::Board {
   std::atomic<std::uint32_t> steps;  // the owner's calls of in_step
   SharedPieces::Bell bell;           // rung by the others
   std::uint64_t door_token;          // 0: there is no door
+  OfferSlot offers[offer_slots];
+  std::atomic<std::uint64_t> verdicts[offer_slots];  // rank 0's: a step, and in the lowest bit whether all agree
   Entry all[entries];
 };
 
@@ -68,6 +79,7 @@ Result<std::unique_ptr<Registration>> Registration::create(int rank, int ranks) 
 Registration::~Registration() {
   for (const Mapped& mapped : mapped_)
     if (mapped.address != nullptr) ipc_close(mapped.address);
+  for (void* const address : kept_) ipc_close(address);
 }
 
 const std::string& Registration::board_name() const { return mine_->name(); }
@@ -130,13 +142,17 @@ void Registration::map(int owner, int entry, Mapped& mapped) {
   const std::uint64_t id = its.id.load(std::memory_order_acquire);
   if (id == mapped.id) return;
   const IpcHandle handle = its.handle;
+  const std::uint64_t bytes = its.bytes;
   std::atomic_thread_fence(std::memory_order_acquire);  // the handle is read before the number is looked at again
   const bool whole = its.id.load(std::memory_order_relaxed) == id;
-  if (mapped.address != nullptr) ipc_close(mapped.address);
-  mapped.id = 0;
-  mapped.address = nullptr;
+  if (mapped.kept)
+    kept_.push_back(mapped.address);
+  else if (mapped.address != nullptr)
+    ipc_close(mapped.address);
+  mapped = {owner, entry};
   if (id == 0 || !whole) return;  // a later change tells of it
   mapped.id = id;
+  mapped.bytes = bytes;
   mapped.address = ipc_open(handle);
   Answer& answer = its.answers[rank_];
   answer.address.store(mapped.address == nullptr ? not_mapped : reinterpret_cast<std::uint64_t>(mapped.address),
@@ -211,6 +227,48 @@ bool Registration::in_step(const std::function<bool()>& ended) {
     std::this_thread::yield();
   }
   return waits_;
+}
+
+bool Registration::agree(const Offer& mine, Sights& theirs, const std::function<bool()>& ended) {
+  if (!waits_) return false;  // the others find no offer
+  const std::uint32_t step = board_of(rank_)->steps.load(std::memory_order_relaxed) + 1;
+  // Relaxed: in_step releases it all.
+  OfferSlot& offer = board_of(rank_)->offers[step % offer_slots];
+  offer.step.store(step, std::memory_order_relaxed);
+  offer.what.store(mine.what, std::memory_order_relaxed);
+  offer.count.store(mine.count, std::memory_order_relaxed);
+  for (std::size_t rank = 0; rank < mine.inputs.size(); ++rank)
+    offer.inputs[rank].store(mine.inputs[rank], std::memory_order_relaxed);
+  bool all = in_step(ended);
+  for (int rank = 0; all && rank < ranks_; ++rank) {
+    const OfferSlot& its = board_of(rank)->offers[step % offer_slots];
+    all = its.step.load(std::memory_order_relaxed) == step && its.what.load(std::memory_order_relaxed) == mine.what &&
+          its.count.load(std::memory_order_relaxed) == mine.count;
+    for (int viewer = 0; all && viewer < ranks_; ++viewer)
+      all = its.inputs[viewer].load(std::memory_order_relaxed) != 0;
+  }
+  // One rank may have waited in vain, and another come just then: what the first says is true for all.
+  std::atomic<std::uint64_t>& verdict = board_of(0)->verdicts[step % offer_slots];
+  const std::uint64_t my_word = std::uint64_t{step} << 1 | (all ? 1 : 0);
+  std::uint64_t said = verdict.load(std::memory_order_acquire);
+  while (said >> 1 != step)
+    // Who agrees has seen all offers, and so has who hears of it.
+    if (verdict.compare_exchange_weak(said, my_word, std::memory_order_acq_rel)) said = my_word;
+  if ((said & 1) == 0) return false;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    std::uint64_t& input = theirs[static_cast<std::size_t>(rank)];
+    input = board_of(rank)->offers[step % offer_slots].inputs[rank_].load(std::memory_order_relaxed);
+    keep(rank, input);
+  }
+  return true;
+}
+
+// The allocation of another rank that `address` lies in stays mapped, whatever its owner does.
+void Registration::keep(int owner, std::uint64_t address) {
+  for (Mapped& mapped : mapped_)
+    if (mapped.owner == owner && mapped.address != nullptr &&
+        address - reinterpret_cast<std::uint64_t>(mapped.address) < mapped.bytes)
+      mapped.kept = true;
 }
 
 }  // namespace paceline::cuda

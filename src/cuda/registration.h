@@ -50,6 +50,15 @@ class Registration {
   // Waits until the other ranks have called this as often as this one has. False: one has not come in time, or `ended`;
   // then nobody is waited for any more. Not for ranks of one process: their calls may be made by one thread.
   bool in_step(const std::function<bool()>& ended);
+  // What a rank tells of a call that a graph is made of: what it is, and where each rank sees its input; 0: not all do.
+  struct Offer {
+    std::uint32_t what = 0;
+    std::uint64_t count = 0;
+    Sights inputs{};
+  };
+  // Whether all ranks make the same call and see all inputs: one answer, the same on every rank. Then `theirs` is where
+  // this one sees each rank's input, for as long as this lives. In step as above.
+  bool agree(const Offer& mine, Sights& theirs, const std::function<bool()>& ended);
 
  private:
   struct Board;
@@ -58,13 +67,16 @@ class Registration {
     int owner = 0;
     int entry = 0;
     std::uint64_t id = 0;
+    std::uint64_t bytes = 0;
     void* address = nullptr;
+    bool kept = false;  // a graph loads from it
   };
   Registration(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
   [[nodiscard]] bool elsewhere(int rank) const { return rank != rank_ && !here_[static_cast<std::size_t>(rank)]; }
   Board* board_of(int rank) const;
   int entry_of(std::uint64_t base, std::uint64_t id);
   void map(int owner, int entry, Mapped& mapped);
+  void keep(int owner, std::uint64_t address);
 
   const int rank_;
   const int ranks_;
@@ -74,6 +86,7 @@ class Registration {
   bool waits_ = true;                           // for the others, to be in step with them
   std::array<std::uint32_t, max_gpus> seen_{};  // changes of each board
   std::vector<Mapped> mapped_;
+  std::vector<void*> kept_;               // whose owners have freed them, but that graphs load from: mapped to the end
   std::unique_ptr<HandleDoor> door_;      // until all have opened the board; none: pieces stay unknown
   std::unique_ptr<SharedPieces> pieces_;  // rings the boards' bells
 };

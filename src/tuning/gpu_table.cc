@@ -15,9 +15,10 @@ std::uint64_t add(std::uint64_t digest, std::uint64_t value) { return (digest ^ 
 constexpr std::uint64_t no_digest = 0xcbf29ce484222325U;
 
 std::uint64_t add(std::uint64_t digest, const GpuWay& way) {
-  for (const std::uint64_t value :
-       {static_cast<std::uint64_t>(way.family), std::uint64_t{way.two_steps}, std::uint64_t{way.direct},
-        std::uint64_t{way.pushed}, std::uint64_t{way.lanes}, std::uint64_t{way.blocks}, std::uint64_t{way.chunk}})
+  // In an order in which ways that are one call's have marks of their own.
+  for (const std::uint64_t value : {std::uint64_t{way.engines}, static_cast<std::uint64_t>(way.family),
+                                    std::uint64_t{way.two_steps}, std::uint64_t{way.direct}, std::uint64_t{way.pushed},
+                                    std::uint64_t{way.lanes}, std::uint64_t{way.blocks}, std::uint64_t{way.chunk}})
     digest = add(digest, value);
   return digest;
 }
@@ -34,7 +35,13 @@ std::uint64_t direct_from(Collective which, int ranks) {
   }
 }
 
-// Rows that ascend, from a size on direct, or pushed: the row that it falls into is cut in two.
+// And from which size on the copy engines are, of two ranks. Where both give and take, they win less.
+std::uint64_t engines_from(Collective which) {
+  return (which == Collective::all_gather || which == Collective::all_to_all ? 256 : 40) * mega;
+}
+bool only_moves(Collective which) { return !reduces(which) && which != Collective::barrier; }
+
+// Rows that ascend, from a size on direct, pushed or by engines: the row that it falls into is cut in two.
 void change_from(std::vector<GpuRow>& rows, std::uint64_t from, bool GpuWay::*what) {
   const auto behind = std::ranges::find_if(rows, [&](const GpuRow& row) { return row.from >= from; });
   const GpuRow cut = *(behind - 1);
@@ -75,6 +82,7 @@ GpuTable GpuTable::rules(int ranks) {
       rows.push_back({which, strips_to + 1, {.family = GpuFamily::large}});
     change_from(rows, direct_from(which, ranks), &GpuWay::direct);
     if (which == Collective::all_reduce && !many) change_from(rows, pushed_from, &GpuWay::pushed);
+    if (only_moves(which) && !many) change_from(rows, engines_from(which), &GpuWay::engines);
   }
   return table;
 }

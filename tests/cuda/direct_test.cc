@@ -8,32 +8,12 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/case.h"
+#include "cuda/byte_buffers.h"
 
 namespace paceline::cuda {
 namespace {
 
 constexpr int ranks_most = 8;
-
-std::byte value(int rank, std::size_t index) {
-  return static_cast<std::byte>((rank + 1) * 5 + index * 3 + index / 977);
-}
-
-struct Buffers {
-  std::vector<std::vector<std::byte>> inputs;
-  std::vector<std::vector<std::byte>> outputs;
-};
-
-Buffers buffers_of(const Case& c) {
-  Buffers buffers;
-  for (int rank = 0; rank < c.ranks; ++rank) {
-    std::vector<std::byte> input(input_elements(problem_of(c), rank));
-    for (std::size_t i = 0; i < input.size(); ++i) input[i] = value(rank, i);
-    buffers.inputs.push_back(std::move(input));
-    buffers.outputs.emplace_back(output_elements(problem_of(c), rank));
-  }
-  return buffers;
-}
 
 // False: not a call for this.
 bool run(const Case& c, bool pushed, Buffers& buffers) {
@@ -81,14 +61,6 @@ bool run(const Case& c, bool pushed, Buffers& buffers) {
     }
   }
   return possible;
-}
-
-std::byte expected_at(const Case& c, int rank, std::size_t index) {
-  return expected(c, rank, index, value, [&](std::size_t i) {
-    unsigned all = 0;
-    for (int from = 0; from < c.ranks; ++from) all += static_cast<unsigned>(value(from, i));
-    return static_cast<std::byte>(all);
-  });
 }
 
 }  // namespace

@@ -221,8 +221,12 @@ TEST_CASE("whatever a table says, the result is right") {
   for (const GpuFamily family : {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::large})
     for (const bool two_steps : {false, true})
       for (const int most : {0, 1, 7, 255})
-        ways.push_back({family, two_steps, true, static_cast<std::uint8_t>(most), static_cast<std::uint8_t>(255 - most),
-                        most == 7 ? UINT32_MAX : static_cast<std::uint32_t>(most)});
+        ways.push_back({.family = family,
+                        .two_steps = two_steps,
+                        .direct = true,
+                        .lanes = static_cast<std::uint8_t>(most),
+                        .blocks = static_cast<std::uint8_t>(255 - most),
+                        .chunk = most == 7 ? UINT32_MAX : static_cast<std::uint32_t>(most)});
   for (const GpuWay& way : ways)
     for (const Collective which :
          {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter, Collective::broadcast,

@@ -154,6 +154,75 @@ TEST_CASE("registration: ranks in step see each other's buffers in one call, who
     });
 }
 
+// What each rank offers in call `call`: its inputs' sights tell owner, viewer and call.
+Registration::Offer offer_of(int owner, std::uint64_t call, int ranks) {
+  Registration::Offer offer{7, call, {}};
+  for (int viewer = 0; viewer < ranks; ++viewer)
+    offer.inputs[static_cast<std::size_t>(viewer)] =
+        1 + call * 100 + static_cast<unsigned>(owner * 10) + static_cast<unsigned>(viewer);
+  return offer;
+}
+
+TEST_CASE("registration: ranks agree on calls that all offer, and then see all inputs") {
+  with_fake_driver([](const FakeDriver&) {
+    constexpr int count = 3;
+    constexpr std::uint64_t calls = 3000;
+    const Ranks ranks(count, false);
+    std::array<std::vector<bool>, count> said;
+    std::array<int, count> wrong{};
+    const auto run = [&](int rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      for (std::uint64_t call = 0; call < calls; ++call) {
+        Registration::Offer mine = offer_of(rank, call, count);
+        if (call % 7 == 3 && rank == 1) mine.what = 8;
+        if (call % 7 == 4 && rank == 2) mine.count += 1;
+        if (call % 7 == 5 && rank == 0) mine.inputs[2] = 0;  // rank 2 does not see it
+        Sights theirs{};
+        const bool all = ranks.at(rank).agree(mine, theirs, [] { return false; });
+        said[r].push_back(all);
+        for (int owner = 0; all && owner < count; ++owner)
+          if (theirs[static_cast<std::size_t>(owner)] != offer_of(owner, call, count).inputs[r]) ++wrong[r];
+      }
+    };
+    std::thread one(run, 1);
+    std::thread two(run, 2);
+    run(0);
+    one.join();
+    two.join();
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      REQUIRE(wrong[rank] == 0);
+      for (std::uint64_t call = 0; call < calls; ++call) REQUIRE(said[rank][call] == (call % 7 < 3 || call % 7 == 6));
+    }
+  });
+}
+
+TEST_CASE("registration: a rank that comes too late, or just then, gets the answer of the one that has gone on") {
+  with_fake_driver([](const FakeDriver&) {
+    int agreed = 0;
+    for (int patience = 0; patience < 300; ++patience) {
+      const Ranks ranks(2, false);
+      std::array<bool, 2> said{};
+      std::array<Sights, 2> theirs{};
+      std::thread late([&] {
+        for (int i = 0; i < 5; ++i) std::this_thread::yield();
+        said[1] = ranks.at(1).agree(offer_of(1, 5, 2), theirs[1], [] { return false; });
+      });
+      int looks = 0;
+      said[0] = ranks.at(0).agree(offer_of(0, 5, 2), theirs[0], [&] { return ++looks > patience; });
+      late.join();
+      REQUIRE(said[0] == said[1]);
+      if (said[0]) {
+        ++agreed;
+        REQUIRE(theirs[0][1] == offer_of(1, 5, 2).inputs[0]);
+        REQUIRE(theirs[1][0] == offer_of(0, 5, 2).inputs[1]);
+      }
+      // Who has waited in vain offers nothing any more: the other one finds so, and does not wait either.
+      if (looks > patience) REQUIRE_FALSE(ranks.at(0).agree(offer_of(0, 6, 2), theirs[0], [] { return false; }));
+    }
+    CHECK(agreed > 0);
+  });
+}
+
 TEST_CASE("registration: a rank that does not come is waited for once, and an end ends the wait") {
   with_fake_driver([](const FakeDriver&) {
     using Clock = std::chrono::steady_clock;

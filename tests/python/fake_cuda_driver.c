@@ -68,7 +68,14 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
   --made;
   return success;
 }
-int cuCtxSetCurrent(void* context) { return context ? success : invalid_value; }
+int cuCtxSetCurrent(void* context) {
+  (void)context; /* NULL: none */
+  return success;
+}
+int cuCtxGetCurrent(void** context) {
+  *context = NULL;
+  return success;
+}
 int cuCtxSynchronize(void) { return success; }
 
 int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {

@@ -2,6 +2,7 @@
 
 show             prints the table that it goes by
 extremes         tables that no measurement would make: every result is right
+engines          every collective that only moves data, by the copy engines, in graphs: every result is right
 different FIELD  another table on every rank: the next call is an error that says so
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 from paceline import Communicator, init, tuning
 from paceline.command.collectives import COLLECTIVES
 from paceline.command.gpu_trial import GpuTrial
+from paceline.command.gpu_ways import MOVES
 from paceline.command.pattern import Pattern
 from paceline.cuda_driver import Gpu, device_count
 from paceline.datatypes import DATA_TYPES
@@ -32,11 +34,11 @@ def use(comm: Communicator, name: str, way: dict[str, Any]) -> None:
     tuning.use(comm, tuning.profile([], [{**machine, "table": table}]))
 
 
-def trial_of(comm: Communicator, name: str) -> GpuTrial:
-    """Two calls a batch, launched one by one."""
+def trial_of(comm: Communicator, name: str, graphs: bool = False) -> GpuTrial:
+    """Two calls a batch, launched one by one or as a graph."""
     pattern, rooted = Pattern(DATA_TYPES["float32"], "sum", comm.size), COLLECTIVES[name].rooted
     batches = ((1 << 62, 2),)
-    return GpuTrial(comm, COLLECTIVES[name], pattern, comm.size - 1 if rooted else 0, MOST, False, batches)
+    return GpuTrial(comm, COLLECTIVES[name], pattern, comm.size - 1 if rooted else 0, MOST, graphs, batches)
 
 
 def extremes(comm: Communicator) -> None:
@@ -59,6 +61,16 @@ def extremes(comm: Communicator) -> None:
                     raise SystemExit(f"{name} of {count} elements is wrong by {way}")
     if comm.rank == 0:
         print(f"{tried} runs, all right")
+
+
+def engines(comm: Communicator) -> None:
+    for name in MOVES:
+        trial = trial_of(comm, name, graphs=True)
+        use(comm, name, {"family": "large", "direct": True, "engines": True})
+        for count in COUNTS:
+            trial.run(count, 2)
+            if trial.wrong(count):
+                raise SystemExit(f"{name} of {count} elements is wrong by the copy engines")
 
 
 def different(comm: Communicator, field: str) -> None:
@@ -84,6 +96,8 @@ def main(what: str, *rest: str) -> None:
             sys.stdout.write(json.dumps(tuning.gpu_table(comm)) + "\n")
         elif what == "extremes":
             extremes(comm)
+        elif what == "engines":
+            engines(comm)
         else:
             different(comm, *rest)
 

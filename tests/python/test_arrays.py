@@ -208,8 +208,30 @@ def test_dlpack_tells_gpu_memory() -> None:
     x = OnCuda(numpy.zeros(4, numpy.float32), device=2)
     address, count, _, keep = region(x, True)
     assert isinstance(keep, OnGpu) and keep.stream == 0
+    assert keep.gpu is not None  # it must be kept until the call has ended
     assert x.stream == 1  # CUDA's default stream, where the call goes on
     assert (address, count) == (x.x.ctypes.data, 4)
+
+
+def test_gpu_memory_without_a_stream_is_made_ready_by_dlpack() -> None:
+    class Jax(Exporter):
+        """As JAX has it: version 2 of the interface, which has no stream, and DLPack."""
+
+        def __init__(self) -> None:
+            super().__init__(numpy.zeros(12, numpy.float32), device=2)
+            self.asked: list[object] = []
+            self.__cuda_array_interface__ = Cuda(version=2, data=(0x7F0000000100, True)).__cuda_array_interface__
+
+        def __dlpack__(self, stream: object = None, **arguments: Any) -> object:
+            self.asked.append(stream)
+            return super().__dlpack__(**arguments)
+
+    x = Jax()
+    address, count, _, keep = region(x, False)
+    assert (address, count, x.asked) == (0x7F0000000100, 12, [1])
+    assert isinstance(keep, OnGpu) and (keep.stream, keep.gpu) == (0, 0)
+    with pytest.raises(InvalidArgument, match="read-only"):
+        region(x, True)
 
 
 def test_jax_arrays_are_read_where_each_of_them_is() -> None:

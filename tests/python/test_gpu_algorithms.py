@@ -141,6 +141,7 @@ def test_every_algorithm_is_exact(collective: str, ranks: int) -> None:
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_algorithm_is_exact_in_graphs(collective: str) -> None:
     """Captured at its first call, replayed among calls of the chosen kernels, which share its numbers and chunks."""
+    capturing = threading.Lock()
 
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         memory = buffers()
@@ -149,7 +150,8 @@ def test_every_algorithm_is_exact_in_graphs(collective: str) -> None:
                 call = Call(rank, collective, 0, (count, FLOAT32, 0, 0), False, memory)
                 rank.comm.set_algorithm(name)
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=rank.stream, capture_error_mode="thread_local"):
+                # torch waits for the whole GPU first, which nobody may while another rank there captures.
+                with capturing, torch.cuda.graph(graph, stream=rank.stream, capture_error_mode="thread_local"):
                     for _ in range(3):
                         call.run()
                 rank.comm.set_algorithm(None)

@@ -78,6 +78,17 @@ def test_jax_arrays() -> None:
         torch.cuda.synchronize()
         assert rank.comm.get_async_error() is None
         assert bool((out == 3).all())
+        # What JAX still computes is waited for, and what it gives away is given away when it has been read.
+        busy = jax.jit(lambda a: jax.lax.fori_loop(0, 2000, lambda i, b: jax.numpy.sin(b) * 0 + 1, a))
+        for number in range(5):
+            product = busy(jax.device_put(np.zeros((1000, 1000), np.float32), device)) * (rank.rank + number)
+            out = torch.zeros(1000, 1000, device="cuda")
+            torch.cuda.synchronize()
+            rank.comm.all_reduce(product, out=out)
+            del product
+            jax.device_put(np.full((1000, 1000), 77, np.float32), device).block_until_ready()
+            torch.cuda.synchronize()
+            assert bool((out == 1 + 2 * number).all())
         with pytest.raises(paceline.InvalidArgument, match="read-only"):  # JAX's arrays never change
             rank.comm.all_reduce(x)
         on_host = np.ones(4, np.float32)  # JAX's arrays in host memory have the same type

@@ -23,6 +23,7 @@ NAMES = [name for name in COLLECTIVES if name != "barrier"]
 SIZES = [4, 500, 2000, 4096, 100_000, 1 << 20, 100 << 20, 1 << 30]
 BRIEF, WIDE, RELAYED, LARGE = Way("brief", lanes=4), Way("brief", lanes=15), Way("streaming", 2), Way("large")
 DIRECT, PUSHED = Way("large", direct=True), Way("large", direct=True, pushed=True)
+ENGINES = Way("large", direct=True, engines=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,6 +37,7 @@ def test_ways_worth_a_try(name: str, ranks: int) -> None:
         assert any(way.steps == 2 for way in ways) == (parts and nbytes >= 8192)
         assert any(way.direct for way in ways) == (nbytes >= 65536 and nbytes % 16 == 0)
         assert any(way.pushed for way in ways) == (any(way.direct for way in ways) and "reduce" in name)
+        assert any(way.engines for way in ways) == (nbytes >= 16 << 20 and "reduce" not in name and not parts)
 
 
 def test_the_fastest_is_chosen_and_changes_only_for_a_gain() -> None:
@@ -80,6 +82,16 @@ def test_a_fold_is_pushed_where_that_is_worth_it() -> None:
     assert choose({1 << 20: {LARGE: 9.0, PUSHED: 8.0}}) == {1 << 20: PUSHED}
 
 
+def test_copy_engines_are_used_where_they_are_faster() -> None:
+    times = {
+        16 << 20: {LARGE: 70.0, DIRECT: 54.0, ENGINES: 66.0},
+        1 << 30: {LARGE: 3800.0, DIRECT: 2880.0, ENGINES: 2730.0},
+    }
+    chosen = choose(times)
+    assert [*chosen.values()] == [DIRECT, ENGINES]
+    assert summary(rows("broadcast", chosen)) == "direct, or large below 128M, then copy engines, or large"
+
+
 def test_what_was_measured_is_told() -> None:
     times = {8: {BRIEF: 2.0004}, 1 << 20: {RELAYED: 9.0, BRIEF: 12.0}}
     assert curves("reduce", times) == [
@@ -115,7 +127,7 @@ def test_every_rank_measures_the_same_ways(fake_cuda: dict[str, str], tmp_path: 
     assert {row["collective"] for row in found["table"]} == {"all_reduce"}
     measured = [{key: value for key, value in row.items() if key != "points"} for row in found["measured"]]
     for row in found["table"]:
-        way = {key: value for key, value in row.items() if key not in ("from", "direct", "pushed")}
+        way = {key: value for key, value in row.items() if key not in ("from", "direct", "pushed", "engines")}
         assert way in measured
     assert all(time > 0 for row in found["measured"] for _, time in row["points"])
     path = tmp_path / "profile.json"
@@ -225,6 +237,17 @@ def test_no_table_makes_a_result_wrong(ranks: int) -> None:
     done = paceline("run", "-n", str(ranks), "--", *side, PACELINE_TIMEOUT="20")
     assert done.returncode == 0, done.stderr
     assert "all right" in done.stdout
+
+
+@pytest.mark.skipif(gpus() < 1, reason="no GPU")
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_copy_engines_do_what_only_moves(ranks: int) -> None:
+    side = [sys.executable, str(HERE / "gpu_table_side.py"), "engines"]
+    done = paceline("run", "-n", str(ranks), "--", *side, PACELINE_TIMEOUT="20", PACELINE_LOG="info")
+    assert done.returncode == 0, done.stderr
+    for name in ("broadcast", "all-gather", "gather", "scatter", "all-to-all"):
+        said = f"a graph's {name} of 4096 bytes goes by the copy engines" in done.stderr
+        assert said == (name != "broadcast" or ranks == 2)
 
 
 @pytest.mark.skipif(gpus() < 2, reason="fewer than two GPUs")

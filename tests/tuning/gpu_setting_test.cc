@@ -25,9 +25,14 @@ std::string with_row(const std::string& row) {
 
 TEST_CASE("GPU settings that are written are read") {
   GpuSetting setting = setting_of({"NVIDIA H200", "nvlink", 4}, 8);
-  setting.rows.push_back({Collective::all_reduce, 1 << 20, {GpuFamily::streaming, true, false, false, 15, 24, 0}});
+  setting.rows.push_back({Collective::all_reduce,
+                          1 << 20,
+                          {.family = GpuFamily::streaming, .two_steps = true, .lanes = 15, .blocks = 24}});
   setting.rows.push_back(
-      {Collective::all_reduce, std::uint64_t{1} << 33, {GpuFamily::large, true, true, true, 0, 0, 16384}});
+      {Collective::all_reduce,
+       std::uint64_t{1} << 33,
+       {.family = GpuFamily::large, .two_steps = true, .direct = true, .pushed = true, .chunk = 16384}});
+  setting.rows.push_back({Collective::gather, 0, {.family = GpuFamily::large, .direct = true, .engines = true}});
   const auto read = read_gpu_settings(json::array({write_gpu_setting(setting)}));
   REQUIRE_MESSAGE(read.ok(), read.status().message());
   REQUIRE(read->size() == 1);
@@ -58,6 +63,8 @@ TEST_CASE("a table that is wrong is told") {
   CHECK(error(R"([{"gpu": "G", "link": "nvlink", "ranks": 0, "table": []}])").find("has no gpu") != std::string::npos);
   const auto row_error = [](const char* row) { return error(with_row(row).c_str()); };
   CHECK(row_error(R"({"collective": "reduce", "from": 0, "family": "brief"})") == "no error");
+  CHECK(row_error(R"({"collective": "gather", "from": 0, "family": "brief", "engines": 1})") ==
+        "the GPU table has a row with a wrong engines");
   CHECK(row_error("3") == "the GPU table has a row without a collective");
   CHECK(row_error(R"({"collective": "reduce", "family": "brief"})").find("without the size") != std::string::npos);
   CHECK(row_error(R"({"collective": "reduce", "from": -1, "family": "brief"})").find("without the size") !=

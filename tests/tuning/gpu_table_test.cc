@@ -36,6 +36,13 @@ TEST_CASE("the rules of two ranks") {
   CHECK(rules.way(Collective::all_gather, 6 * mega).family == GpuFamily::brief);
   CHECK_FALSE(rules.way(Collective::broadcast, 20 * mega - 1).direct);
   CHECK(rules.way(Collective::broadcast, 20 * mega).direct);
+  for (const Collective which : of_gpus) {
+    CAPTURE(name(which));
+    const bool both_ways = which == Collective::all_gather || which == Collective::all_to_all;
+    const std::uint64_t from = (both_ways ? 256 : 40) * mega;
+    CHECK_FALSE(rules.way(which, from - 1).engines);
+    CHECK(rules.way(which, from).engines == !reduces(which));
+  }
 }
 
 TEST_CASE("the rules of more") {
@@ -55,6 +62,7 @@ TEST_CASE("the rules of more") {
   CHECK_FALSE(rules.way(Collective::scatter, 3 * mega / 4 - 1).direct);
   CHECK(rules.way(Collective::scatter, 3 * mega / 4).direct);
   CHECK_FALSE(rules.way(Collective::all_to_all, 512 * kilo + 1).two_steps);
+  CHECK_FALSE(rules.way(Collective::all_to_all, 1024 * mega).engines);
 }
 
 TEST_CASE("what is no collective of a table has the plainest way") {
@@ -96,8 +104,13 @@ TEST_CASE("ways that tables take side by side have marks of their own") {
   std::vector<std::uint8_t> marks;
   for (const GpuFamily family : {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::large})
     for (const bool two_steps : {false, true})
-      for (const auto [direct, pushed] : {std::pair(false, false), {true, false}, {true, true}})
-        marks.push_back(mark({.family = family, .two_steps = two_steps, .direct = direct, .pushed = pushed}));
+      for (const GpuWay how :
+           {GpuWay{}, {.direct = true}, {.direct = true, .pushed = true}, {.direct = true, .engines = true}})
+        marks.push_back(mark({.family = family,
+                              .two_steps = two_steps,
+                              .direct = how.direct,
+                              .pushed = how.pushed,
+                              .engines = how.engines}));
   std::sort(marks.begin(), marks.end());
   CHECK(std::unique(marks.begin(), marks.end()) == marks.end());
   CHECK(mark(plain) == mark(GpuWay{}));

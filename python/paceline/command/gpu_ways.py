@@ -13,6 +13,7 @@ from math import isqrt
 from typing import Any
 
 FOLDS = ("all_reduce", "reduce", "reduce_scatter")
+MOVES = ("broadcast", "all_gather", "gather", "scatter", "all_to_all")
 IN_PARTS = ("all_reduce", "reduce", "broadcast")  # those that more than two ranks can do in two steps
 WORTH = 0.97  # a change is worth at least 3%: between equals what ran at the next smaller size stays
 
@@ -28,6 +29,7 @@ _WIDE = (8 * _KILO, 2 * _MEGA)
 _STREAMING = (128 * _KILO, 1 << 30)
 _LARGE = (256 * _KILO, 1 << 62)
 _DIRECT = (64 * _KILO, 1 << 62)
+_ENGINES = (16 * _MEGA, 1 << 62)
 _ALL_TO_ALL_TO = 8 * _MEGA  # one step of what can go in two
 
 
@@ -42,6 +44,7 @@ class Way:
     chunk: int = 0
     direct: bool = False  # in the users' buffers; else through the window
     pushed: bool = False  # what is folded so is pushed to who folds it; else loaded by it
+    engines: bool = False  # what is moved so is, where a graph holds the call, moved by the copy engines
 
     def fields(self) -> dict[str, Any]:
         """As a row of a table has it.
@@ -50,12 +53,12 @@ class Way:
         {'family': 'streaming', 'steps': 2, 'lanes': 8}
         """
         said = {"steps": self.steps if self.steps > 1 else 0, "lanes": self.lanes, "blocks": self.blocks}
-        said |= {"chunk": self.chunk, "direct": self.direct, "pushed": self.pushed}
+        said |= {"chunk": self.chunk, "direct": self.direct, "pushed": self.pushed, "engines": self.engines}
         return {"family": self.family, **{key: value for key, value in said.items() if value}}
 
     def __str__(self) -> str:
         if self.direct:
-            return "direct, pushed" if self.pushed else "direct"
+            return "direct, pushed" if self.pushed else "copy engines" if self.engines else "direct"
         said = [f"{key} {value}" for key, value in self.fields().items() if key != "family"]
         return f"{self.family} ({', '.join(said)})" if said else self.family
 
@@ -89,7 +92,11 @@ def candidates(collective: str, ranks: int, nbytes: int) -> list[Way]:
     if fits(_DIRECT) and nbytes % 16 == 0:
         # Where not all ranks see the buffers, the kernel after it does the work; else that one ends at once.
         family = "streaming" if nbytes <= 8 * _MEGA else "large"
-        ways += [Way(family, direct=True, pushed=pushed) for pushed in (False, True)[: 1 + (collective in FOLDS)]]
+        ways.append(Way(family, direct=True))
+        if collective in FOLDS:
+            ways.append(Way(family, direct=True, pushed=True))
+        elif collective in MOVES and not in_parts and fits(_ENGINES):
+            ways.append(Way(family, direct=True, engines=True))
     return ways
 
 
@@ -112,7 +119,7 @@ def _short(family: str, steps: int, piece: int, ranks: int) -> list[Way]:
 
 def through_window(way: Way) -> Way:
     """The same where not all ranks see the buffers."""
-    return replace(way, direct=False, pushed=False)
+    return replace(way, direct=False, pushed=False, engines=False)
 
 
 def choose(times: Times) -> dict[int, Way]:
@@ -124,13 +131,15 @@ def choose(times: Times) -> dict[int, Way]:
         best = min(window, key=lambda way: window[way])
         if last is not None and WORTH * window.get(through_window(last), float("inf")) <= window[best]:
             best = through_window(last)
-        direct = {way.pushed: time for way, time in times[nbytes].items() if way.direct}
+        direct = {(way.pushed, way.engines): time for way, time in times[nbytes].items() if way.direct}
         worth = 1 if last is not None and last.direct else WORTH
         goes = bool(direct) and min(direct.values()) < worth * window[best]
-        # What is pushed takes more multiprocessors from what else goes on.
+        loaded, never = direct.get((False, False), float("inf")), float("inf")
+        # What is pushed takes more multiprocessors from what else goes on, and copy engines none.
         worth = 1 if last is not None and last.pushed else WORTH
-        pushed = goes and direct.get(True, float("inf")) < worth * direct.get(False, float("inf"))
-        last = replace(best, direct=goes, pushed=pushed)
+        pushed = goes and direct.get((True, False), never) < worth * loaded
+        engines = goes and direct.get((False, True), never) < loaded
+        last = replace(best, direct=goes, pushed=pushed, engines=engines)
         chosen[nbytes] = last
     return chosen
 
@@ -177,10 +186,10 @@ def summary(table: Sequence[Mapping[str, Any]]) -> str:
     """A collective's rows for people."""
     parts = []
     for row, after in zip(table, [*table[1:], None], strict=True):
-        way = Way(**{key: value for key, value in row.items() if key not in ("collective", "from", "direct", "pushed")})
+        way = Way(**{key: value for key, value in row.items() if key not in ("collective", "from")})
         below = "" if after is None else f" below {_rounded(after['from'])}"
-        direct = ("pushed, or " if row.get("pushed") else "direct, or ") if row.get("direct") else ""
-        parts.append(f"{direct}{way}{below}")
+        direct = ("pushed" if way.pushed else str(way)) + ", or " if way.direct else ""
+        parts.append(f"{direct}{through_window(way)}{below}")
     return ", then ".join(parts)
 
 
