@@ -58,6 +58,7 @@ class CudaEngine final : public GpuEngine {
   Status run_direct(DirectTask& task, const Launch& how, const Request& request, cudaStream_t stream);
   bool agree_on_engines(const Request& request, const DirectTask& task, Sights& inputs);
   Status run_engines(const Request& request, const DirectTask& task, const Sights& inputs, cudaStream_t stream);
+  Status keep_own(const EngineCopy& copy, const Request& request);
   Status meet(const Terms& call, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
   Status follow(cudaStream_t stream);

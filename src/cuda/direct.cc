@@ -11,7 +11,6 @@ namespace {
 // whose ways cross, eight are the fastest that only store.
 constexpr int storing_blocks(int ranks) { return ranks == 2 ? 16 : 8; }
 constexpr int loading_blocks(int ranks) { return ranks == 2 ? 24 : max_blocks; }
-constexpr int keeping_blocks = 8;  // that copy what a rank keeps of its own, where others use the link
 constexpr int blocks_in_cluster = 4;
 // That load and store. Of two ranks few for a long message: the multiprocessors are for what else goes on.
 constexpr std::uint64_t long_from = 24 << 20;  // bytes

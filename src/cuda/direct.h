@@ -34,6 +34,8 @@ struct DirectPlan {
   int count = 0;
   Stretch stretches[max_gpus];
 };
+// Blocks that copy what a rank keeps of its own, where others use the link.
+inline constexpr int keeping_blocks = 8;
 DirectPlan plan_direct(const Request& request, int rank, int ranks, bool pushed = false);
 
 // Which buffers of a call other ranks must see: in pushed folds they load none, and store to few.

@@ -234,31 +234,41 @@ Status CudaEngine::meet(const Terms& call, cudaStream_t stream) {
   return start(kernels_of(DataType::uint8).brief.of(ranks_), exchanges.launches[0], &task, stream);
 }
 
-// The ranks meet when all inputs are there, copy what they get, and meet when all have it. What a rank keeps of its own
-// is copied beside the rest.
+// What a rank keeps of its own, beside what comes from others: by a kernel, for a second engine would slow the first.
+Status CudaEngine::keep_own(const EngineCopy& copy, const Request& request) {
+  const std::byte* from = request.send + copy.input;
+  std::byte* to = request.recv + copy.output;
+  std::uint64_t bytes = copy.bytes;
+  void* arguments[] = {&from, &to, &bytes};
+  PACE_CUDA("launching a kernel",
+            cudaLaunchKernel(copy_kernel(), dim3(keeping_blocks), dim3(direct_threads), arguments, 0, side_->get()));
+  return {};
+}
+
+// The ranks meet when all inputs are there, copy what they get, and meet when all have it.
 Status CudaEngine::run_engines(const Request& request, const DirectTask& task, const Sights& inputs,
                                cudaStream_t stream) {
   log(LogLevel::info, rank_, "a graph's {} of {} bytes goes by the copy engines", title(request.which),
       request.count * size_of(request.type));
   const EngineCopies plan = plan_engine_copies(request, rank_, ranks_);
   const std::span copies(plan.copies, static_cast<std::size_t>(plan.count));
-  const auto is_own = [&](const EngineCopy& copy) { return copy.from == rank_; };
-  const bool beside = std::ranges::any_of(copies, is_own);
-  if (beside) {
+  const auto own = std::ranges::find(copies, rank_, &EngineCopy::from);
+  if (own != copies.end()) {
     if (side_ == nullptr) {
       const OutsideOfCapture outside;
       side_ = std::make_unique<SideStream>();
     }
     PACE_TRY(side_->fork(stream));
+    PACE_TRY(keep_own(*own, request));
   }
   PACE_TRY(meet(task, stream));
   for (const EngineCopy& copy : copies) {
+    if (copy.from == rank_) continue;
     const auto* const from = reinterpret_cast<const std::byte*>(inputs[static_cast<std::size_t>(copy.from)]);
     PACE_CUDA("copying between GPUs",
-              cudaMemcpyAsync(request.recv + copy.output, (is_own(copy) ? request.send : from) + copy.input, copy.bytes,
-                              cudaMemcpyDefault, is_own(copy) ? side_->get() : stream));
+              cudaMemcpyAsync(request.recv + copy.output, from + copy.input, copy.bytes, cudaMemcpyDefault, stream));
   }
-  if (beside) PACE_TRY(side_->join(stream));
+  if (own != copies.end()) PACE_TRY(side_->join(stream));
   return meet(task, stream);
 }
 

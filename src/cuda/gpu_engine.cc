@@ -172,6 +172,7 @@ Status CudaEngine::load_kernels() const {
   }
   const MessageKernels messages = message_kernels();
   cudaFuncAttributes attributes;
+  PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, copy_kernel()));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.brief));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.streaming));
   for (const void* const kernel : {messages.large, messages.both})

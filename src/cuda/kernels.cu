@@ -19,6 +19,24 @@ __global__ void make_blank(std::uint64_t* words, std::uint64_t count) {
 }
 const void* blank_kernel() { return reinterpret_cast<const void*>(&make_blank); }
 
+// All addresses and lengths are multiples of 16 bytes.
+__global__ void __launch_bounds__(direct_threads, 1)
+    copy_own(const std::byte* from, std::byte* to, std::uint64_t bytes) {
+  constexpr int unroll = 8;
+  constexpr std::uint64_t step = direct_threads * 16;
+#pragma unroll 1
+  for (std::uint64_t at = blockIdx.x * step * unroll + threadIdx.x * 16; at < bytes; at += gridDim.x * step * unroll) {
+    ulonglong2 pairs[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u)
+      if (at + u * step < bytes) pairs[u] = *reinterpret_cast<const ulonglong2*>(from + at + u * step);
+#pragma unroll
+    for (int u = 0; u < unroll; ++u)
+      if (at + u * step < bytes) *reinterpret_cast<ulonglong2*>(to + at + u * step) = pairs[u];
+  }
+}
+const void* copy_kernel() { return reinterpret_cast<const void*>(&copy_own); }
+
 MessageKernels message_kernels() {
   return {reinterpret_cast<const void*>(&exchange_messages<brief_stride.strips>),
           reinterpret_cast<const void*>(&exchange_messages<streaming_stride.strips>),

@@ -21,6 +21,8 @@ struct Kernels {
 Kernels kernels_of(DataType type);
 // Makes `words` words of 8 bytes blank.
 const void* blank_kernel();
+// Copies bytes, of a GPU's own memory: (from, to, bytes), multiples of 16, by blocks of direct_threads.
+const void* copy_kernel();
 // Of sends and receives: they copy bytes. By strips, one at once or several; in chunks; and both ways side by side.
 struct MessageKernels {
   const void* brief;

@@ -37,7 +37,7 @@ std::uint64_t direct_from(Collective which, int ranks) {
 
 // And from which size on the copy engines are, of two ranks. Where both give and take, they win less.
 std::uint64_t engines_from(Collective which) {
-  return (which == Collective::all_gather || which == Collective::all_to_all ? 256 : 40) * mega;
+  return (which == Collective::all_gather || which == Collective::all_to_all ? 160 : 40) * mega;
 }
 bool only_moves(Collective which) { return !reduces(which) && which != Collective::barrier; }
 

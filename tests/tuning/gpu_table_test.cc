@@ -39,7 +39,7 @@ TEST_CASE("the rules of two ranks") {
   for (const Collective which : of_gpus) {
     CAPTURE(name(which));
     const bool both_ways = which == Collective::all_gather || which == Collective::all_to_all;
-    const std::uint64_t from = (both_ways ? 256 : 40) * mega;
+    const std::uint64_t from = (both_ways ? 160 : 40) * mega;
     CHECK_FALSE(rules.way(which, from - 1).engines);
     CHECK(rules.way(which, from).engines == !reduces(which));
   }
