@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/reduction.h"
 
@@ -25,8 +26,13 @@ void stream_copy(std::byte* target, const std::byte* source, std::size_t bytes);
 void stream_fold(FoldFunction fold, std::byte* target, const std::byte* const* sources, std::size_t source_count,
                  std::size_t elements, std::size_t element_bytes);
 
-// A call that writes at least this many bytes does not leave them in the cache, which has no room for them: what its
+// A call whose output has at least so many bytes does not leave them in the cache, which has no room for them: what its
 // rank has of the cache that CPUs share, if `sharing` ranks take turns on each CPU, but no less than twice a CPU's own.
-std::size_t streaming_from(double sharing);
+// What is copied there shares the room with what it is copied from; what is folded has just been read.
+struct StreamingFrom {
+  std::size_t copies = SIZE_MAX;
+  std::size_t folds = SIZE_MAX;
+};
+StreamingFrom streaming_from(double sharing);
 
 }  // namespace paceline

@@ -97,7 +97,7 @@ Plan Communicator::make_message_plan(const Request& request) const {
     step.transport = transport;
     step.peer_count = 1;
     step.stays = true;
-    step.streams = total >= connections_.routes.streaming_from;
+    step.streams = total >= connections_.routes.streaming_from.copies;
     step.source = begin;
     step.target = begin;
     step.bytes = std::min(plan.chunk_bytes, total - begin);

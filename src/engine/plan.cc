@@ -113,7 +113,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
   const bool any_places = std::ranges::any_of(routes.needs_place, std::identity());
 
   const std::vector<Later> later = look_ahead(problem, routes.rank, steps);
-  const bool streams = output_elements(problem, routes.rank) * plan.element_bytes >= routes.streaming_from;
+  const std::size_t output_bytes = output_elements(problem, routes.rank) * plan.element_bytes;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     auto& lane = plan.lanes[step.channel];
@@ -130,6 +130,8 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
     const std::span<const int> peers = schedule.peers(routes.rank, step);
 
     if (step.action != Action::send) {
+      const bool folds = step.action == Action::recv_reduce;
+      const bool streams = output_bytes >= (folds ? routes.streaming_from.folds : routes.streaming_from.copies);
       bound.streams = streams && step.target.buffer == Buffer::output && !later[i].reads_target;
       bound.first_peer = static_cast<std::uint32_t>(plan.peers.size());
       bound.peer_count = step.peer_count;

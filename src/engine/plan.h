@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/copies.h"
 #include "base/reduction.h"
 #include "schedule/schedule.h"
 
@@ -25,7 +26,7 @@ struct Routes {
   std::array<bool, max_transports> keeps_data{};
   std::array<bool, max_transports> needs_place{};
   // Outputs of so many bytes are written past the cache.
-  std::size_t streaming_from = SIZE_MAX;
+  StreamingFrom streaming_from;
 };
 
 struct PlanStep {

@@ -361,6 +361,12 @@ TEST_CASE("plan: long outputs are written past the cache, but for what is read a
   recv(schedule, {out, 0, 10});
   recv(schedule, {out, 10, 10});
   recv(schedule, {scratch, 0, 10});
+  Step fold;
+  fold.action = Action::recv_reduce;
+  fold.source = {in, 20, 10};
+  fold.target = {out, 20, 10};
+  fold.own = 0;
+  schedule.append(0, fold, std::vector{1});
   send(schedule, {out, 10, 10});
   Routes made = routes({0, 0});
   const auto streams = [&] {
@@ -369,11 +375,13 @@ TEST_CASE("plan: long outputs are written past the cache, but for what is read a
     for (const PlanStep& step : plan.lanes[0]) found.push_back(step.streams);
     return found;
   };
-  CHECK(streams() == std::vector{false, false, false, false});
-  made.streaming_from = 4001;
-  CHECK(streams() == std::vector{false, false, false, false});
-  made.streaming_from = 4000;
-  CHECK(streams() == std::vector{true, false, false, false});
+  CHECK(streams() == std::vector{false, false, false, false, false});
+  made.streaming_from = {4001, 4001};
+  CHECK(streams() == std::vector{false, false, false, false, false});
+  made.streaming_from.copies = 4000;
+  CHECK(streams() == std::vector{true, false, false, false, false});
+  made.streaming_from.folds = 4000;
+  CHECK(streams() == std::vector{true, false, false, true, false});
 }
 
 TEST_CASE("plan: what no later step writes stays") {
