@@ -79,7 +79,7 @@ def run_group(library: Library, ranks: int, arguments: list[str], timeout: float
                 stdout=out,
                 stderr=err,
                 text=True,
-                start_new_session=True,
+                preexec_fn=os.setpgrp,  # noqa: PLW1509 - no threads here; sessions of their own would be scheduled apart
             )
             for rank in library.ranks(ranks, arguments)
         ]
