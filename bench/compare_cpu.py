@@ -79,7 +79,7 @@ def run_group(library: Library, ranks: int, arguments: list[str], timeout: float
                 stdout=out,
                 stderr=err,
                 text=True,
-                preexec_fn=os.setpgrp,  # noqa: PLW1509 - no threads here; sessions of their own would be scheduled apart
+                preexec_fn=os.setpgrp,  # not a session: Linux would schedule each rank apart (docs/cpu.md, Sessions)
             )
             for rank in library.ranks(ranks, arguments)
         ]
