@@ -56,8 +56,9 @@ class CudaEngine final : public GpuEngine {
   Status look(const Request& request, DirectTask& task);
   [[nodiscard]] bool is_leaving() const;
   Status run_direct(DirectTask& task, const Launch& how, const Request& request, cudaStream_t stream);
-  bool agree_on_engines(const Request& request, const DirectTask& task, Sights& inputs);
-  Status run_engines(const Request& request, const DirectTask& task, const Sights& inputs, cudaStream_t stream);
+  bool agree_on_engines(const Request& request, const DirectTask& task, Sights& inputs, Registration::Holds& holds);
+  Status run_engines(const Request& request, const DirectTask& task, const Sights& inputs,
+                     const Registration::Holds& holds, cudaStream_t stream);
   Status keep_own(const EngineCopy& copy, const Request& request);
   Status meet(const Terms& call, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
@@ -83,6 +84,7 @@ class CudaEngine final : public GpuEngine {
   bool on_hopper_ = false;              // or later: kernels may start early, and have clusters
   std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
   std::unique_ptr<SideStream> side_;    // nullptr: none was needed so far
+  Registration::Holds holds_;           // that no graph has taken
 };
 
 }  // namespace paceline::cuda

@@ -28,6 +28,22 @@ Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
   return make_call(Collective::send, its, Operation::sum, 0, bytes / size_of(its), number);
 }
 
+// The graph that the stream is captured into has `holds` from now on, and so has what is instantiated from it: the last
+// of them to go lets go of these. False: it does not take them.
+bool give_to_graph(const Registration::Holds& holds, cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamGetCaptureInfo(stream, &capture, nullptr, &graph) != cudaSuccess || graph == nullptr) return false;
+  auto its = std::make_unique<Registration::Holds>(holds);
+  const cudaHostFn_t drop = [](void* taken) { delete static_cast<Registration::Holds*>(taken); };
+  cudaUserObject_t object = nullptr;
+  if (cudaUserObjectCreate(&object, its.get(), drop, 1, cudaUserObjectNoDestructorSync) != cudaSuccess) return false;
+  (void)its.release();  // the object's
+  if (cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove) == cudaSuccess) return true;
+  (void)cudaUserObjectRelease(object);
+  return false;
+}
+
 std::string_view algorithm_of(std::uint32_t what) {
   const std::uint32_t number = what >> algorithm_shift;
   return number == 0 || number > algorithms().size() ? "" : algorithms()[number - 1].name;
@@ -133,8 +149,9 @@ Status CudaEngine::run(const Request& request, void* stream) {
   if (tries_direct) {
     PACE_TRY(look(request, direct));
     Sights inputs{};
-    if (way.engines && !counts_ && agree_on_engines(request, direct, inputs))
-      return run_engines(request, direct, inputs, on);
+    Registration::Holds holds;
+    if (way.engines && !counts_ && agree_on_engines(request, direct, inputs, holds))
+      return run_engines(request, direct, inputs, holds, on);
     PACE_TRY(run_direct(direct, how_direct, request, on));
     if (direct.otherwise.strips != 0) return {};
   }
@@ -212,14 +229,15 @@ Status CudaEngine::run_direct(DirectTask& task, const Launch& how, const Request
 
 // Of a call that a graph is made of: whether all ranks leave it to the copy engines, and then where this one sees their
 // inputs. What is seen piece by piece is not left to them: pieces may go while a graph is there.
-bool CudaEngine::agree_on_engines(const Request& request, const DirectTask& task, Sights& inputs) {
+bool CudaEngine::agree_on_engines(const Request& request, const DirectTask& task, Sights& inputs,
+                                  Registration::Holds& holds) {
   if (!plan_engine_copies(request, rank_, ranks_).possible) return false;
   const OutsideOfCapture outside;
   const auto address = reinterpret_cast<std::uint64_t>(request.send);
   Registration::Offer offer{task.call_what, task.call_count, {}};
   if (task.inputs[rank_] == no_buffer || allocation_of(address).shareable)
     std::copy(std::begin(task.inputs), std::end(task.inputs), offer.inputs.begin());
-  return registration_->agree(offer, inputs, [this] { return is_leaving(); });
+  return registration_->agree(offer, inputs, holds, [this] { return is_leaving(); });
 }
 
 // A kernel in which all ranks meet, in the name of a call.
@@ -247,9 +265,13 @@ Status CudaEngine::keep_own(const EngineCopy& copy, const Request& request) {
 
 // The ranks meet when all inputs are there, copy what they get, and meet when all have it.
 Status CudaEngine::run_engines(const Request& request, const DirectTask& task, const Sights& inputs,
-                               cudaStream_t stream) {
+                               const Registration::Holds& holds, cudaStream_t stream) {
   log(LogLevel::info, rank_, "a graph's {} of {} bytes goes by the copy engines", title(request.which),
       request.count * size_of(request.type));
+  if (!give_to_graph(holds, stream)) {
+    (void)cudaGetLastError();
+    holds_.insert(holds_.end(), holds.begin(), holds.end());
+  }
   const EngineCopies plan = plan_engine_copies(request, rank_, ranks_);
   const std::span copies(plan.copies, static_cast<std::size_t>(plan.count));
   const auto own = std::ranges::find(copies, rank_, &EngineCopy::from);

@@ -79,7 +79,7 @@ Result<std::unique_ptr<Registration>> Registration::create(int rank, int ranks) 
 Registration::~Registration() {
   for (const Mapped& mapped : mapped_)
     if (mapped.address != nullptr) ipc_close(mapped.address);
-  for (void* const address : kept_) ipc_close(address);
+  for (const Mapped& mapped : freed_) ipc_close(mapped.address);
 }
 
 const std::string& Registration::board_name() const { return mine_->name(); }
@@ -116,6 +116,7 @@ Registration::Board* Registration::board_of(int rank) const {
 
 void Registration::look() {
   pieces_->look();
+  unmap_unheld();
   for (int owner = 0; owner < ranks_; ++owner) {
     Board* const board = elsewhere(owner) ? board_of(owner) : nullptr;
     if (board == nullptr) continue;
@@ -145,19 +146,32 @@ void Registration::map(int owner, int entry, Mapped& mapped) {
   const std::uint64_t bytes = its.bytes;
   std::atomic_thread_fence(std::memory_order_acquire);  // the handle is read before the number is looked at again
   const bool whole = its.id.load(std::memory_order_relaxed) == id;
-  if (mapped.kept)
-    kept_.push_back(mapped.address);
-  else if (mapped.address != nullptr)
-    ipc_close(mapped.address);
+  unmap(mapped);
   mapped = {owner, entry};
   if (id == 0 || !whole) return;  // a later change tells of it
   mapped.id = id;
   mapped.bytes = bytes;
   mapped.address = ipc_open(handle);
+  mapped.hold = std::make_shared<char>();
   Answer& answer = its.answers[rank_];
   answer.address.store(mapped.address == nullptr ? not_mapped : reinterpret_cast<std::uint64_t>(mapped.address),
                        std::memory_order_relaxed);
   answer.id.store(id, std::memory_order_release);  // after the address
+}
+
+// At once, or when no graph loads from it any more.
+void Registration::unmap(Mapped& mapped) {
+  if (mapped.address != nullptr) freed_.push_back(std::move(mapped));
+  unmap_unheld();
+}
+
+void Registration::unmap_unheld() {
+  // Who alone has a hold stays alone: nobody else can copy it.
+  std::erase_if(freed_, [](const Mapped& mapped) {
+    if (mapped.hold.use_count() > 1) return false;
+    ipc_close(mapped.address);
+    return true;
+  });
 }
 
 // The place on the board of an allocation, which is put there if it is new; -1: none is free.
@@ -229,7 +243,7 @@ bool Registration::in_step(const std::function<bool()>& ended) {
   return waits_;
 }
 
-bool Registration::agree(const Offer& mine, Sights& theirs, const std::function<bool()>& ended) {
+bool Registration::agree(const Offer& mine, Sights& theirs, Holds& holds, const std::function<bool()>& ended) {
   if (!waits_) return false;  // the others find no offer
   const std::uint32_t step = board_of(rank_)->steps.load(std::memory_order_relaxed) + 1;
   // Relaxed: in_step releases it all.
@@ -258,17 +272,18 @@ bool Registration::agree(const Offer& mine, Sights& theirs, const std::function<
   for (int rank = 0; rank < ranks_; ++rank) {
     std::uint64_t& input = theirs[static_cast<std::size_t>(rank)];
     input = board_of(rank)->offers[step % offer_slots].inputs[rank_].load(std::memory_order_relaxed);
-    keep(rank, input);
+    if (std::shared_ptr<void> hold = hold_of(rank, input)) holds.push_back(std::move(hold));
   }
   return true;
 }
 
-// The allocation of another rank that `address` lies in stays mapped, whatever its owner does.
-void Registration::keep(int owner, std::uint64_t address) {
-  for (Mapped& mapped : mapped_)
+// Of the other rank's allocation that `address` lies in; none: it is no such address.
+std::shared_ptr<void> Registration::hold_of(int owner, std::uint64_t address) const {
+  for (const Mapped& mapped : mapped_)
     if (mapped.owner == owner && mapped.address != nullptr &&
         address - reinterpret_cast<std::uint64_t>(mapped.address) < mapped.bytes)
-      mapped.kept = true;
+      return mapped.hold;
+  return nullptr;
 }
 
 }  // namespace paceline::cuda

@@ -56,9 +56,11 @@ class Registration {
     std::uint64_t count = 0;
     Sights inputs{};
   };
+  // What keeps the other ranks' allocations mapped, also when their owners have freed them.
+  using Holds = std::vector<std::shared_ptr<void>>;
   // Whether all ranks make the same call and see all inputs: one answer, the same on every rank. Then `theirs` is where
-  // this one sees each rank's input, for as long as this lives. In step as above.
-  bool agree(const Offer& mine, Sights& theirs, const std::function<bool()>& ended);
+  // this one sees each rank's input, as long as somebody has `holds` and this lives. In step as above.
+  bool agree(const Offer& mine, Sights& theirs, Holds& holds, const std::function<bool()>& ended);
 
  private:
   struct Board;
@@ -69,14 +71,16 @@ class Registration {
     std::uint64_t id = 0;
     std::uint64_t bytes = 0;
     void* address = nullptr;
-    bool kept = false;  // a graph loads from it
+    std::shared_ptr<void> hold;  // others have it while a graph loads from here
   };
   Registration(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
   [[nodiscard]] bool elsewhere(int rank) const { return rank != rank_ && !here_[static_cast<std::size_t>(rank)]; }
   Board* board_of(int rank) const;
   int entry_of(std::uint64_t base, std::uint64_t id);
   void map(int owner, int entry, Mapped& mapped);
-  void keep(int owner, std::uint64_t address);
+  [[nodiscard]] std::shared_ptr<void> hold_of(int owner, std::uint64_t address) const;
+  void unmap(Mapped& mapped);
+  void unmap_unheld();
 
   const int rank_;
   const int ranks_;
@@ -86,7 +90,7 @@ class Registration {
   bool waits_ = true;                           // for the others, to be in step with them
   std::array<std::uint32_t, max_gpus> seen_{};  // changes of each board
   std::vector<Mapped> mapped_;
-  std::vector<void*> kept_;               // whose owners have freed them, but that graphs load from: mapped to the end
+  std::vector<Mapped> freed_;             // by their owners, but graphs still load from them
   std::unique_ptr<HandleDoor> door_;      // until all have opened the board; none: pieces stay unknown
   std::unique_ptr<SharedPieces> pieces_;  // rings the boards' bells
 };

@@ -178,7 +178,8 @@ TEST_CASE("registration: ranks agree on calls that all offer, and then see all i
         if (call % 7 == 4 && rank == 2) mine.count += 1;
         if (call % 7 == 5 && rank == 0) mine.inputs[2] = 0;  // rank 2 does not see it
         Sights theirs{};
-        const bool all = ranks.at(rank).agree(mine, theirs, [] { return false; });
+        Registration::Holds holds;
+        const bool all = ranks.at(rank).agree(mine, theirs, holds, [] { return false; });
         said[r].push_back(all);
         for (int owner = 0; all && owner < count; ++owner)
           if (theirs[static_cast<std::size_t>(owner)] != offer_of(owner, call, count).inputs[r]) ++wrong[r];
@@ -203,12 +204,13 @@ TEST_CASE("registration: a rank that comes too late, or just then, gets the answ
       const Ranks ranks(2, false);
       std::array<bool, 2> said{};
       std::array<Sights, 2> theirs{};
+      std::array<Registration::Holds, 2> holds;
       std::thread late([&] {
         for (int i = 0; i < 5; ++i) std::this_thread::yield();
-        said[1] = ranks.at(1).agree(offer_of(1, 5, 2), theirs[1], [] { return false; });
+        said[1] = ranks.at(1).agree(offer_of(1, 5, 2), theirs[1], holds[1], [] { return false; });
       });
       int looks = 0;
-      said[0] = ranks.at(0).agree(offer_of(0, 5, 2), theirs[0], [&] { return ++looks > patience; });
+      said[0] = ranks.at(0).agree(offer_of(0, 5, 2), theirs[0], holds[0], [&] { return ++looks > patience; });
       late.join();
       REQUIRE(said[0] == said[1]);
       if (said[0]) {
@@ -217,7 +219,8 @@ TEST_CASE("registration: a rank that comes too late, or just then, gets the answ
         REQUIRE(theirs[1][0] == offer_of(0, 5, 2).inputs[1]);
       }
       // Who has waited in vain offers nothing any more: the other one finds so, and does not wait either.
-      if (looks > patience) REQUIRE_FALSE(ranks.at(0).agree(offer_of(0, 6, 2), theirs[0], [] { return false; }));
+      if (looks > patience)
+        REQUIRE_FALSE(ranks.at(0).agree(offer_of(0, 6, 2), theirs[0], holds[0], [] { return false; }));
     }
     CHECK(agreed > 0);
   });

@@ -3,6 +3,7 @@
 show             prints the table that it goes by
 extremes         tables that no measurement would make: every result is right
 engines          every collective that only moves data, by the copy engines, in graphs: every result is right
+recaptured       graphs by the copy engines on ever new memory, which is given back
 different FIELD  another table on every rank: the next call is an error that says so
 """
 
@@ -26,6 +27,7 @@ FAMILIES = ("brief", "streaming", "large")
 NUMBERS = (0, 1, 7, 255)
 COUNTS = (1, 1023, 1024, 20_001, 300_000)  # elements of float32
 MOST = max(COUNTS)
+LONG = 16 << 20  # elements
 
 
 def use(comm: Communicator, name: str, way: dict[str, Any]) -> None:
@@ -34,11 +36,11 @@ def use(comm: Communicator, name: str, way: dict[str, Any]) -> None:
     tuning.use(comm, tuning.profile([], [{**machine, "table": table}]))
 
 
-def trial_of(comm: Communicator, name: str, graphs: bool = False) -> GpuTrial:
+def trial_of(comm: Communicator, name: str, graphs: bool = False, most: int = MOST) -> GpuTrial:
     """Two calls a batch, launched one by one or as a graph."""
     pattern, rooted = Pattern(DATA_TYPES["float32"], "sum", comm.size), COLLECTIVES[name].rooted
     batches = ((1 << 62, 2),)
-    return GpuTrial(comm, COLLECTIVES[name], pattern, comm.size - 1 if rooted else 0, MOST, graphs, batches)
+    return GpuTrial(comm, COLLECTIVES[name], pattern, comm.size - 1 if rooted else 0, most, graphs, batches)
 
 
 def extremes(comm: Communicator) -> None:
@@ -73,6 +75,22 @@ def engines(comm: Communicator) -> None:
                 raise SystemExit(f"{name} of {count} elements is wrong by the copy engines")
 
 
+def recaptured(comm: Communicator, gpu: Gpu) -> None:
+    """Graphs on ever new memory: what earlier ones have loaded from is given back."""
+    use(comm, "all_gather", {"family": "large", "direct": True, "engines": True})
+    free: list[int] = []
+    for _ in range(14):
+        trial = trial_of(comm, "all_gather", graphs=True, most=LONG)
+        trial.run(LONG, 2)
+        if trial.wrong(LONG):
+            raise SystemExit("a graph on new memory is wrong")
+        del trial
+        comm.barrier()
+        free.append(gpu.free_bytes())
+    if free[3] - free[-1] > 4 * 4 * LONG:
+        raise SystemExit(f"rank {comm.rank}: {free[3] - free[-1]} bytes of GPU memory were not given back")
+
+
 def different(comm: Communicator, field: str) -> None:
     trial = trial_of(comm, "all_reduce")
     way: dict[str, Any] = {"family": "brief", "lanes": 2}
@@ -89,7 +107,7 @@ def different(comm: Communicator, field: str) -> None:
 
 def main(what: str, *rest: str) -> None:
     comm = init()
-    with Gpu(comm.node_rank % device_count()):
+    with Gpu(comm.node_rank % device_count()) as gpu:
         if what == "show":
             trial_of(comm, "all_reduce")
             # One write a line: two ranks share the pipe.
@@ -98,6 +116,8 @@ def main(what: str, *rest: str) -> None:
             extremes(comm)
         elif what == "engines":
             engines(comm)
+        elif what == "recaptured":
+            recaptured(comm, gpu)
         else:
             different(comm, *rest)
 

@@ -250,6 +250,14 @@ def test_copy_engines_do_what_only_moves(ranks: int) -> None:
         assert said == (name != "broadcast" or ranks == 2)
 
 
+@pytest.mark.skipif(gpus() < 1, reason="no GPU")
+def test_memory_of_graphs_that_are_gone_is_given_back() -> None:
+    side = [sys.executable, str(HERE / "gpu_table_side.py"), "recaptured"]
+    done = paceline("run", "-n", "2", "--", *side, PACELINE_TIMEOUT="20", PACELINE_LOG="info")
+    assert done.returncode == 0, done.stderr
+    assert "goes by the copy engines" in done.stderr
+
+
 @pytest.mark.skipif(gpus() < 2, reason="fewer than two GPUs")
 @pytest.mark.parametrize("field", ["lanes", "direct", "family"])
 def test_ranks_with_different_tables_are_told(field: str) -> None:
