@@ -71,7 +71,7 @@ class Registration {
     std::uint64_t id = 0;
     std::uint64_t bytes = 0;
     void* address = nullptr;
-    std::shared_ptr<void> hold;  // others have it while a graph loads from here
+    std::shared_ptr<void> hold = nullptr;  // others have it while a graph loads from here
   };
   Registration(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
   [[nodiscard]] bool elsewhere(int rank) const { return rank != rank_ && !here_[static_cast<std::size_t>(rank)]; }
