@@ -8,7 +8,7 @@
 
 namespace paceline::cuda {
 
-inline std::byte value(int rank, std::size_t index) {
+inline std::byte given_byte(int rank, std::size_t index) {
   return static_cast<std::byte>((rank + 1) * 5 + index * 3 + index / 977);
 }
 
@@ -21,7 +21,7 @@ inline Buffers buffers_of(const Case& c) {
   Buffers buffers;
   for (int rank = 0; rank < c.ranks; ++rank) {
     std::vector<std::byte> input(input_elements(problem_of(c), rank));
-    for (std::size_t i = 0; i < input.size(); ++i) input[i] = value(rank, i);
+    for (std::size_t i = 0; i < input.size(); ++i) input[i] = given_byte(rank, i);
     buffers.inputs.push_back(std::move(input));
     buffers.outputs.emplace_back(output_elements(problem_of(c), rank));
   }
@@ -30,9 +30,9 @@ inline Buffers buffers_of(const Case& c) {
 
 // Of a fold: the sum of all.
 inline std::byte expected_at(const Case& c, int rank, std::size_t index) {
-  return expected(c, rank, index, value, [&](std::size_t i) {
+  return expected(c, rank, index, given_byte, [&](std::size_t i) {
     unsigned all = 0;
-    for (int from = 0; from < c.ranks; ++from) all += static_cast<unsigned>(value(from, i));
+    for (int from = 0; from < c.ranks; ++from) all += static_cast<unsigned>(given_byte(from, i));
     return static_cast<std::byte>(all);
   });
 }
