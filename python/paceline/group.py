@@ -76,8 +76,10 @@ def _end() -> Error | None:
         else:
             handle.begun(keep)
     awaited, open_group.awaited = open_group.awaited, set()
-    for gpu, stream in awaited if error is None else ():
-        wait_for_stream(gpu, stream)
-    open_group.alive.clear()
+    alive, open_group.alive = open_group.alive, []
     open_group.broken = None
+    if error is None:
+        for gpu, stream in awaited:
+            wait_for_stream(gpu, stream)
+    del alive  # not before
     return error

@@ -244,7 +244,13 @@ bool Registration::in_step(const std::function<bool()>& ended) {
 }
 
 bool Registration::agree(const Offer& mine, Sights& theirs, Holds& holds, const std::function<bool()>& ended) {
-  if (!waits_) return false;  // the others find no offer
+  // Where this one offers nothing, the others find so. But they wait for its step, if it still waits for theirs.
+  if (!waits_) return false;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (board_of(rank) == nullptr) {
+      (void)in_step(ended);
+      return false;
+    }
   const std::uint32_t step = board_of(rank_)->steps.load(std::memory_order_relaxed) + 1;
   // Relaxed: in_step releases it all.
   OfferSlot& offer = board_of(rank_)->offers[step % offer_slots];

@@ -226,6 +226,27 @@ TEST_CASE("registration: a rank that comes too late, or just then, gets the answ
   });
 }
 
+TEST_CASE("registration: a rank that could not open another's board agrees to nothing, and holds nobody up") {
+  with_fake_driver([](const FakeDriver&) {
+    auto blind = Registration::create(0, 2);
+    auto other = Registration::create(1, 2);
+    REQUIRE(blind.ok());
+    REQUIRE(other.ok());
+    REQUIRE_FALSE((*blind)->open(1, "/paceline-no-such-board", false).ok());
+    REQUIRE((*other)->open(0, (*blind)->board_name(), false).ok());
+    (*blind)->settle();
+    (*other)->settle();
+    const auto begin = std::chrono::steady_clock::now();
+    for (const std::uint64_t call : {1, 2, 3}) {
+      Sights theirs{};
+      Registration::Holds holds;
+      REQUIRE_FALSE((*blind)->agree(offer_of(0, call, 2), theirs, holds, [] { return false; }));
+      REQUIRE_FALSE((*other)->agree(offer_of(1, call, 2), theirs, holds, [] { return false; }));
+    }
+    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
+  });
+}
+
 TEST_CASE("registration: a rank that does not come is waited for once, and an end ends the wait") {
   with_fake_driver([](const FakeDriver&) {
     using Clock = std::chrono::steady_clock;
