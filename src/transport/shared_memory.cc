@@ -41,6 +41,14 @@ constexpr std::size_t multicast_in_cells = 1024;
 // Longer segments would hold up the start: only what the rank itself writes.
 constexpr std::size_t populated_at_most = 128 << 20;
 
+// Bytes of staging to fetch for the next message: of longer ones the reader's copies are the time, not the writer's.
+constexpr std::size_t fetched_ahead = 8 << 10;
+constexpr std::uint32_t fetched_at_once = 8 * cache_line;
+
+// __builtin_prefetch(place, 1) fetches for reading where the compiler may not use this instruction; x86-64 CPUs that do
+// not know it pass over it.
+void fetch_for_writing(const void* place) { asm volatile("prefetchw (%0)" ::"r"(place)); }
+
 std::uint64_t words_of(const Call& call) { return static_cast<std::uint64_t>(call.what) << 32 | call.sequence; }
 
 bool is_of_pair(const Call& call) { return collective_of(call) == Collective::send; }
@@ -63,7 +71,8 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
       peer_heaps_([this] { return any_withdrawn(); }),
       outgoing_(static_cast<std::size_t>(2 * max_channels * ranks)),
       incoming_(static_cast<std::size_t>(2 * max_channels * ranks)),
-      lanes_(max_channels) {
+      lanes_(max_channels),
+      shuttles_(static_cast<std::size_t>(ranks)) {
   std::byte* base = segment_->data();
   const auto presence = [&](int node_rank) { return reinterpret_cast<Presence*>(base + layout_.presence(node_rank)); };
   const auto mailbox = [&](int from, int to, int channel, bool to_all) {
@@ -85,6 +94,10 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
         incoming_[index(channel, rank, to_all)] = mailbox(other, me_, channel, to_all);
       }
     }
+    if (other == me_ || layout_.shuttle_bytes() == 0) continue;
+    Shuttles& own = shuttles_[static_cast<std::size_t>(rank)];
+    for (std::uint32_t number = me_ < other ? 0 : 1; number < shuttles; number += 2)
+      own.numbers[own.count++] = static_cast<std::uint8_t>(number);
   }
   for (Lane& lane : lanes_) {
     lane.slots.resize(layout_.slots());
@@ -109,6 +122,11 @@ Attempt SharedMemoryTransport::fail(Status status) {
 
 inline Cell* SharedMemoryTransport::cell(const Mailbox& mailbox) const {
   return reinterpret_cast<Cell*>(mailbox.cells + (mailbox.next & (layout_.cells() - 1)) * layout_.cell_bytes());
+}
+
+inline std::byte* SharedMemoryTransport::shuttle(int rank, std::uint64_t number) const {
+  const int other = by_rank_[static_cast<std::size_t>(rank)];
+  return segment_->data() + layout_.shuttle(me_, other, static_cast<std::uint32_t>(number));
 }
 
 inline const Cell* SharedMemoryTransport::arrived(const Mailbox& mailbox) const {
@@ -156,9 +174,9 @@ inline void SharedMemoryTransport::post(Mailbox* boxes, std::span<const int> to,
   }
   // The receivers have the next cell's line in their caches: fetch it for writing while there is nothing to wait for.
   if (to_all)
-    __builtin_prefetch(cell(boxes[to.front()]), 1);
+    fetch_for_writing(cell(boxes[to.front()]));
   else
-    for (int rank : to) __builtin_prefetch(cell(boxes[rank]), 1);
+    for (int rank : to) fetch_for_writing(cell(boxes[rank]));
 }
 
 inline void SharedMemoryTransport::write(Cell* to, std::uint64_t stamp, const Call& call, Payload payload,
@@ -220,6 +238,15 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
     payload = Payload::in_sender;
   const bool by_reference = payload != Payload::in_slot;
 
+  Shuttles& own = shuttles_[static_cast<std::size_t>(to.front())];
+  if (!by_reference && to.size() == 1 && own.count > 0 && data.size() <= layout_.shuttle_bytes()) {
+    const std::uint64_t number = own.numbers[--own.count];
+    std::memcpy(shuttle(to.front(), number), data.data(), data.size());
+    post(boxes, to, to_all, call, Payload::in_shuttle, data.size(), &number, sizeof number);
+    ++lane.accepted;
+    return Attempt::done;
+  }
+
   auto& ring = by_reference ? lane.references : lane.slots;
   auto& all_receivers = by_reference ? lane.reference_receivers : lane.receivers;
   auto& next = by_reference ? lane.next_reference : lane.next_slot;
@@ -233,10 +260,11 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
   if (!by_reference) {
     // Messages shorter than a slot take all of it in turn: a line that was in use not long ago is still in its reader's
     // cache, and would have to be fetched from there to be written again.
-    if (held.next_offset + data.size() > layout_.slot_bytes()) held.next_offset = 0;
-    where = layout_.slot(me_, channel, position) + held.next_offset;
-    held.next_offset += static_cast<std::uint32_t>((data.size() + cache_line - 1) / cache_line * cache_line);
+    const std::uint32_t offset = offset_in_slot(held, data.size());
+    where = layout_.slot(me_, channel, position) + offset;
+    held.next_offset = offset + static_cast<std::uint32_t>((data.size() + cache_line - 1) / cache_line * cache_line);
     staging_writer_.write(segment_->data() + where, data.data(), data.size());
+    ahead_ = {channel, to.front(), call, static_cast<std::uint32_t>(std::min(data.size(), fetched_ahead)), 0, nullptr};
   }
   held.message = lane.accepted++;
   held.receivers = 0;
@@ -306,6 +334,7 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
   switch (static_cast<Payload>(message->payload)) {
     case Payload::in_cell: *data = message->data; break;
     case Payload::in_slot: *data = segment_->data() + message->where; break;
+    case Payload::in_shuttle: *data = shuttle(from, message->where); break;
     case Payload::in_sender:
     case Payload::in_heap: return read_from_sender(*message, from, place, data);
   }
@@ -342,6 +371,11 @@ Attempt SharedMemoryTransport::release(int channel, int from, bool to_all) {
   std::atomic_thread_fence(std::memory_order_acquire);
   if (mailbox.presence->withdrawn.load(std::memory_order_relaxed) != 0) [[unlikely]]
     if (withdrawn(mailbox, from) == Attempt::failed) return Attempt::failed;
+  const Cell& message = *cell(mailbox);
+  if (static_cast<Payload>(message.payload) == Payload::in_shuttle) {
+    Shuttles& own = shuttles_[static_cast<std::size_t>(from)];
+    own.numbers[own.count++] = static_cast<std::uint8_t>(message.where);
+  }
   ++mailbox.next;
   // Release: our reads of the message come before the sender's reuse of its place.
   mailbox.taken->store(mailbox.next, std::memory_order_release);
@@ -377,6 +411,22 @@ Attempt SharedMemoryTransport::withdrawn(const Mailbox& mailbox, int from) {
   detail.message =
       fmt::format("the call of rank {} failed before its message of {} was read", from, describe(message.call));
   return fail(Status(std::move(detail)));
+}
+
+Attempt SharedMemoryTransport::progress() {
+  if (ahead_.bytes == 0) return Attempt::done;
+  if (ahead_.place == nullptr) {
+    const Lane& lane = lanes_[static_cast<std::size_t>(ahead_.channel)];
+    const std::uint32_t position =
+        position_for(ahead_.call, ahead_.receiver, lane.next_slot, lane.slots, lane.receivers);
+    ahead_.place = segment_->data() + layout_.slot(me_, ahead_.channel, position) +
+                   offset_in_slot(lane.slots[position], ahead_.bytes);
+  }
+  for (std::uint32_t end = std::min(ahead_.bytes, ahead_.fetched + fetched_at_once); ahead_.fetched < end;
+       ahead_.fetched += cache_line)
+    fetch_for_writing(ahead_.place + ahead_.fetched);
+  if (ahead_.fetched >= ahead_.bytes) ahead_.bytes = 0;
+  return Attempt::done;
 }
 
 void SharedMemoryTransport::announce_sleep() {

@@ -4,7 +4,8 @@
 // read-modify-write. One to all ranks is written once, on its sender's board, where they all read it: 128 B from one of
 // 16 ranks take 0.65 us so, 1.8 us in a mailbox of each (Xeon). A longer one stays where it is if its receivers can
 // read it there: in memory of paceMemAlloc, which they map, or, where single copy is in use, in the sender's process.
-// Else it is copied into a staging slot that its receivers read.
+// Else it is copied: for one receiver into a shuttle, if this rank has one of that pair's and the message fits, or into
+// a staging slot that its receivers read.
 //
 // A sender knows from the receiver's `taken` counters what it may reuse. Wake-ups cost the sender one load: a rank that
 // goes to sleep says so and then makes every CPU see it (membarrier), so that the fast side needs no fence.
@@ -12,6 +13,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,6 +55,7 @@ class SharedMemoryTransport final : public Transport {
   void expect(int channel, int from, bool to_all = false) override;
   Attempt release(int channel, int from, bool to_all = false) override;
   [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call, bool to_all = false) override;
+  Attempt progress() override;
   void announce_sleep() override;
   void sleep(double microseconds) override;
   [[nodiscard]] bool immediate() const override { return true; }
@@ -67,6 +70,21 @@ class SharedMemoryTransport final : public Transport {
   void use_single_copy(bool use) { single_copy_from_ = use ? in_place_.single_copy_from : 0; }
 
  private:
+  // A message is often followed by one like it: where that would be written in staging. While this rank waits, it
+  // fetches these lines, a few at each look.
+  struct Ahead {
+    int channel = 0;
+    int receiver = 0;
+    Call call;
+    std::uint32_t bytes = 0;  // 0: nothing is to be fetched
+    std::uint32_t fetched = 0;
+    const std::byte* place = nullptr;  // nullptr: not looked for yet
+  };
+  // Of the pair with another rank, those that are this one's. The last came last, and is still in the cache.
+  struct Shuttles {
+    std::array<std::uint8_t, shuttles> numbers;
+    std::uint32_t count = 0;
+  };
   // One side's view of a mailbox, or of a board: one receiver's part of it.
   struct Mailbox {
     std::byte* cells = nullptr;
@@ -104,6 +122,8 @@ class SharedMemoryTransport final : public Transport {
   }
   [[nodiscard]] int my_rank() const { return peers_[static_cast<std::size_t>(me_)].rank; }
   [[nodiscard]] Cell* cell(const Mailbox& mailbox) const;
+  // One of the pair with `rank`.
+  [[nodiscard]] std::byte* shuttle(int rank, std::uint64_t number) const;
   // The next message; nullptr: it is not there yet.
   [[nodiscard]] const Cell* arrived(const Mailbox& mailbox) const;
   bool has_room(Mailbox& mailbox) const;
@@ -115,6 +135,10 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] int rank_of(const Receiver& receiver) const;
   [[nodiscard]] std::uint32_t position_for(const Call& call, int receiver, std::uint32_t next,
                                            const std::vector<Held>& ring, const std::vector<Receiver>& receivers) const;
+  // Where in its slot a message of so many bytes goes.
+  [[nodiscard]] std::uint32_t offset_in_slot(const Held& held, std::size_t bytes) const {
+    return held.next_offset + bytes > layout_.slot_bytes() ? 0 : held.next_offset;
+  }
   void post(Mailbox* boxes, std::span<const int> to, bool to_all, const Call& call, Payload payload, std::size_t bytes,
             const void* content, std::size_t content_bytes);
   static void write(Cell* to, std::uint64_t stamp, const Call& call, Payload payload, std::size_t bytes,
@@ -140,11 +164,13 @@ class SharedMemoryTransport final : public Transport {
   ReadInPlace in_place_;
   std::size_t single_copy_from_ = 0;
   StagingWriter staging_writer_;
+  Ahead ahead_;
   OwnHeap own_heap_;
   PeerHeaps peer_heaps_;
   std::vector<Mailbox> outgoing_;  // by index()
   std::vector<Mailbox> incoming_;
   std::vector<Lane> lanes_;
+  std::vector<Shuttles> shuttles_;  // by rank
   Presence* presence_;
   Status failure_;
 };

@@ -5,10 +5,22 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace paceline {
+namespace {
+
+// Which of the shuttles of ranks 0 and 1 this is; -1: none.
+int shuttle_at(const Node& node, const std::byte* place) {
+  for (std::uint32_t number = 0; number < shuttles; ++number)
+    if (place == node.segment->data() + node.layout.shuttle(0, 1, number)) return static_cast<int>(number);
+  return -1;
+}
+
+}  // namespace
 
 TEST_CASE("shm: messages of every size arrive byte for byte, in order") {
   for (int ranks : {2, 9, 17}) {  // with all sizes of cells
@@ -27,16 +39,94 @@ TEST_CASE("shm: messages of every size arrive byte for byte, in order") {
   }
 }
 
-TEST_CASE("shm: what fits in a cell goes there, more into a slot") {
+TEST_CASE("shm: what fits in a cell goes there, more into a shuttle, and into a slot") {
   Node node(2);
+  const std::size_t longest = node.layout.shuttle_bytes();
   const std::size_t cell = node.layout.cell_payload();
   const std::byte* mailbox = node.segment->data() + node.layout.mailbox(0, 1, 0);
   const std::byte* slot = node.segment->data() + node.layout.slot(0, 0, 0);
   CHECK(node.send(0, {1}, pattern(cell, 1)) == Attempt::done);
   CHECK(node.look(1, 0, cell) == mailbox + offsetof(Cell, data));
   node[1].release(0, 0);
-  CHECK(node.send(0, {1}, pattern(cell + 1, 1)) == Attempt::done);
-  CHECK(node.look(1, 0, cell + 1) == slot);
+  for (const std::size_t bytes : {cell + 1, longest}) {
+    CHECK(node.send(0, {1}, pattern(bytes, 1)) == Attempt::done);
+    CHECK(shuttle_at(node, node.look(1, 0, bytes)) >= 0);
+    node[1].release(0, 0);
+  }
+  CHECK(node.send(0, {1}, pattern(longest + 1, 1)) == Attempt::done);
+  CHECK(node.look(1, 0, longest + 1) == slot);
+}
+
+TEST_CASE("shm: a shuttle is whose it was sent to") {
+  Node node(2);
+  constexpr std::size_t bytes = 5000;
+  constexpr int half = shuttles / 2;
+  int sent = 0;
+  // Whether the next message goes in a shuttle; its number, -1 for staging.
+  const auto send = [&](int from) {
+    const Data data = pattern(bytes, static_cast<std::uint64_t>(++sent));
+    REQUIRE(node.send(from, {1 - from}, data) == Attempt::done);
+    const int number = shuttle_at(node, node.look(1 - from, from, bytes));
+    CHECK(node.take(1 - from, from, data));
+    return number;
+  };
+  std::set<int> numbers;
+  for (int i = 0; i < half; ++i) numbers.insert(send(0));
+  CHECK(numbers.size() == half);
+  CHECK(!numbers.contains(-1));
+  CHECK(send(0) == -1);
+  // To and fro: always the same one, which is in both caches.
+  const int last = send(1);
+  for (int i = 0; i < 100; ++i) {
+    CHECK(send(0) == last);
+    CHECK(send(1) == last);
+  }
+  // All go over to rank 0, and back.
+  for (int i = 1; i < static_cast<int>(shuttles); ++i) CHECK(send(1) >= 0);
+  CHECK(send(1) == -1);
+  numbers.clear();
+  for (int i = 0; i < static_cast<int>(shuttles); ++i) numbers.insert(send(0));
+  CHECK(numbers.size() == shuttles);
+  CHECK(!numbers.contains(-1));
+  CHECK(send(0) == -1);
+}
+
+TEST_CASE("shm: a shuttle that has not been taken is not written, and each pair has its own") {
+  Node node(3);
+  constexpr std::size_t bytes = 5000;
+  for (int from = 0; from < 3; ++from)
+    for (int to = 0; to < 3; ++to)
+      if (from != to)
+        for (std::uint64_t i = 0; i < node.layout.cells(); ++i)
+          REQUIRE(node.send(from, {to}, pattern(bytes, 100 * i + static_cast<std::uint64_t>(10 * from + to))) ==
+                  Attempt::done);
+  for (int from = 0; from < 3; ++from)
+    for (int to = 0; to < 3; ++to)
+      if (from != to)
+        for (std::uint64_t i = 0; i < node.layout.cells(); ++i)
+          CHECK(node.take(to, from, pattern(bytes, 100 * i + static_cast<std::uint64_t>(10 * from + to))));
+}
+
+TEST_CASE("shm: without room for them there are no shuttles, and many ranks have none") {
+  for (const auto& [ranks, staging] : {std::pair{2, std::size_t{0}}, std::pair{17, default_staging}}) {
+    Node node(ranks, {}, staging);
+    CHECK(node.layout.shuttle_bytes() == 0);
+    CHECK(node.send(0, {1}, pattern(5000, 1)) == Attempt::done);
+    CHECK(node.look(1, 0, 5000) == node.segment->data() + node.layout.slot(0, 0, 0));
+  }
+}
+
+TEST_CASE("shm: where the next message will be written is fetched while a rank waits") {
+  // Nothing to see but that it does no harm: also at the end of a slot, and where all slots are full.
+  Node node(2, {}, 0);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const Data data = pattern(7000, i);
+    REQUIRE(node.send(0, {1}, data) == Attempt::done);
+    for (int look = 0; look < 40; ++look) CHECK(node[0].progress() == Attempt::done);
+    CHECK(node.take(1, 0, data));
+  }
+  CHECK(accepted([&] { return node.send(0, {1}, pattern(7000, 1)); }) == node.layout.cells());
+  for (int look = 0; look < 40; ++look) CHECK(node[0].progress() == Attempt::done);
 }
 
 TEST_CASE("shm: a message lies where it is until it is released") {
@@ -134,7 +224,7 @@ TEST_CASE("shm: capacity messages to all others fit, however large") {
 
 TEST_CASE("shm: slots are used in turn, also when the cells would have room") {
   Node node(4);
-  const Data data = pattern(5000, 2);
+  const Data data = pattern(20'000, 2);
   const std::uint32_t half = node.layout.slots() / 2;
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {1}, data) == Attempt::done);
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {2}, data) == Attempt::done);
@@ -181,7 +271,7 @@ TEST_CASE("shm: who takes nothing is known to whom it leaves no room") {
     CHECK(holder(node, {1, 2}) == -1);
   }
   Node node(4);
-  const Data data = pattern(5000, 2);
+  const Data data = pattern(20'000, 2);
   const std::uint32_t half = node.layout.slots() / 2;
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {1}, data) == Attempt::done);
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {2}, data) == Attempt::done);
@@ -192,7 +282,7 @@ TEST_CASE("shm: who takes nothing is known to whom it leaves no room") {
 
 TEST_CASE("shm: in a group, receivers that take nothing leave the others a slot each") {
   Node node(4);
-  const Data data = pattern(5000, 2);
+  const Data data = pattern(20'000, 2);
   for (int idle : {1, 2}) {
     std::uint32_t number = 0;
     CHECK(accepted([&] { return node.send(0, {idle}, data, message(++number)); }) >= 1);
@@ -236,8 +326,8 @@ TEST_CASE("shm: a multicast of a line goes into everyone's cells, a longer one i
 
 TEST_CASE("shm: a slot is used again when the last of its receivers has released it") {
   Node node(3);
-  const Data shared = pattern(5000, 1);
-  const Data single = pattern(5000, 2);
+  const Data shared = pattern(20'000, 1);
+  const Data single = pattern(20'000, 2);
   CHECK(node.send(0, {1, 2}, shared) == Attempt::done);
   CHECK(node.take(1, 0, shared));
   for (std::uint32_t i = 1; i < node.layout.slots(); ++i) {
