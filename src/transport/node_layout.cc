@@ -16,12 +16,7 @@ static_assert(largest_staging / static_cast<std::size_t>(capacity(1)) < std::siz
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// All of a pair's are to stay in a CPU's own cache, and all pairs' together to be little beside the staging.
-constexpr std::size_t bytes_of_shuttle(int ranks, std::size_t staging) {
-  if (ranks > 16) return 0;
-  const std::size_t bytes = std::min(std::size_t{16} << 10, staging / (8 * shuttles));
-  return bytes / (ranks > 8 ? 2 : 1) / page * page;
-}
+constexpr std::size_t longest_shuttle = 64 << 10;
 
 }  // namespace
 
@@ -33,12 +28,12 @@ NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
   // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for).
   slots_ = 2 * cells_;
   slot_bytes_ = std::max(round_up(staging / slots_, page), smallest_slot);
-  shuttle_bytes_ = bytes_of_shuttle(ranks, staging);
+  shuttle_bytes_ = std::min(longest_shuttle, staging / 2 / shuttles_of_rank / page * page);
   mailboxes_at_ = round_up(ranks_ * sizeof(Presence), page);
   const std::size_t mailbox_bytes = cells_ * cell_bytes_ + sizeof(Taken);
   boards_at_ = mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes;
   shuttles_at_ = round_up(boards_at_ + ranks_ * channels_ * board_bytes(), page);
-  slots_at_ = shuttles_at_ + ranks_ * (ranks_ - 1) / 2 * shuttles * shuttle_bytes_;
+  slots_at_ = shuttles_at_ + shuttles() * shuttle_bytes_;
   total_ = slots_at_ + ranks_ * channels_ * slots_ * slot_bytes_;
 }
 
@@ -53,11 +48,11 @@ std::size_t NodeLayout::board(int from, int channel) const {
   return boards_at_ + number * board_bytes();
 }
 
-std::size_t NodeLayout::shuttle(int one, int other, std::uint32_t number) const {
-  const auto higher = static_cast<std::size_t>(std::max(one, other));
-  const std::size_t pair = higher * (higher - 1) / 2 + static_cast<std::size_t>(std::min(one, other));
-  return shuttles_at_ + (pair * shuttles + number % shuttles) * shuttle_bytes_;
+std::uint32_t NodeLayout::shuttles() const {
+  return shuttle_bytes_ == 0 ? 0 : static_cast<std::uint32_t>(ranks_) * shuttles_of_rank;
 }
+
+std::size_t NodeLayout::shuttle(std::uint32_t number) const { return shuttles_at_ + number * shuttle_bytes_; }
 
 std::size_t NodeLayout::slot(int rank, int channel, std::uint32_t number) const {
   const std::size_t pool = static_cast<std::size_t>(rank) * channels_ + static_cast<std::size_t>(channel);

@@ -7,7 +7,7 @@
 //   board of each (rank, channel)    the mailbox of its messages to all others, who all read the same cells
 //       cells
 //       taken of each receiver
-//   shuttles of each pair            buffers for payloads between two ranks; each is whose it was sent to last
+//   shuttles                         buffers for payloads with one receiver; each is whose it was sent to last
 //   staging of each (rank, channel)  a ring of slots for payloads that do not fit in a cell; several receivers may read
 //                                    one slot
 //
@@ -36,7 +36,7 @@ struct alignas(cache_line) Presence {
 enum class Payload : std::uint32_t {
   in_cell,
   in_slot,     // Cell::where is an offset in the segment
-  in_shuttle,  // Cell::where is the number of the pair's shuttle, which is the receiver's from now on
+  in_shuttle,  // Cell::where is the number of a shuttle, which is the receiver's from now on
   in_sender,   // Cell::where is an address in the sender's process
   in_heap,     // Cell::place: memory of paceMemAlloc
 };
@@ -61,12 +61,13 @@ struct alignas(cache_line) Taken {
 // write there again it must be fetched from that: by then newer slots should have pushed it out.
 inline constexpr std::size_t default_staging = 2 << 20;
 
-// Of each pair of ranks; at first half of them are either's.
+// That each rank has at first.
 //
-// Whoever reads lines that another CPU has written gets them for writing, too: an answer is written there at once, while
-// their first writer would have to fetch them back. So what goes to and fro goes in shuttles. 16 KB from one CPU of an
-// EPYC to another and back take 0.75 us each way so; in staging that is walked through 1.04, in one of 64 KiB 2.15.
-inline constexpr std::uint32_t shuttles = 16;
+// Whoever reads lines that another CPU has written gets them for writing, too: what it then sends itself is written
+// there at once, while their first writer would have to fetch them back. So what goes to and fro goes in shuttles. 64
+// KB from one CPU of an EPYC to another and back take 2.1 us each way so; in staging that is walked through 2.6, in one
+// of 64 KiB 8.0. Between CPUs far from each other it is 5 us, 25 and 34.
+inline constexpr std::uint32_t shuttles_of_rank = 16;
 
 class NodeLayout {
  public:
@@ -79,6 +80,7 @@ class NodeLayout {
   [[nodiscard]] std::size_t cell_payload() const { return cell_bytes_ - offsetof(Cell, data); }
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
+  [[nodiscard]] std::uint32_t shuttles() const;                               // of all ranks
   [[nodiscard]] std::size_t shuttle_bytes() const { return shuttle_bytes_; }  // 0: there are none
 
   // Offsets in the segment.
@@ -91,7 +93,7 @@ class NodeLayout {
   [[nodiscard]] std::size_t board_taken(int from, int to, int channel) const {
     return board(from, channel) + cells_ * cell_bytes_ + static_cast<std::size_t>(to) * sizeof(Taken);
   }
-  [[nodiscard]] std::size_t shuttle(int one, int other, std::uint32_t number) const;
+  [[nodiscard]] std::size_t shuttle(std::uint32_t number) const;
   [[nodiscard]] std::size_t slot(int rank, int channel, std::uint32_t number) const;
 
  private:

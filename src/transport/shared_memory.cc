@@ -71,8 +71,7 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
       peer_heaps_([this] { return any_withdrawn(); }),
       outgoing_(static_cast<std::size_t>(2 * max_channels * ranks)),
       incoming_(static_cast<std::size_t>(2 * max_channels * ranks)),
-      lanes_(max_channels),
-      shuttles_(static_cast<std::size_t>(ranks)) {
+      lanes_(max_channels) {
   std::byte* base = segment_->data();
   const auto presence = [&](int node_rank) { return reinterpret_cast<Presence*>(base + layout_.presence(node_rank)); };
   const auto mailbox = [&](int from, int to, int channel, bool to_all) {
@@ -94,11 +93,10 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
         incoming_[index(channel, rank, to_all)] = mailbox(other, me_, channel, to_all);
       }
     }
-    if (other == me_ || layout_.shuttle_bytes() == 0) continue;
-    Shuttles& own = shuttles_[static_cast<std::size_t>(rank)];
-    for (std::uint32_t number = me_ < other ? 0 : 1; number < shuttles; number += 2)
-      own.numbers[own.count++] = static_cast<std::uint8_t>(number);
   }
+  shuttles_.reserve(layout_.shuttles());
+  for (std::uint32_t i = 0; i < layout_.shuttles() / peers_.size(); ++i)
+    shuttles_.push_back(static_cast<std::uint32_t>(me_) * shuttles_of_rank + i);
   for (Lane& lane : lanes_) {
     lane.slots.resize(layout_.slots());
     lane.receivers.resize(layout_.slots() * peers_.size());
@@ -124,9 +122,12 @@ inline Cell* SharedMemoryTransport::cell(const Mailbox& mailbox) const {
   return reinterpret_cast<Cell*>(mailbox.cells + (mailbox.next & (layout_.cells() - 1)) * layout_.cell_bytes());
 }
 
-inline std::byte* SharedMemoryTransport::shuttle(int rank, std::uint64_t number) const {
-  const int other = by_rank_[static_cast<std::size_t>(rank)];
-  return segment_->data() + layout_.shuttle(me_, other, static_cast<std::uint32_t>(number));
+// Short messages lie in other sets of the cache in each of a few shuttles.
+inline std::byte* SharedMemoryTransport::in_shuttle(std::uint64_t number, std::size_t bytes) const {
+  constexpr std::size_t apart = 8 << 10;
+  const std::size_t room = layout_.shuttle_bytes() - bytes;
+  return segment_->data() + layout_.shuttle(static_cast<std::uint32_t>(number)) +
+         (bytes <= apart ? number * apart % (room / apart * apart + apart) : 0);
 }
 
 inline const Cell* SharedMemoryTransport::arrived(const Mailbox& mailbox) const {
@@ -238,10 +239,10 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
     payload = Payload::in_sender;
   const bool by_reference = payload != Payload::in_slot;
 
-  Shuttles& own = shuttles_[static_cast<std::size_t>(to.front())];
-  if (!by_reference && to.size() == 1 && own.count > 0 && data.size() <= layout_.shuttle_bytes()) {
-    const std::uint64_t number = own.numbers[--own.count];
-    std::memcpy(shuttle(to.front(), number), data.data(), data.size());
+  if (!by_reference && to.size() == 1 && !shuttles_.empty() && data.size() <= layout_.shuttle_bytes()) {
+    const std::uint64_t number = shuttles_.back();
+    shuttles_.pop_back();
+    std::memcpy(in_shuttle(number, data.size()), data.data(), data.size());
     post(boxes, to, to_all, call, Payload::in_shuttle, data.size(), &number, sizeof number);
     ++lane.accepted;
     return Attempt::done;
@@ -334,7 +335,7 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
   switch (static_cast<Payload>(message->payload)) {
     case Payload::in_cell: *data = message->data; break;
     case Payload::in_slot: *data = segment_->data() + message->where; break;
-    case Payload::in_shuttle: *data = shuttle(from, message->where); break;
+    case Payload::in_shuttle: *data = in_shuttle(message->where, bytes); break;
     case Payload::in_sender:
     case Payload::in_heap: return read_from_sender(*message, from, place, data);
   }
@@ -372,10 +373,8 @@ Attempt SharedMemoryTransport::release(int channel, int from, bool to_all) {
   if (mailbox.presence->withdrawn.load(std::memory_order_relaxed) != 0) [[unlikely]]
     if (withdrawn(mailbox, from) == Attempt::failed) return Attempt::failed;
   const Cell& message = *cell(mailbox);
-  if (static_cast<Payload>(message.payload) == Payload::in_shuttle) {
-    Shuttles& own = shuttles_[static_cast<std::size_t>(from)];
-    own.numbers[own.count++] = static_cast<std::uint8_t>(message.where);
-  }
+  if (static_cast<Payload>(message.payload) == Payload::in_shuttle)
+    shuttles_.push_back(static_cast<std::uint32_t>(message.where));
   ++mailbox.next;
   // Release: our reads of the message come before the sender's reuse of its place.
   mailbox.taken->store(mailbox.next, std::memory_order_release);

@@ -4,8 +4,8 @@
 // read-modify-write. One to all ranks is written once, on its sender's board, where they all read it: 128 B from one of
 // 16 ranks take 0.65 us so, 1.8 us in a mailbox of each (Xeon). A longer one stays where it is if its receivers can
 // read it there: in memory of paceMemAlloc, which they map, or, where single copy is in use, in the sender's process.
-// Else it is copied: for one receiver into a shuttle, if this rank has one of that pair's and the message fits, or into
-// a staging slot that its receivers read.
+// Else it is copied: for one receiver into a shuttle, if this rank has one, or into a staging slot that its receivers
+// read.
 //
 // A sender knows from the receiver's `taken` counters what it may reuse. Wake-ups cost the sender one load: a rank that
 // goes to sleep says so and then makes every CPU see it (membarrier), so that the fast side needs no fence.
@@ -13,7 +13,6 @@
 
 #include <sys/types.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,11 +79,6 @@ class SharedMemoryTransport final : public Transport {
     std::uint32_t fetched = 0;
     const std::byte* place = nullptr;  // nullptr: not looked for yet
   };
-  // Of the pair with another rank, those that are this one's. The last came last, and is still in the cache.
-  struct Shuttles {
-    std::array<std::uint8_t, shuttles> numbers;
-    std::uint32_t count = 0;
-  };
   // One side's view of a mailbox, or of a board: one receiver's part of it.
   struct Mailbox {
     std::byte* cells = nullptr;
@@ -122,8 +116,8 @@ class SharedMemoryTransport final : public Transport {
   }
   [[nodiscard]] int my_rank() const { return peers_[static_cast<std::size_t>(me_)].rank; }
   [[nodiscard]] Cell* cell(const Mailbox& mailbox) const;
-  // One of the pair with `rank`.
-  [[nodiscard]] std::byte* shuttle(int rank, std::uint64_t number) const;
+  // Where in a shuttle a message of so many bytes lies.
+  [[nodiscard]] std::byte* in_shuttle(std::uint64_t number, std::size_t bytes) const;
   // The next message; nullptr: it is not there yet.
   [[nodiscard]] const Cell* arrived(const Mailbox& mailbox) const;
   bool has_room(Mailbox& mailbox) const;
@@ -170,7 +164,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<Mailbox> outgoing_;  // by index()
   std::vector<Mailbox> incoming_;
   std::vector<Lane> lanes_;
-  std::vector<Shuttles> shuttles_;  // by rank
+  std::vector<std::uint32_t> shuttles_;  // this rank's; the last came last, and is still in the cache
   Presence* presence_;
   Status failure_;
 };

@@ -17,24 +17,28 @@ constexpr double worth = 2;
 
 }  // namespace
 
+void StagingWay::Tried::add(double time) {
+  ++messages;
+  sum += time;
+  slowest = std::max(slowest, time);
+}
+
 void StagingWay::wrote(std::size_t bytes, std::uint64_t time) {
   if (stage_ == Stage::decided) {
     left_ -= std::min(left_, bytes);
     if (left_ != 0) return;
     stage_ = Stage::tries_through;
-    through_ = past_ = never;
-    messages_ = 0;
+    through_ = past_ = {};
     return;
   }
-  double& least = stage_ == Stage::tries_through ? through_ : past_;
-  least = std::min(least, static_cast<double>(time) / static_cast<double>(bytes));
-  if (++messages_ < tried_messages) return;
-  messages_ = 0;
+  Tried& tried = stage_ == Stage::tries_through ? through_ : past_;
+  tried.add(static_cast<double>(time) / static_cast<double>(bytes));
+  if (tried.messages < tried_messages) return;
   if (stage_ == Stage::tries_through) {
     stage_ = Stage::tries_past;
     return;
   }
-  past_cache_ = through_ > worth * past_;
+  past_cache_ = through_.usual() > worth * past_.usual();
   stage_ = Stage::decided;
   left_ = decided_bytes;
 }

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 namespace paceline {
 
@@ -21,8 +20,9 @@ class StagingWay {
   static constexpr std::size_t first_bytes = std::size_t{4} << 20;
   // Bytes between one trial and the next.
   static constexpr std::size_t decided_bytes = std::size_t{32} << 20;
-  // Of each kind in a trial. The fastest counts: a disturbance makes some slow.
-  static constexpr int tried_messages = 3;
+  // Of each kind in a trial. All but the slowest count, which may have been disturbed: some have only been read by
+  // ranks that share this CPU, and are written fast also where the others are far.
+  static constexpr int tried_messages = 4;
 
   [[nodiscard]] bool past_cache() const { return stage_ == Stage::decided ? past_cache_ : stage_ == Stage::tries_past; }
   // Whether wrote() wants to know how long the next message took.
@@ -32,13 +32,19 @@ class StagingWay {
 
  private:
   enum class Stage : std::uint8_t { decided, tries_through, tries_past };
-  static constexpr double never = std::numeric_limits<double>::infinity();
+  // The times for a byte of the messages of one kind.
+  struct Tried {
+    int messages = 0;
+    double sum = 0;
+    double slowest = 0;
+    void add(double time);
+    [[nodiscard]] double usual() const { return sum - slowest; }
+  };
 
   Stage stage_ = Stage::decided;
   bool past_cache_ = false;
-  int messages_ = 0;        // of this stage
-  double through_ = never;  // the least time for a byte
-  double past_ = never;
+  Tried through_;
+  Tried past_;
   std::size_t left_ = first_bytes;  // until the next trial
 };
 

@@ -32,10 +32,8 @@ std::vector<Piece> pieces_of(const NodeLayout& layout, int ranks, int channels) 
         pieces.push_back({layout.slot(rank, channel, slot), layout.slot_bytes()});
     }
   }
-  for (int rank = 0; rank < ranks && layout.shuttle_bytes() > 0; ++rank)
-    for (int other = 0; other < rank; ++other)
-      for (std::uint32_t number = 0; number < shuttles; ++number)
-        pieces.push_back({layout.shuttle(rank, other, number), layout.shuttle_bytes()});
+  for (std::uint32_t number = 0; number < layout.shuttles(); ++number)
+    pieces.push_back({layout.shuttle(number), layout.shuttle_bytes()});
   std::ranges::sort(pieces, {}, &Piece::begin);
   return pieces;
 }

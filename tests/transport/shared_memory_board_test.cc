@@ -116,9 +116,9 @@ TEST_CASE("shm board: it is full until the last receiver has taken the first mes
 }
 
 TEST_CASE("shm board: a slot is used again when the last receiver has released it") {
-  Node node(3);
-  const Data shared = pattern(20'000, 1);
-  const Data single = pattern(20'000, 2);
+  Node node(3, {}, only_slots);
+  const Data shared = pattern(5000, 1);
+  const Data single = pattern(5000, 2);
   CHECK(tell(node, 0, {1, 2}, shared) == Attempt::done);
   CHECK(take(node, 1, 0, shared));
   for (std::uint32_t i = 1; i < node.layout.slots(); ++i) {

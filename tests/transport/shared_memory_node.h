@@ -24,6 +24,9 @@ inline Call message(std::uint32_t number) {
   return make_call(Collective::send, DataType::uint8, Operation::sum, 0, 1, number);
 }
 
+// Staging for a node whose messages longer than a cell all go in slots.
+inline constexpr std::size_t only_slots = 0;
+
 // `numbers[i]`: the communicator's rank of the node's i-th.
 class Node {
  public:

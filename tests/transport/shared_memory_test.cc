@@ -13,10 +13,12 @@
 namespace paceline {
 namespace {
 
-// Which of the shuttles of ranks 0 and 1 this is; -1: none.
+// Of all ranks' shuttles that in which this is; -1: none.
 int shuttle_at(const Node& node, const std::byte* place) {
-  for (std::uint32_t number = 0; number < shuttles; ++number)
-    if (place == node.segment->data() + node.layout.shuttle(0, 1, number)) return static_cast<int>(number);
+  for (std::uint32_t number = 0; number < node.layout.shuttles(); ++number) {
+    const std::byte* begin = node.segment->data() + node.layout.shuttle(number);
+    if (place >= begin && place < begin + node.layout.shuttle_bytes()) return static_cast<int>(number);
+  }
   return -1;
 }
 
@@ -58,67 +60,90 @@ TEST_CASE("shm: what fits in a cell goes there, more into a shuttle, and into a 
 }
 
 TEST_CASE("shm: a shuttle is whose it was sent to") {
-  Node node(2);
-  constexpr std::size_t bytes = 5000;
-  constexpr int half = shuttles / 2;
-  int sent = 0;
-  // Whether the next message goes in a shuttle; its number, -1 for staging.
-  const auto send = [&](int from) {
-    const Data data = pattern(bytes, static_cast<std::uint64_t>(++sent));
-    REQUIRE(node.send(from, {1 - from}, data) == Attempt::done);
-    const int number = shuttle_at(node, node.look(1 - from, from, bytes));
-    CHECK(node.take(1 - from, from, data));
-    return number;
-  };
-  std::set<int> numbers;
-  for (int i = 0; i < half; ++i) numbers.insert(send(0));
-  CHECK(numbers.size() == half);
-  CHECK(!numbers.contains(-1));
-  CHECK(send(0) == -1);
-  // To and fro: always the same one, which is in both caches.
-  const int last = send(1);
-  for (int i = 0; i < 100; ++i) {
-    CHECK(send(0) == last);
-    CHECK(send(1) == last);
-  }
-  // All go over to rank 0, and back.
-  for (int i = 1; i < static_cast<int>(shuttles); ++i) CHECK(send(1) >= 0);
-  CHECK(send(1) == -1);
-  numbers.clear();
-  for (int i = 0; i < static_cast<int>(shuttles); ++i) numbers.insert(send(0));
-  CHECK(numbers.size() == shuttles);
-  CHECK(!numbers.contains(-1));
-  CHECK(send(0) == -1);
-}
-
-TEST_CASE("shm: a shuttle that has not been taken is not written, and each pair has its own") {
   Node node(3);
   constexpr std::size_t bytes = 5000;
-  for (int from = 0; from < 3; ++from)
-    for (int to = 0; to < 3; ++to)
-      if (from != to)
-        for (std::uint64_t i = 0; i < node.layout.cells(); ++i)
-          REQUIRE(node.send(from, {to}, pattern(bytes, 100 * i + static_cast<std::uint64_t>(10 * from + to))) ==
-                  Attempt::done);
-  for (int from = 0; from < 3; ++from)
-    for (int to = 0; to < 3; ++to)
-      if (from != to)
-        for (std::uint64_t i = 0; i < node.layout.cells(); ++i)
-          CHECK(node.take(to, from, pattern(bytes, 100 * i + static_cast<std::uint64_t>(10 * from + to))));
+  std::uint64_t sent = 0;
+  // Whether the next message goes in a shuttle: its number, -1 for staging.
+  const auto send = [&](int from, int to) {
+    const Data data = pattern(bytes, ++sent);
+    REQUIRE(node.send(from, {to}, data) == Attempt::done);
+    const int number = shuttle_at(node, node.look(to, from, bytes));
+    CHECK(node.take(to, from, data));
+    return number;
+  };
+  // All that rank `from` has go over.
+  const auto give_all = [&](int from, int to) {
+    std::set<int> numbers;
+    for (int number = send(from, to); number >= 0; number = send(from, to)) CHECK(numbers.insert(number).second);
+    return numbers.size();
+  };
+  CHECK(give_all(0, 1) == shuttles_of_rank);
+  CHECK(send(0, 2) == -1);
+  // To and fro, and round: always the one that came last.
+  const int last = send(1, 0);
+  for (int i = 0; i < 100; ++i) {
+    CHECK(send(0, 1) == last);
+    CHECK(send(1, 2) == last);
+    CHECK(send(2, 0) == last);
+  }
+  CHECK(give_all(1, 0) == 2 * shuttles_of_rank - 1);
+  CHECK(give_all(2, 0) == shuttles_of_rank);
+  CHECK(give_all(0, 2) == node.layout.shuttles());
+  // A message to several has no one to whom a shuttle could belong.
+  CHECK(node.send(2, {0, 1}, pattern(bytes, 1)) == Attempt::done);
+  CHECK(shuttle_at(node, node.look(0, 2, bytes)) == -1);
 }
 
-TEST_CASE("shm: without room for them there are no shuttles, and many ranks have none") {
-  for (const auto& [ranks, staging] : {std::pair{2, std::size_t{0}}, std::pair{17, default_staging}}) {
-    Node node(ranks, {}, staging);
-    CHECK(node.layout.shuttle_bytes() == 0);
-    CHECK(node.send(0, {1}, pattern(5000, 1)) == Attempt::done);
-    CHECK(node.look(1, 0, 5000) == node.segment->data() + node.layout.slot(0, 0, 0));
+TEST_CASE("shm: a shuttle that has not been taken is not written again") {
+  for (std::size_t bytes : {std::size_t{5000}, std::size_t{8192}, std::size_t{8193}, std::size_t{50'000}}) {
+    Node node(3);
+    const auto data = [&](int from, int to, std::uint32_t i) {
+      return pattern(bytes, 100 * i + static_cast<std::uint64_t>(10 * from + to));
+    };
+    const auto each = [](const auto& does) {
+      for (int from = 0; from < 3; ++from)
+        for (int to = 0; to < 3; ++to)
+          if (from != to) does(from, to);
+    };
+    for (std::uint32_t turn = 0; turn < 5; ++turn) {
+      each([&](int from, int to) {
+        for (std::uint32_t i = 0; i < node.layout.cells(); ++i)
+          REQUIRE(node.send(from, {to}, data(from, to, i)) == Attempt::done);
+      });
+      each([&](int from, int to) {
+        for (std::uint32_t i = 0; i < node.layout.cells(); ++i) CHECK(node.take(to, from, data(from, to, i)));
+      });
+    }
   }
+}
+
+TEST_CASE("shm: new transports begin with their own shuttles") {
+  Node node(2);
+  for (std::uint32_t i = 0; i < shuttles_of_rank; ++i) {
+    CHECK(node.send(0, {1}, pattern(5000, i)) == Attempt::done);
+    CHECK(node.take(1, 0, pattern(5000, i)));
+  }
+  node.begin();
+  const auto data = [](int from, std::uint32_t i) { return pattern(5000, 100 * i + static_cast<std::uint64_t>(from)); };
+  for (int from : {0, 1})
+    for (std::uint32_t i = 0; i < node.layout.cells(); ++i)
+      CHECK(node.send(from, {1 - from}, data(from, i)) == Attempt::done);
+  for (int from : {0, 1}) {
+    CHECK(shuttle_at(node, node.look(1 - from, from, 5000)) / static_cast<int>(shuttles_of_rank) == from);
+    for (std::uint32_t i = 0; i < node.layout.cells(); ++i) CHECK(node.take(1 - from, from, data(from, i)));
+  }
+}
+
+TEST_CASE("shm: where there is little staging there are no shuttles") {
+  Node node(2, {}, only_slots);
+  CHECK(node.layout.shuttles() == 0);
+  CHECK(node.send(0, {1}, pattern(5000, 1)) == Attempt::done);
+  CHECK(node.look(1, 0, 5000) == node.segment->data() + node.layout.slot(0, 0, 0));
 }
 
 TEST_CASE("shm: where the next message will be written is fetched while a rank waits") {
   // Nothing to see but that it does no harm: also at the end of a slot, and where all slots are full.
-  Node node(2, {}, 0);
+  Node node(2, {}, only_slots);
   for (std::uint64_t i = 0; i < 200; ++i) {
     const Data data = pattern(7000, i);
     REQUIRE(node.send(0, {1}, data) == Attempt::done);
@@ -223,8 +248,8 @@ TEST_CASE("shm: capacity messages to all others fit, however large") {
 }
 
 TEST_CASE("shm: slots are used in turn, also when the cells would have room") {
-  Node node(4);
-  const Data data = pattern(20'000, 2);
+  Node node(4, {}, only_slots);
+  const Data data = pattern(5000, 2);
   const std::uint32_t half = node.layout.slots() / 2;
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {1}, data) == Attempt::done);
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {2}, data) == Attempt::done);
@@ -237,7 +262,7 @@ TEST_CASE("shm: slots are used in turn, also when the cells would have room") {
 }
 
 TEST_CASE("shm: messages shorter than a slot take all of it in turn") {
-  Node node(2);
+  Node node(2, {}, only_slots);
   const std::size_t slot = node.layout.slot_bytes();
   const std::size_t bytes = slot / 2 - 100;  // two and a rest
   const auto place_of = [&](std::size_t length, std::uint64_t number) {
@@ -270,8 +295,8 @@ TEST_CASE("shm: who takes nothing is known to whom it leaves no room") {
     CHECK(node.take(2, 0, data));
     CHECK(holder(node, {1, 2}) == -1);
   }
-  Node node(4);
-  const Data data = pattern(20'000, 2);
+  Node node(4, {}, only_slots);
+  const Data data = pattern(5000, 2);
   const std::uint32_t half = node.layout.slots() / 2;
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {1}, data) == Attempt::done);
   for (std::uint32_t i = 0; i < half; ++i) CHECK(node.send(0, {2}, data) == Attempt::done);
@@ -281,8 +306,8 @@ TEST_CASE("shm: who takes nothing is known to whom it leaves no room") {
 }
 
 TEST_CASE("shm: in a group, receivers that take nothing leave the others a slot each") {
-  Node node(4);
-  const Data data = pattern(20'000, 2);
+  Node node(4, {}, only_slots);
+  const Data data = pattern(5000, 2);
   for (int idle : {1, 2}) {
     std::uint32_t number = 0;
     CHECK(accepted([&] { return node.send(0, {idle}, data, message(++number)); }) >= 1);
@@ -325,9 +350,9 @@ TEST_CASE("shm: a multicast of a line goes into everyone's cells, a longer one i
 }
 
 TEST_CASE("shm: a slot is used again when the last of its receivers has released it") {
-  Node node(3);
-  const Data shared = pattern(20'000, 1);
-  const Data single = pattern(20'000, 2);
+  Node node(3, {}, only_slots);
+  const Data shared = pattern(5000, 1);
+  const Data single = pattern(5000, 2);
   CHECK(node.send(0, {1, 2}, shared) == Attempt::done);
   CHECK(node.take(1, 0, shared));
   for (std::uint32_t i = 1; i < node.layout.slots(); ++i) {

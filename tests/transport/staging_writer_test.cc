@@ -44,6 +44,14 @@ TEST_CASE("staging is written past the cache while that is worth it, and tried a
   CHECK_FALSE(way.past_cache());
 }
 
+TEST_CASE("one message that was read nearby does not hide that the others were read far away") {
+  StagingWay way;
+  while (!way.on_trial()) way.wrote(message, 0);
+  for (int i = 0; i < StagingWay::tried_messages; ++i) way.wrote(message, i == 1 ? 2200 : 22000);
+  for (int i = 0; i < StagingWay::tried_messages; ++i) way.wrote(message, 2900);
+  CHECK(way.past_cache());
+}
+
 TEST_CASE("messages longer than what is left begin a trial, and count by the byte") {
   StagingWay way;
   way.wrote(2 * StagingWay::first_bytes, 0);
