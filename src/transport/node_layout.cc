@@ -16,8 +16,6 @@ static_assert(largest_staging / static_cast<std::size_t>(capacity(1)) < std::siz
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
-constexpr std::size_t longest_shuttle = 64 << 10;
-
 }  // namespace
 
 NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
@@ -28,7 +26,9 @@ NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
   // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for).
   slots_ = 2 * cells_;
   slot_bytes_ = std::max(round_up(staging / slots_, page), smallest_slot);
-  shuttle_bytes_ = std::min(longest_shuttle, staging / 2 / shuttles_of_rank / page * page);
+  // Together they are as much as one channel's slots; with many ranks, whose parts are short, half as much.
+  const std::size_t of_rank = ranks <= 8 ? staging : staging / 2;
+  shuttle_bytes_ = std::min(slot_bytes_, of_rank / shuttles_of_rank / page * page);
   mailboxes_at_ = round_up(ranks_ * sizeof(Presence), page);
   const std::size_t mailbox_bytes = cells_ * cell_bytes_ + sizeof(Taken);
   boards_at_ = mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes;
