@@ -26,9 +26,7 @@ NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
   // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for).
   slots_ = 2 * cells_;
   slot_bytes_ = std::max(round_up(staging / slots_, page), smallest_slot);
-  // Together they are as much as one channel's slots; with many ranks, whose parts are short, half as much.
-  const std::size_t of_rank = ranks <= 8 ? staging : staging / 2;
-  shuttle_bytes_ = std::min(slot_bytes_, of_rank / shuttles_of_rank / page * page);
+  shuttle_bytes_ = std::min(slot_bytes_, staging / shuttles_of_rank / page * page);
   mailboxes_at_ = round_up(ranks_ * sizeof(Presence), page);
   const std::size_t mailbox_bytes = cells_ * cell_bytes_ + sizeof(Taken);
   boards_at_ = mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes;

@@ -61,12 +61,12 @@ struct alignas(cache_line) Taken {
 // write there again it must be fetched from that: by then newer slots should have pushed it out.
 inline constexpr std::size_t default_staging = 2 << 20;
 
-// That each rank has at first.
+// Shuttles that each rank has at first, together as long as a channel's slots at most.
 //
-// Whoever reads lines that another CPU has written gets them for writing, too: what it then sends itself is written
-// there at once, while their first writer would have to fetch them back. So what goes to and fro goes in shuttles. 64
-// KB from one CPU of an EPYC to another and back take 2.1 us each way so; in staging that is walked through 2.6, in one
-// of 64 KiB 8.0. Between CPUs far from each other it is 5 us, 25 and 34.
+// Whoever reads lines that another CPU of an EPYC has written gets them for writing, too: what it then sends itself is
+// written there at once, while their first writer would have to fetch them back. 64 KB to another CPU and back take 2.1
+// us each way so; in staging that is walked through 2.6, in one of 64 KiB 8.0. Between CPUs far from each other it is 5
+// us, 25 and 34.
 inline constexpr std::uint32_t shuttles_of_rank = 16;
 
 class NodeLayout {

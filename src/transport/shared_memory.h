@@ -115,11 +115,22 @@ class SharedMemoryTransport final : public Transport {
            static_cast<std::size_t>(rank);
   }
   [[nodiscard]] int my_rank() const { return peers_[static_cast<std::size_t>(me_)].rank; }
-  [[nodiscard]] Cell* cell(const Mailbox& mailbox) const;
+  static bool is_of_pair(const Call& call) { return collective_of(call) == Collective::send; }
+  static bool is_of_earlier_collective(const Call& sent, const Call& call) {
+    return !is_of_pair(sent) && comes_before(sent.sequence, call.sequence);
+  }
+  [[nodiscard]] Cell* cell(const Mailbox& mailbox) const {
+    return reinterpret_cast<Cell*>(mailbox.cells + (mailbox.next & (layout_.cells() - 1)) * layout_.cell_bytes());
+  }
   // Where in a shuttle a message of so many bytes lies.
   [[nodiscard]] std::byte* in_shuttle(std::uint64_t number, std::size_t bytes) const;
   // The next message; nullptr: it is not there yet.
-  [[nodiscard]] const Cell* arrived(const Mailbox& mailbox) const;
+  [[nodiscard]] const Cell* arrived(const Mailbox& mailbox) const {
+    const Cell* message = cell(mailbox);
+    // Acquire: the stamp comes before the rest of the message.
+    const std::uint32_t stamp = message->stamp.load(std::memory_order_acquire);
+    return stamp == static_cast<std::uint32_t>(mailbox.next + 1) ? message : nullptr;
+  }
   bool has_room(Mailbox& mailbox) const;
   // The first that has yet to take it; nullptr: none.
   static const Receiver* first_open(const Held& held, const Receiver* receivers);
@@ -140,6 +151,7 @@ class SharedMemoryTransport final : public Transport {
   Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);
   Attempt withdrawn(const Mailbox& mailbox, int from);
   [[nodiscard]] bool any_withdrawn() const;
+  // What compare() does (shared_memory_mismatch.cc).
   void announce(const Call& call);
   [[nodiscard]] std::optional<Call> announced_by(int rank) const;
   // The first of the messages from `from` that this rank would take next of whose call `is` is true; nullptr: none.
