@@ -41,7 +41,7 @@ def calls(types: list[str], ranks: int) -> Iterator[tuple[Episode, Call]]:
                 if op != "sum" and kind.name != "all_reduce":
                     continue
                 for piece in PIECES if op == "sum" else PIECES[1:4]:
-                    if _in_a_graph(piece) and (kind.reduces or kind is RING or dtype.name != types[0]):
+                    if _in_a_graph(WAYS[piece]) and (kind.reduces or kind is RING or dtype.name != types[0]):
                         continue
                     number += 1
                     offsets = (1, 3) if number % 2 else (0, 0)
@@ -51,8 +51,8 @@ def calls(types: list[str], ranks: int) -> Iterator[tuple[Episode, Call]]:
                     yield Episode(number, dtype, op, table=rows), Call(0, kind, count, root, in_place, 0, offsets, 0, 0)
 
 
-def _in_a_graph(piece: int) -> bool:
-    return "engines" in WAYS[piece]  # which work in graphs alone
+def _in_a_graph(way: dict[str, Any]) -> bool:
+    return "engines" in way  # which work in graphs alone
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
     for episode, call in calls(sys.argv[1].split(","), comm.size):
         side.begin(episode, [call])
         side.prepare(call)
-        if any("engines" in row for row in episode.table):
+        if any(map(_in_a_graph, episode.table)):
             with side.capture(0) as graph:
                 side.make(call)
             side.keep(0, graph)
