@@ -79,6 +79,11 @@ class SharedMemoryTransport final : public Transport {
     std::uint32_t fetched = 0;
     const std::byte* place = nullptr;  // nullptr: not looked for yet
   };
+  // One that is this rank's.
+  struct Shuttle {
+    std::uint32_t number = 0;
+    std::uint32_t carried = 0;  // bytes, to this rank: these lines are in its cache
+  };
   // One side's view of a mailbox, or of a board: one receiver's part of it.
   struct Mailbox {
     std::byte* cells = nullptr;
@@ -122,8 +127,10 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] Cell* cell(const Mailbox& mailbox) const {
     return reinterpret_cast<Cell*>(mailbox.cells + (mailbox.next & (layout_.cells() - 1)) * layout_.cell_bytes());
   }
+  // Give away the one to send so many bytes in; there must be one.
+  std::uint32_t take_shuttle(std::size_t bytes);
   // Where in a shuttle a message of so many bytes lies.
-  [[nodiscard]] std::byte* in_shuttle(std::uint64_t number, std::size_t bytes) const;
+  [[nodiscard]] std::byte* in_shuttle(std::uint32_t number, std::size_t bytes) const;
   // The next message; nullptr: it is not there yet.
   [[nodiscard]] const Cell* arrived(const Mailbox& mailbox) const {
     const Cell* message = cell(mailbox);
@@ -176,7 +183,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<Mailbox> outgoing_;  // by index()
   std::vector<Mailbox> incoming_;
   std::vector<Lane> lanes_;
-  std::vector<std::uint32_t> shuttles_;  // this rank's; the last came last, and is still in the cache
+  std::vector<Shuttle> shuttles_;  // this rank's, in the order in which they came
   Presence* presence_;
   Status failure_;
 };

@@ -94,6 +94,34 @@ TEST_CASE("shm: a shuttle is whose it was sent to") {
   CHECK(shuttle_at(node, node.look(0, 2, bytes)) == -1);
 }
 
+TEST_CASE("shm: messages of two lengths in turn go each in the shuttles of their length") {
+  Node node(2);
+  const auto send = [&](int from, std::size_t bytes) {
+    const Data data = pattern(bytes, bytes);
+    REQUIRE(node.send(from, {1 - from}, data) == Attempt::done);
+    const int number = shuttle_at(node, node.look(1 - from, from, bytes));
+    CHECK(node.take(1 - from, from, data));
+    return number;
+  };
+  const int of_long = send(0, 100'000);
+  const int of_short = send(0, 20'000);
+  CHECK(of_long != of_short);
+  for (int i = 0; i < 10; ++i) {
+    for (int from : {1, 0}) {
+      CHECK(send(from, 100'000) == of_long);
+      CHECK(send(from, 20'000) == of_short);
+    }
+  }
+  for (int from : {1, 0}) {
+    CHECK(send(from, 19'000) == of_short);
+    CHECK(send(from, 99'000) == of_long);
+  }
+  // Longer than any that has come: one that has not been in use.
+  const int other = send(1, 110'000);
+  CHECK(other != of_long);
+  CHECK(other != of_short);
+}
+
 TEST_CASE("shm: a shuttle that has not been taken is not written again") {
   for (std::size_t bytes : {std::size_t{5000}, std::size_t{8192}, std::size_t{8193}, std::size_t{50'000}}) {
     Node node(3);
