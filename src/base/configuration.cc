@@ -109,7 +109,8 @@ constexpr Row rows[] = {
       "time to spin before a waiting rank yields its CPU; with more ranks than CPUs none does"},
      read_duration<&C::spin>},
     {{"PACELINE_STAGING", "bytes, at most 1G", "",
-      "shared memory that a rank stages messages in, for each channel; default: 2M, less where /dev/shm is small"},
+      "shared memory that a rank stages messages in, for each of two channels, and at most as much again for its "
+      "shuttles; default: 2M, less where /dev/shm is small"},
      [](std::string_view text, C& into) { return read_bytes(text, into.staging) && into.staging <= largest_staging; }},
     {{"PACELINE_NCCL_FORWARD", "list, or all", "",
       "services that NCCL serves though Paceline could, in libnccl.so.2: all_reduce,send_recv,...; the same on every "
