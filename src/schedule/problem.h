@@ -19,6 +19,11 @@ struct Problem {
   bool operator==(const Problem&) const = default;
 };
 
+// Whether a call's output may be its input without a copy: of all but all-to-all.
+inline bool may_be_in_place(Collective which) {
+  return which != Collective::all_to_all && which != Collective::barrier;
+}
+
 // Lengths, in elements, of a rank's input and output buffers; 0 where it has none.
 std::size_t input_elements(const Problem& problem, int rank);
 std::size_t output_elements(const Problem& problem, int rank);

@@ -44,7 +44,7 @@ double bus_factor(Collective which, int ranks) {
 
 Problem problem_of(const Question& question, int ranks, std::size_t bytes) {
   Problem problem{.collective = question.collective, .ranks = ranks, .root = question.root};
-  problem.in_place = question.collective != Collective::all_to_all && question.collective != Collective::barrier;
+  problem.in_place = may_be_in_place(question.collective);
   if (question.collective == Collective::barrier || bytes == 0) return problem;
   const std::size_t parts = parts_count(question.collective) ? at(ranks) : 1;
   problem.count = std::max<std::size_t>(1, bytes / (parts * question.element_bytes));

@@ -41,22 +41,35 @@ TEST_CASE("shm: messages of every size arrive byte for byte, in order") {
   }
 }
 
-TEST_CASE("shm: what fits in a cell goes there, more into a shuttle, and into a slot") {
+TEST_CASE("shm: what is short goes in a cell, more in a shuttle, or a cell if there is none, and more in a slot") {
   Node node(2);
   const std::size_t longest = node.layout.shuttle_bytes();
   const std::size_t cell = node.layout.cell_payload();
-  const std::byte* mailbox = node.segment->data() + node.layout.mailbox(0, 1, 0);
   const std::byte* slot = node.segment->data() + node.layout.slot(0, 0, 0);
-  CHECK(node.send(0, {1}, pattern(cell, 1)) == Attempt::done);
-  CHECK(node.look(1, 0, cell) == mailbox + offsetof(Cell, data));
-  node[1].release(0, 0);
-  for (const std::size_t bytes : {cell + 1, longest}) {
+  const std::byte* mailbox = node.segment->data() + node.layout.mailbox(0, 1, 0);
+  std::size_t messages = 0;
+  // Where the next message lies, which is taken.
+  const auto send = [&](std::size_t bytes) {
     CHECK(node.send(0, {1}, pattern(bytes, 1)) == Attempt::done);
-    CHECK(shuttle_at(node, node.look(1, 0, bytes)) >= 0);
+    const std::byte* place = node.look(1, 0, bytes);
     node[1].release(0, 0);
+    ++messages;
+    return place;
+  };
+  const auto cell_of_next = [&] {
+    return mailbox + messages % node.layout.cells() * node.layout.cell_bytes() + offsetof(Cell, data);
+  };
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{40}, std::size_t{1024}}) {
+    const std::byte* expected = cell_of_next();
+    CHECK(send(bytes) == expected);
   }
-  CHECK(node.send(0, {1}, pattern(longest + 1, 1)) == Attempt::done);
-  CHECK(node.look(1, 0, longest + 1) == slot);
+  for (const std::size_t bytes : {std::size_t{1025}, cell, cell + 1, longest})
+    CHECK(shuttle_at(node, send(bytes)) >= 0);
+  CHECK(send(longest + 1) == slot);
+  for (std::uint32_t left = shuttles_of_rank - 4; left > 0; --left) CHECK(shuttle_at(node, send(cell)) >= 0);
+  const std::byte* expected = cell_of_next();
+  CHECK(send(cell) == expected);
+  CHECK(shuttle_at(node, send(cell + 1)) == -1);
 }
 
 TEST_CASE("shm: a shuttle is whose it was sent to") {
