@@ -302,26 +302,35 @@ TEST_CASE("shm: slots are used in turn, also when the cells would have room") {
   CHECK(node.send(0, {3}, data) == Attempt::done);
 }
 
-TEST_CASE("shm: messages shorter than a slot take all of it in turn") {
-  Node node(2, {}, only_slots);
-  const std::size_t slot = node.layout.slot_bytes();
-  const std::size_t bytes = slot / 2 - 100;  // two and a rest
-  const auto place_of = [&](std::size_t length, std::uint64_t number) {
-    const Data data = pattern(length, number);
-    CHECK(node.send(0, {1}, data) == Attempt::done);
-    const std::byte* place = node.look(1, 0, length);
-    REQUIRE(place != nullptr);
-    CHECK(node.take(1, 0, data));
-    return static_cast<std::size_t>(place - node.segment->data());
+TEST_CASE("shm: messages shorter than a slot take all of it in turn, and lie in no more pages than they must") {
+  constexpr std::size_t page = 4096;
+  // So many of a message go in a page, or it takes so many.
+  struct Case {
+    std::size_t bytes, in_page, pages;
   };
-  for (std::size_t turn = 0; turn < 5; ++turn)
-    for (std::uint32_t i = 0; i < node.layout.slots(); ++i) {
-      const std::size_t place = place_of(bytes, turn);
-      CHECK(place % cache_line == 0);
-      CHECK(place - node.layout.slot(0, 0, i) == turn % 2 * ((bytes + cache_line - 1) / cache_line * cache_line));
-    }
-  // What does not fit behind the last one begins at the beginning.
-  CHECK(place_of(slot, 9) == node.layout.slot(0, 0, 0));
+  for (const Case each : {Case{1500, 2, 1}, Case{3000, 1, 1}, Case{4096, 1, 1}, Case{8092, 1, 2}}) {
+    Node node(17, {}, only_slots);  // of short cells
+    const std::size_t slot = node.layout.slot_bytes();
+    REQUIRE(slot == 4 * page);
+    const auto place_of = [&](std::size_t length, std::uint64_t number) {
+      const Data data = pattern(length, number);
+      CHECK(node.send(0, {1}, data) == Attempt::done);
+      const std::byte* place = node.look(1, 0, length);
+      REQUIRE(place != nullptr);
+      CHECK(node.take(1, 0, data));
+      return static_cast<std::size_t>(place - node.segment->data());
+    };
+    const std::size_t in_slot = 4 / each.pages * each.in_page;
+    for (std::size_t turn = 0; turn < 2 * in_slot + 1; ++turn)
+      for (std::uint32_t i = 0; i < node.layout.slots(); ++i) {
+        const std::size_t number = turn % in_slot;
+        const std::size_t behind = number % each.in_page * ((each.bytes + cache_line - 1) / cache_line * cache_line);
+        CHECK(place_of(each.bytes, turn) - node.layout.slot(0, 0, i) ==
+              number / each.in_page * each.pages * page + behind);
+      }
+    // What does not fit behind the last one begins at the beginning.
+    CHECK(place_of(slot, 9) == node.layout.slot(0, 0, 0));
+  }
 }
 
 TEST_CASE("shm: who takes nothing is known to whom it leaves no room") {
