@@ -80,6 +80,27 @@ class TracingTransport final : public Transport {
     return attempt;
   }
 
+  std::byte* own(int channel, int from, bool to_all) override { return traced_.own(channel, from, to_all); }
+
+  Attempt keep(int channel, int from, bool to_all, std::uint32_t* kept) override {
+    const Attempt attempt = traced_.keep(channel, from, to_all, kept);
+    const Receiving& state = receiving_[index(channel, from)];
+    note("recv", channel, from, state.bytes, state.call, state.arrived);
+    return attempt;
+  }
+
+  Attempt pass_on(int channel, int to, const Call& call, std::uint32_t kept, std::size_t bytes, bool to_all) override {
+    double& since = sending_[static_cast<std::size_t>(channel)];
+    const double begin = now_us();
+    const Attempt attempt = traced_.pass_on(channel, to, call, kept, bytes, to_all);
+    if (attempt == Attempt::later && since == 0) since = begin;
+    if (attempt != Attempt::done) return attempt;
+    note_wait("wait for room", channel, to, 0, call, since, begin);
+    note("send", channel, to, bytes, call, begin);
+    since = 0;
+    return attempt;
+  }
+
   [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call, bool to_all) override {
     return traced_.holder(channel, to, call, to_all);
   }

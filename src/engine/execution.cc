@@ -7,11 +7,27 @@
 namespace paceline {
 namespace {
 
-void copy(const PlanStep& step, std::byte* target, const std::byte* source) {
+constexpr std::uint32_t nothing_kept = UINT32_MAX;
+
+void copy(const PlanStep& step, std::byte* target, const std::byte* source, std::size_t bytes) {
   if (step.streams)
-    stream_copy(target, source, step.bytes);
+    stream_copy(target, source, bytes);
   else
-    cached_copy(target, source, step.bytes);
+    cached_copy(target, source, bytes);
+}
+
+// Fold into a message that is passed on, and from there to the target: piece by piece, so that the second is read from
+// the first-level cache.
+void fold_in_place(const Plan& plan, const PlanStep& step, std::byte* message, const std::byte* const* sources,
+                   std::byte* target) {
+  constexpr std::size_t piece_bytes = 8192;
+  const std::size_t longest = step.unread ? step.bytes : piece_bytes;
+  for (std::size_t begin = 0; begin < step.bytes; begin += longest) {
+    const std::size_t bytes = std::min(longest, step.bytes - begin);
+    const std::array<const std::byte*, 2> at{sources[0] + begin, sources[1] + begin};
+    plan.fold(message + begin, at.data(), at.size(), bytes / plan.element_bytes);
+    if (!step.unread) copy(step, target + begin, message + begin, bytes);
+  }
 }
 
 }  // namespace
@@ -66,7 +82,15 @@ Attempt Execution::receive(Lane& lane, const PlanStep& step) {
   const std::byte* data = nullptr;
   const Attempt attempt = transport.receive(step.channel, peer, lane.call, step.bytes, target, &data, step.to_all);
   if (attempt != Attempt::done) return attempt;
-  if (data != target) copy(step, target, data);
+  if (step.kept >= 0) {
+    std::uint32_t& kept = lane.kept[static_cast<std::size_t>(step.kept)];
+    if (transport.own(step.channel, peer, step.to_all) != nullptr) {
+      if (!step.unread) copy(step, target, data, step.bytes);
+      return transport.keep(step.channel, peer, step.to_all, &kept);
+    }
+    kept = nothing_kept;
+  }
+  if (data != target) copy(step, target, data, step.bytes);
   return transport.release(step.channel, peer, step.to_all);
 }
 
@@ -93,6 +117,16 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
     ++count;
   }
   std::byte* target = lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target;
+  if (step.kept >= 0) {
+    Transport& transport = transport_to(*peers);
+    std::uint32_t& kept = lane.kept[static_cast<std::size_t>(step.kept)];
+    if (std::byte* message = transport.own(step.channel, *peers, step.to_all); message != nullptr) {
+      fold_in_place(*lane.plan, step, message, sources, target);
+      lane.arrived = 0;
+      return transport.keep(step.channel, *peers, step.to_all, &kept);
+    }
+    kept = nothing_kept;
+  }
   const std::size_t elements = step.bytes / lane.plan->element_bytes;
   if (step.streams)
     stream_fold(lane.plan->fold, target, sources, count, elements, lane.plan->element_bytes);
@@ -104,22 +138,28 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
   return Attempt::done;
 }
 
+inline Attempt Execution::send(Lane& lane, const PlanStep& step) {
+  Transport& transport = *wiring_.transports[step.transport];
+  const std::byte* source = lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source;
+  const std::span<const int> peers(&lane.plan->peers[step.first_peer], step.peer_count);
+  const std::uint32_t kept = step.kept < 0 ? nothing_kept : lane.kept[static_cast<std::size_t>(step.kept)];
+  const Attempt attempt =
+      kept == nothing_kept
+          ? transport.send(step.channel, peers, lane.call, {source, step.bytes}, step.stays, step.to_all)
+          : transport.pass_on(step.channel, peers.front(), lane.call, kept, step.bytes, step.to_all);
+  if (attempt == Attempt::done) ++wiring_.posted[step.transport][step.channel];
+  return attempt;
+}
+
 inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
   switch (step.action) {
-    case Action::send: {
-      const std::byte* source = lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source;
-      const std::span<const int> peers(&lane.plan->peers[step.first_peer], step.peer_count);
-      const Attempt attempt = wiring_.transports[step.transport]->send(step.channel, peers, lane.call,
-                                                                       {source, step.bytes}, step.stays, step.to_all);
-      if (attempt == Attempt::done) ++wiring_.posted[step.transport][step.channel];
-      return attempt;
-    }
+    case Action::send: return send(lane, step);
     case Action::recv: return receive(lane, step);
     case Action::recv_reduce: return receive_and_fold(lane, step);
     case Action::copy:
       if (!may_write(lane, step)) return Attempt::later;
       copy(step, lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target,
-           lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source);
+           lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source, step.bytes);
       return Attempt::done;
   }
   return Attempt::failed;

@@ -80,6 +80,7 @@ class Execution {
     std::uint32_t arrived = 0;                           // messages of the current fold that are there
     std::uint32_t first_source = 0;                      // in sources_
     std::array<std::uint64_t, max_transports> before{};  // messages posted on the channel before this execution
+    std::array<std::uint32_t, most_kept> kept{};         // by PlanStep::kept: the transport's number, or nothing_kept
 
     void pass() {
       do {
@@ -93,6 +94,7 @@ class Execution {
   Attempt take_out_of_turn(Lane& lane);
   Attempt receive(Lane& lane, const PlanStep& step);
   Attempt receive_and_fold(Lane& lane, const PlanStep& step);
+  Attempt send(Lane& lane, const PlanStep& step);
   [[nodiscard]] Wait waiting_for(const Lane& lane) const;
   [[nodiscard]] Call call_with(int rank) const;
   [[nodiscard]] bool may_write(const Lane& lane, const PlanStep& step) const;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "engine/passing.h"
 #include "schedule/extent.h"
 
 namespace paceline {
@@ -112,6 +113,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
   const bool any_keeps = std::ranges::any_of(routes.keeps_data, std::identity());
   const bool any_places = std::ranges::any_of(routes.needs_place, std::identity());
 
+  std::vector<Passing> passing(plan.lanes.begin(), plan.lanes.end());
   const std::vector<Later> later = look_ahead(problem, routes.rank, steps);
   const std::size_t output_bytes = output_elements(problem, routes.rank) * plan.element_bytes;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -140,6 +142,12 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
       if (any_places && step.action == Action::recv_reduce)
         plan.place_bytes = std::max(plan.place_bytes, round_up(bound.bytes, 64) * step.peer_count);
       lane.push_back(bound);
+      Passing& passes = passing[step.channel];
+      const Extent target = extent_of(problem, routes.rank, step.target);
+      if (step.action == Action::copy || step.own >= 0) passes.reads(extent_of(problem, routes.rank, step.source));
+      passes.writes(target);
+      if (step.action == Action::recv || (step.action == Action::recv_reduce && step.peer_count == 1 && step.own >= 0))
+        passes.receives(target, routes.transport[static_cast<std::size_t>(peers.front())]);
       continue;
     }
     bound.stays = !later[i].writes_source;
@@ -156,8 +164,15 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
         open[step.channel].add(extent_of(problem, routes.rank, step.source), t, number);
       ++number;
       lane.push_back(bound);
+      Passing& passes = passing[step.channel];
+      const Extent source = extent_of(problem, routes.rank, step.source);
+      if (step.peer_count == 1)
+        passes.sends(source, t);
+      else
+        passes.reads(source);
     }
   }
+  for (Passing& each : passing) each.ends();
   for (auto& lane : plan.lanes) find_any_order(lane);
   return plan;
 }

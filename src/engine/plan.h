@@ -29,6 +29,9 @@ struct Routes {
   StreamingFrom streaming_from;
 };
 
+// Messages that one lane may keep at once, to pass them on.
+inline constexpr int most_kept = 16;
+
 struct PlanStep {
   Action action = Action::send;
   std::uint8_t channel = 0;
@@ -38,6 +41,10 @@ struct PlanStep {
   bool streams = false;        // of others: the target need not be in the cache, no later step reads it
   Buffer source_buffer = Buffer::input;
   Buffer target_buffer = Buffer::output;
+  // Of a receive, or a fold of one message: where the lane keeps the message, if its transport can, for a later send of
+  // the same, which has the same number. -1: nowhere.
+  std::int8_t kept = -1;
+  bool unread = false;  // of a receive that keeps its message: nothing else reads the target before it is overwritten
   std::int16_t own = -1;
   std::uint32_t first_peer = 0;
   std::uint32_t peer_count = 0;

@@ -374,11 +374,38 @@ Attempt SharedMemoryTransport::release(int channel, int from, bool to_all) {
   const Cell& message = *cell(mailbox);
   if (static_cast<Payload>(message.payload) == Payload::in_shuttle)
     shuttles_.push_back({static_cast<std::uint32_t>(message.where), message.bytes});
+  pass(mailbox);
+  return Attempt::done;
+}
+
+std::byte* SharedMemoryTransport::own(int channel, int from, bool to_all) {
+  const Cell& message = *cell(incoming_[index(channel, from, to_all)]);
+  if (static_cast<Payload>(message.payload) != Payload::in_shuttle) return nullptr;
+  return in_shuttle(static_cast<std::uint32_t>(message.where), message.bytes);
+}
+
+Attempt SharedMemoryTransport::keep(int channel, int from, bool to_all, std::uint32_t* kept) {
+  Mailbox& mailbox = incoming_[index(channel, from, to_all)];
+  *kept = static_cast<std::uint32_t>(cell(mailbox)->where);
+  pass(mailbox);
+  return Attempt::done;
+}
+
+Attempt SharedMemoryTransport::pass_on(int channel, int to, const Call& call, std::uint32_t kept, std::size_t bytes,
+                                       bool to_all) {
+  Mailbox* boxes = &outgoing_[index(channel, 0, to_all)];
+  if (!has_room(boxes[to])) return Attempt::later;
+  const std::uint64_t where = kept;
+  post(boxes, {&to, 1}, to_all, call, Payload::in_shuttle, bytes, &where, sizeof where);
+  ++lanes_[static_cast<std::size_t>(channel)].accepted;
+  return Attempt::done;
+}
+
+void SharedMemoryTransport::pass(Mailbox& mailbox) {
   ++mailbox.next;
   // Release: our reads of the message come before the sender's reuse of its place.
   mailbox.taken->store(mailbox.next, std::memory_order_release);
   wake(*mailbox.presence);
-  return Attempt::done;
 }
 
 void SharedMemoryTransport::withdraw() {

@@ -53,6 +53,9 @@ class SharedMemoryTransport final : public Transport {
                   bool to_all = false) override;
   void expect(int channel, int from, bool to_all = false) override;
   Attempt release(int channel, int from, bool to_all = false) override;
+  std::byte* own(int channel, int from, bool to_all) override;
+  Attempt keep(int channel, int from, bool to_all, std::uint32_t* kept) override;
+  Attempt pass_on(int channel, int to, const Call& call, std::uint32_t kept, std::size_t bytes, bool to_all) override;
   [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call, bool to_all = false) override;
   Attempt progress() override;
   void announce_sleep() override;
@@ -161,6 +164,7 @@ class SharedMemoryTransport final : public Transport {
                     const void* content, std::size_t content_bytes);
   Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);
   Attempt withdrawn(const Mailbox& mailbox, int from);
+  void pass(Mailbox& mailbox);  // to the next message: this one has been used
   [[nodiscard]] bool any_withdrawn() const;
   // What compare() does (shared_memory_mismatch.cc).
   void announce(const Call& call);

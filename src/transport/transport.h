@@ -50,6 +50,17 @@ class Transport {
   // The message last received from `from` on this channel has been used. Failed: it may have been changed meanwhile,
   // for its sender's call has failed; what was made of it is worth nothing.
   virtual Attempt release(int channel, int from, bool to_all) = 0;
+  // Where the message last received from `from` lies, if it is this rank's to write to and to send on; else nullptr.
+  virtual std::byte* own(int /*channel*/, int /*from*/, bool /*to_all*/) { return nullptr; }
+  // As release(), of a message for which own() says where it is: it stays there, under this number, for pass_on().
+  virtual Attempt keep(int /*channel*/, int /*from*/, bool /*to_all*/, std::uint32_t* /*kept*/) {
+    return Attempt::failed;
+  }
+  // As send() of so many bytes, to one rank, of what was kept.
+  virtual Attempt pass_on(int /*channel*/, int /*to*/, const Call& /*call*/, std::uint32_t /*kept*/,
+                          std::size_t /*bytes*/, bool /*to_all*/) {
+    return Attempt::failed;
+  }
   // Which rank has to take a message first: with `to`, before a send of `call` to these finds room; without, before
   // the first message that has not left its data does. -1: none.
   [[nodiscard]] virtual int holder(int channel, std::span<const int> to, const Call& call, bool to_all) = 0;

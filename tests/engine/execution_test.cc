@@ -139,6 +139,49 @@ TEST_CASE("execution: a fold without an own operand") {
   CHECK(output == Floats{31, 42});
 }
 
+TEST_CASE("execution: a message that is passed on goes as it is, or as it was folded into, if its memory can be had") {
+  for (const bool hands_over : {true, false}) {
+    for (const bool folds : {true, false}) {
+      for (const bool unread : {true, false}) {
+        INFO(hands_over, folds, unread);
+        FakeRank rank;
+        rank.transport.hands_over = hands_over;
+        PlanWriter writer;
+        const std::size_t count = 5000;  // more than one piece
+        if (folds)
+          writer.fold({1}, 0, 0, count);
+        else
+          writer.recv(1, 0, count);
+        writer.send({2}, 0, count).source_buffer = Buffer::output;
+        for (PlanStep& step : writer.plan.lanes[0]) step.kept = 3;
+        writer.plan.lanes[0][0].unread = unread;
+        Floats input(count);
+        Floats message(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          input[i] = static_cast<float>(i);
+          message[i] = static_cast<float>(7 * i);
+        }
+        Floats output(count, -1);
+        Execution execution(rank.wiring);
+        execution.add(writer.plan, all_reduce(1), memory_of(input, output));
+        rank.transport.deliver(0, 1, std::as_bytes(std::span(message)));
+        rank.transport.room = 0;
+        CHECK(execution.advance() == Turn::moved);
+        rank.transport.room = 1;
+        CHECK(execution.advance() == Turn::done);
+        CHECK(rank.transport.taken(0, 1));
+        Floats expected(count);
+        for (std::size_t i = 0; i < count; ++i) expected[i] = static_cast<float>((folds ? 8 : 7) * i);
+        CHECK(output == (hands_over && unread ? Floats(count, -1) : expected));
+        REQUIRE(rank.transport.sends.size() == 1);
+        const FakeTransport::Sent& sent = rank.transport.sends[0];
+        CHECK((sent.data == std::as_bytes(std::span(output)).data()) == !hands_over);
+        CHECK(std::equal(sent.data, sent.data + sent.bytes, std::as_bytes(std::span(expected)).data()));
+      }
+    }
+  }
+}
+
 TEST_CASE("execution: a fold waits for its messages one after another, and keeps them until it is done") {
   FakeRank rank;
   PlanWriter writer;

@@ -47,6 +47,7 @@ class FakeTransport final : public Transport {
   std::size_t room = SIZE_MAX;                                  // sends that are accepted
   std::optional<std::array<std::uint64_t, max_channels>> left;  // what sent() says; else: everything
   bool puts_in_place = false;                                   // received data goes to the place given
+  bool hands_over = false;                                      // own() says where messages lie
   bool broken = false;                                          // receive fails
   bool other_call = false;                                      // compare fails
   int held_by = -1;                                             // holder()
@@ -96,6 +97,20 @@ class FakeTransport final : public Transport {
     return Attempt::done;
   }
 
+  std::byte* own(int channel, int from, bool to_all) override {
+    return hands_over ? arrivals_[{channel, from, to_all}].front().data() : nullptr;
+  }
+
+  Attempt keep(int channel, int from, bool to_all, std::uint32_t* kept) override {
+    *kept = static_cast<std::uint32_t>(kept_.size());
+    kept_.push_back(std::move(arrivals_[{channel, from, to_all}].front()));
+    return release(channel, from, to_all);
+  }
+
+  Attempt pass_on(int channel, int to, const Call& call, std::uint32_t kept, std::size_t bytes, bool to_all) override {
+    return send(channel, {&to, 1}, call, {kept_[kept].data(), bytes}, true, to_all);
+  }
+
   Attempt progress() override {
     note("progress");
     return Attempt::done;
@@ -128,6 +143,7 @@ class FakeTransport final : public Transport {
   }
 
   std::map<std::tuple<int, int, bool>, std::deque<std::vector<std::byte>>> arrivals_;
+  std::vector<std::vector<std::byte>> kept_;
   std::array<std::uint64_t, max_channels> accepted_{};
   Status failure_;
 };

@@ -158,6 +158,62 @@ TEST_CASE("shm: a shuttle that has not been taken is not written again") {
   }
 }
 
+TEST_CASE("shm: a shuttle that is kept goes on when it is told to, with what was written there") {
+  Node node(3);
+  for (std::size_t bytes : {std::size_t{1025}, std::size_t{8192}, std::size_t{50'000}}) {
+    REQUIRE(node.send(0, {1}, pattern(bytes, 1)) == Attempt::done);
+    const int number = shuttle_at(node, node.look(1, 0, bytes));
+    REQUIRE(number >= 0);
+    std::byte* message = node[1].own(0, 0, false);
+    CHECK(message == node.look(1, 0, bytes));
+    const Data folded = pattern(bytes, 2);
+    std::ranges::copy(folded, message);
+    std::uint32_t kept = 0;
+    CHECK(node[1].keep(0, 0, false, &kept) == Attempt::done);
+    CHECK(kept == static_cast<std::uint32_t>(number));
+    // Meanwhile others are in use: all that rank 1 has left, and that one is not among them.
+    for (std::uint32_t i = 0; i < node.layout.shuttles(); ++i) {
+      REQUIRE(node.send(1, {0}, pattern(bytes, 3 + i)) == Attempt::done);
+      CHECK(shuttle_at(node, node.look(0, 1, bytes)) != number);
+      CHECK(node.take(0, 1, pattern(bytes, 3 + i)));
+    }
+    CHECK(node[1].pass_on(0, 2, sum_of(1), kept, bytes, false) == Attempt::done);
+    CHECK(node[1].sent(0) > 0);
+    CHECK(shuttle_at(node, node.look(2, 1, bytes)) == number);
+    CHECK(node.take(2, 1, folded));
+    // It is rank 2's now.
+    REQUIRE(node.send(2, {0}, folded) == Attempt::done);
+    CHECK(shuttle_at(node, node.look(0, 2, bytes)) == number);
+    CHECK(node.take(0, 2, folded));
+    node.begin();
+  }
+}
+
+TEST_CASE("shm: only what lies in a shuttle can be kept; to pass it on there must be room") {
+  Node node(2);
+  REQUIRE(node.send(0, {1}, pattern(40, 1)) == Attempt::done);
+  REQUIRE(node.look(1, 0, 40) != nullptr);
+  CHECK(node[1].own(0, 0, false) == nullptr);
+  node[1].release(0, 0);
+  REQUIRE(node.send(0, {1}, pattern(5000, 1)) == Attempt::done);
+  REQUIRE(node.look(1, 0, 5000) != nullptr);
+  std::uint32_t kept = 0;
+  REQUIRE(node[1].own(0, 0, false) != nullptr);
+  CHECK(node[1].keep(0, 0, false, &kept) == Attempt::done);
+  const std::uint32_t room = accepted([&] { return node.send(1, {0}, pattern(8, 1)); });
+  CHECK(room == node.layout.cells());
+  CHECK(node[1].pass_on(0, 0, sum_of(1), kept, 5000, false) == Attempt::later);
+  CHECK(node.take(0, 1, pattern(8, 1)));
+  CHECK(node[1].pass_on(0, 0, sum_of(1), kept, 5000, false) == Attempt::done);
+  for (std::uint32_t i = 1; i < room; ++i) CHECK(node.take(0, 1, pattern(8, 1)));
+  CHECK(node.take(0, 1, pattern(5000, 1)));
+
+  Node little(2, {}, only_slots);
+  REQUIRE(little.send(0, {1}, pattern(5000, 1)) == Attempt::done);
+  REQUIRE(little.look(1, 0, 5000) != nullptr);
+  CHECK(little[1].own(0, 0, false) == nullptr);
+}
+
 TEST_CASE("shm: new transports begin with their own shuttles") {
   Node node(2);
   for (std::uint32_t i = 0; i < shuttles_of_rank; ++i) {
