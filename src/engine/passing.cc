@@ -32,14 +32,15 @@ void Passing::writes(const Extent& extent) {
   while (each != messages_.end() && begins_before_end(*each, extent)) {
     const auto& [at, message] = *each;
     const bool whole = extent.begin <= at.second && message.end <= extent.end;
-    if (whole && message.passed_on && !message.read) lane_[message.step].unread = true;
+    settle(message, whole);
     each = messages_.erase(each);
   }
 }
 
-void Passing::receives(const Extent& extent, int transport) {
+void Passing::receives(const Extent& extent, int transport, bool streams) {
   if (extent.begin < extent.end)
-    messages_[{extent.space, extent.begin}] = {.end = extent.end, .step = lane_.size() - 1, .transport = transport};
+    messages_[{extent.space, extent.begin}] = {
+        .end = extent.end, .step = lane_.size() - 1, .transport = transport, .streams = streams};
 }
 
 void Passing::sends(const Extent& extent, int transport) {
@@ -55,8 +56,14 @@ void Passing::sends(const Extent& extent, int transport) {
 }
 
 void Passing::ends() {
-  for (const auto& [at, message] : messages_)
-    if (at.first == scratch && message.passed_on && !message.read) lane_[message.step].unread = true;
+  for (const auto& [at, message] : messages_) settle(message, at.first == scratch);
+}
+
+void Passing::settle(const Message& message, bool overwritten) {
+  if (!message.passed_on || message.read) return;
+  PlanStep& step = lane_[message.step];
+  step.unread = overwritten;
+  step.streams = message.streams && !overwritten;
 }
 
 }  // namespace paceline

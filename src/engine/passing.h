@@ -24,8 +24,8 @@ class Passing {
 
   void reads(const Extent& extent);
   void writes(const Extent& extent);
-  // All of this from one message, which came by this transport.
-  void receives(const Extent& extent, int transport);
+  // All of this from one message, which came by this transport. `streams`: past the cache, if nothing reads it there.
+  void receives(const Extent& extent, int transport, bool streams);
   void sends(const Extent& extent, int transport);
   // There are no more steps.
   void ends();
@@ -35,12 +35,15 @@ class Passing {
     std::ptrdiff_t end = 0;
     std::size_t step = 0;
     int transport = 0;
+    bool streams = false;
     bool passed_on = false;
     bool read = false;  // also otherwise
   };
   using Messages = std::map<std::pair<int, std::ptrdiff_t>, Message>;  // by where they begin; they do not overlap
 
   [[nodiscard]] Messages::iterator first_in(const Extent& extent);
+  // What is known of a message when it is overwritten, or at the end.
+  void settle(const Message& message, bool overwritten);
 
   std::vector<PlanStep>& lane_;
   Messages messages_;                               // that still are where they were received

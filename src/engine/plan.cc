@@ -134,7 +134,8 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
     if (step.action != Action::send) {
       const bool folds = step.action == Action::recv_reduce;
       const bool streams = output_bytes >= (folds ? routes.streaming_from.folds : routes.streaming_from.copies);
-      bound.streams = streams && step.target.buffer == Buffer::output && !later[i].reads_target;
+      const bool may_stream = streams && step.target.buffer == Buffer::output;
+      bound.streams = may_stream && !later[i].reads_target;
       bound.first_peer = static_cast<std::uint32_t>(plan.peers.size());
       bound.peer_count = step.peer_count;
       plan.peers.insert(plan.peers.end(), peers.begin(), peers.end());
@@ -147,7 +148,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
       if (step.action == Action::copy || step.own >= 0) passes.reads(extent_of(problem, routes.rank, step.source));
       passes.writes(target);
       if (step.action == Action::recv || (step.action == Action::recv_reduce && step.peer_count == 1 && step.own >= 0))
-        passes.receives(target, routes.transport[static_cast<std::size_t>(peers.front())]);
+        passes.receives(target, routes.transport[static_cast<std::size_t>(peers.front())], may_stream);
       continue;
     }
     bound.stays = !later[i].writes_source;

@@ -19,10 +19,10 @@ struct Walk {
   std::vector<PlanStep> lane;
   Passing passing{lane};
 
-  std::size_t receive(const Extent& extent, int transport = 0) {
+  std::size_t receive(const Extent& extent, int transport = 0, bool streams = false) {
     lane.emplace_back();
     passing.writes(extent);
-    passing.receives(extent, transport);
+    passing.receives(extent, transport, streams);
     return lane.size() - 1;
   }
   std::size_t send(const Extent& extent, int transport = 0) {
@@ -98,6 +98,23 @@ TEST_CASE("passing on: what is read otherwise, before or after, is also written"
   CHECK(walk.passes(received, first));
   CHECK(walk.lane[second].kept == -1);
   CHECK_FALSE(walk.lane[received].unread);
+}
+
+TEST_CASE("passing on: past the cache goes what is long and read by nobody but whom it is passed on to") {
+  for (const bool streams : {true, false}) {
+    Walk walk;
+    const auto passed = walk.receive(at(10, 20), 0, streams);
+    const auto read = walk.receive(at(30, 40), 0, streams);
+    const auto overwritten = walk.receive(at(50, 60), 0, streams);
+    for (const std::ptrdiff_t begin : {10, 30, 50}) walk.send(at(begin, begin + 10));
+    walk.read(at(35, 36));
+    const auto last = walk.receive(at(50, 60), 0, streams);
+    walk.passing.ends();
+    CHECK(walk.lane[passed].streams == streams);
+    CHECK_FALSE(walk.lane[read].streams);
+    CHECK_FALSE(walk.lane[overwritten].streams);
+    CHECK_FALSE(walk.lane[last].streams);  // it is not passed on: for bind() to say
+  }
 }
 
 TEST_CASE("passing on: only the whole of one message, by the transport that brought it") {

@@ -367,7 +367,7 @@ TEST_CASE("plan: long outputs are written past the cache, but for what is read a
   fold.target = {out, 20, 10};
   fold.own = 0;
   schedule.append(0, fold, std::vector{1});
-  send(schedule, {out, 10, 10});
+  send(schedule, {out, 10, 9});
   Routes made = routes({0, 0});
   const auto streams = [&] {
     std::vector<bool> found;
