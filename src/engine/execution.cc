@@ -74,6 +74,17 @@ inline bool Execution::may_write(const Lane& lane, const PlanStep& step) const {
   return true;
 }
 
+// Of the message that has come: where it lies, if it is one to keep, and can be kept.
+inline std::byte* Execution::message_to_keep(Lane& lane, const PlanStep& step, int from) const {
+  if (step.kept < 0) return nullptr;
+  lane.kept[static_cast<std::size_t>(step.kept)] = nothing_kept;
+  return transport_to(from).own(step.channel, from, step.to_all);
+}
+
+inline Attempt Execution::keep(Lane& lane, const PlanStep& step, int from) const {
+  return transport_to(from).keep(step.channel, from, step.to_all, &lane.kept[static_cast<std::size_t>(step.kept)]);
+}
+
 Attempt Execution::receive(Lane& lane, const PlanStep& step) {
   if (!may_write(lane, step)) return Attempt::later;
   const int peer = lane.plan->peers[step.first_peer];
@@ -82,13 +93,9 @@ Attempt Execution::receive(Lane& lane, const PlanStep& step) {
   const std::byte* data = nullptr;
   const Attempt attempt = transport.receive(step.channel, peer, lane.call, step.bytes, target, &data, step.to_all);
   if (attempt != Attempt::done) return attempt;
-  if (step.kept >= 0) {
-    std::uint32_t& kept = lane.kept[static_cast<std::size_t>(step.kept)];
-    if (transport.own(step.channel, peer, step.to_all) != nullptr) {
-      if (!step.unread) copy(step, target, data, step.bytes);
-      return transport.keep(step.channel, peer, step.to_all, &kept);
-    }
-    kept = nothing_kept;
+  if (message_to_keep(lane, step, peer) != nullptr) {
+    if (!step.unread) copy(step, target, data, step.bytes);
+    return keep(lane, step, peer);
   }
   if (data != target) copy(step, target, data, step.bytes);
   return transport.release(step.channel, peer, step.to_all);
@@ -117,15 +124,10 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
     ++count;
   }
   std::byte* target = lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target;
-  if (step.kept >= 0) {
-    Transport& transport = transport_to(*peers);
-    std::uint32_t& kept = lane.kept[static_cast<std::size_t>(step.kept)];
-    if (std::byte* message = transport.own(step.channel, *peers, step.to_all); message != nullptr) {
-      fold_in_place(*lane.plan, step, message, sources, target);
-      lane.arrived = 0;
-      return transport.keep(step.channel, *peers, step.to_all, &kept);
-    }
-    kept = nothing_kept;
+  if (std::byte* message = message_to_keep(lane, step, *peers); message != nullptr) {
+    fold_in_place(*lane.plan, step, message, sources, target);
+    lane.arrived = 0;
+    return keep(lane, step, *peers);
   }
   const std::size_t elements = step.bytes / lane.plan->element_bytes;
   if (step.streams)

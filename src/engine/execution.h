@@ -95,6 +95,8 @@ class Execution {
   Attempt receive(Lane& lane, const PlanStep& step);
   Attempt receive_and_fold(Lane& lane, const PlanStep& step);
   Attempt send(Lane& lane, const PlanStep& step);
+  std::byte* message_to_keep(Lane& lane, const PlanStep& step, int from) const;
+  Attempt keep(Lane& lane, const PlanStep& step, int from) const;
   [[nodiscard]] Wait waiting_for(const Lane& lane) const;
   [[nodiscard]] Call call_with(int rank) const;
   [[nodiscard]] bool may_write(const Lane& lane, const PlanStep& step) const;

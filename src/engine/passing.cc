@@ -52,7 +52,7 @@ void Passing::sends(const Extent& extent, int transport) {
   if (number == free_from_.end()) return reads(extent);
   *number = lane_.size() - 1;
   message.passed_on = true;
-  lane_[message.step].kept = lane_.back().kept = static_cast<std::int8_t>(number - free_from_.begin());
+  lane_[message.step].kept = lane_.back().kept = static_cast<std::int16_t>(number - free_from_.begin());
 }
 
 void Passing::ends() {

@@ -43,7 +43,7 @@ struct PlanStep {
   Buffer target_buffer = Buffer::output;
   // Of a receive, or a fold of one message: where the lane keeps the message, if its transport can, for a later send of
   // the same, which has the same number. -1: nowhere.
-  std::int8_t kept = -1;
+  std::int16_t kept = -1;
   bool unread = false;  // of a receive that keeps its message: nothing else reads the target before it is overwritten
   std::int16_t own = -1;
   std::uint32_t first_peer = 0;

@@ -58,7 +58,8 @@ Result<Choice> choose(const Problem& problem, const CostModel& model, std::strin
   Problem common = problem;
   common.in_place = tuned == nullptr && may_be_in_place(problem.collective);
   auto choice = choose_for_all(common, model, forced, chunk_bytes, tuned);
-  if (choice.ok() && problem.in_place != common.in_place) choice->predicted_us = time_of(*choice, problem, model, tuned);
+  if (choice.ok() && problem.in_place != common.in_place)
+    choice->predicted_us = time_of(*choice, problem, model, tuned);
   return choice;
 }
 

@@ -152,8 +152,8 @@ TEST_CASE("passing on: a ring touches each element twice") {
     for (const bool in_place : {false, true}) {
       const auto n = static_cast<std::size_t>(ranks);
       const std::size_t count = 64 * n;
-      Schedule schedule(
-          {.collective = Collective::all_reduce, .ranks = ranks, .count = count, .in_place = in_place}, {});
+      Schedule schedule({.collective = Collective::all_reduce, .ranks = ranks, .count = count, .in_place = in_place},
+                        {});
       algorithm_named("ring")->write(schedule);
       Routes routes;
       routes.transport.assign(n, 0);

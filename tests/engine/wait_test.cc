@@ -335,8 +335,7 @@ TEST_CASE("wait: every algorithm's all-reduce is exact over the smallest staging
     const NodeLayout layout(ranks, max_channels, staging);
     const std::size_t chunk = std::min(layout.slot_bytes() / 4, std::size_t{5000});
     for (const Algorithm& algorithm : algorithms()) {
-      const Problem problem{
-          .collective = Collective::all_reduce, .ranks = ranks, .count = count, .in_place = in_place};
+      const Problem problem{.collective = Collective::all_reduce, .ranks = ranks, .count = count, .in_place = in_place};
       if (!serves(algorithm, problem)) continue;
       INFO(algorithm.name, " on ", ranks, " ranks");
       auto segment = Segment::create(layout.total());
