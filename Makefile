@@ -105,7 +105,7 @@ fuzz: setup-fuzz  ## every fuzz target of tests/fuzz with clang, 30 s each (fuzz
 	  -DPACELINE_FUZZ=ON -DPACELINE_SANITIZE=address,undefined,fuzzer-no-link >/dev/null
 	cmake --build build/fuzz
 	for target in build/fuzz/*_fuzz; do \
-	  echo "$$target"; "$$target" -max_total_time=$(fuzz_seconds) -print_final_stats=1 -verbosity=0; \
+	  echo "$$target"; "$$target" -max_total_time=$(fuzz_seconds) -print_final_stats=1 -verbosity=0 -artifact_prefix=build/fuzz/; \
 	done
 
 clean:  ## remove what was built (.venv stays)

@@ -151,7 +151,7 @@ Status Communicator::set_algorithm(const std::string& name) {
 }
 
 Result<PlanInfo> Communicator::explain(const Request& request) {
-  auto plan = plan_for(request, may_be_in_place(request.which));  // as it was chosen
+  auto plan = plan_for(request, chosen_in_place(request.which, tuned_.get()));
   if (!plan.ok()) return plan.status();
   PlanInfo info;
   info.algorithm = (*plan)->algorithm;

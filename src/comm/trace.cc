@@ -46,15 +46,9 @@ class TracingTransport final : public Transport {
 
   Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data, bool stays,
                bool to_all) override {
-    double& since = sending_[static_cast<std::size_t>(channel)];
     const double begin = now_us();
-    const Attempt attempt = traced_.send(channel, to, call, data, stays, to_all);
-    if (attempt == Attempt::later && since == 0) since = begin;
-    if (attempt != Attempt::done) return attempt;
-    note_wait("wait for room", channel, to.front(), 0, call, since, begin);
-    note("send", channel, to.front(), data.size(), call, begin);
-    since = 0;
-    return attempt;
+    return noted_send(channel, to.front(), call, data.size(), begin,
+                      traced_.send(channel, to, call, data, stays, to_all));
   }
 
   [[nodiscard]] std::uint64_t sent(int channel) override { return traced_.sent(channel); }
@@ -74,31 +68,18 @@ class TracingTransport final : public Transport {
   void expect(int channel, int from, bool to_all) override { traced_.expect(channel, from, to_all); }
 
   Attempt release(int channel, int from, bool to_all) override {
-    const Attempt attempt = traced_.release(channel, from, to_all);
-    const Receiving& state = receiving_[index(channel, from)];
-    note("recv", channel, from, state.bytes, state.call, state.arrived);
-    return attempt;
+    return noted_use(channel, from, traced_.release(channel, from, to_all));
   }
 
   std::byte* own(int channel, int from, bool to_all) override { return traced_.own(channel, from, to_all); }
 
   Attempt keep(int channel, int from, bool to_all, std::uint32_t* kept) override {
-    const Attempt attempt = traced_.keep(channel, from, to_all, kept);
-    const Receiving& state = receiving_[index(channel, from)];
-    note("recv", channel, from, state.bytes, state.call, state.arrived);
-    return attempt;
+    return noted_use(channel, from, traced_.keep(channel, from, to_all, kept));
   }
 
   Attempt pass_on(int channel, int to, const Call& call, std::uint32_t kept, std::size_t bytes, bool to_all) override {
-    double& since = sending_[static_cast<std::size_t>(channel)];
     const double begin = now_us();
-    const Attempt attempt = traced_.pass_on(channel, to, call, kept, bytes, to_all);
-    if (attempt == Attempt::later && since == 0) since = begin;
-    if (attempt != Attempt::done) return attempt;
-    note_wait("wait for room", channel, to, 0, call, since, begin);
-    note("send", channel, to, bytes, call, begin);
-    since = 0;
-    return attempt;
+    return noted_send(channel, to, call, bytes, begin, traced_.pass_on(channel, to, call, kept, bytes, to_all));
   }
 
   [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call, bool to_all) override {
@@ -121,6 +102,20 @@ class TracingTransport final : public Transport {
     std::size_t bytes = 0;
     Call call;
   };
+  Attempt noted_send(int channel, int to, const Call& call, std::size_t bytes, double begin, Attempt attempt) {
+    double& since = sending_[static_cast<std::size_t>(channel)];
+    if (attempt == Attempt::later && since == 0) since = begin;
+    if (attempt != Attempt::done) return attempt;
+    note_wait("wait for room", channel, to, 0, call, since, begin);
+    note("send", channel, to, bytes, call, begin);
+    since = 0;
+    return attempt;
+  }
+  Attempt noted_use(int channel, int from, Attempt attempt) {
+    const Receiving& state = receiving_[index(channel, from)];
+    note("recv", channel, from, state.bytes, state.call, state.arrived);
+    return attempt;
+  }
   void note(const char* name, int channel, int peer, std::size_t bytes, const Call& call, double begin) {
     double& last_end = last_end_[static_cast<std::size_t>(channel)];
     last_end = now_us();

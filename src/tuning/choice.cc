@@ -51,12 +51,12 @@ Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, st
 
 }  // namespace
 
+bool chosen_in_place(Collective which, const Tuned* tuned) { return tuned == nullptr && may_be_in_place(which); }
+
 Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
                       const Tuned* tuned) {
-  // As it was measured; else in place, as most programs call: a root's copy then is no part of the time, which others
-  // need not wait for anyway.
   Problem common = problem;
-  common.in_place = tuned == nullptr && may_be_in_place(problem.collective);
+  common.in_place = chosen_in_place(problem.collective, tuned);
   auto choice = choose_for_all(common, model, forced, chunk_bytes, tuned);
   if (choice.ok() && problem.in_place != common.in_place)
     choice->predicted_us = time_of(*choice, problem, model, tuned);

@@ -18,6 +18,10 @@ struct Choice {
   double predicted_us = 0;  // of the problem as it is on this rank
 };
 
+// Whether choose() compares the times of calls in place, on all ranks alike: as most programs call, for the copy that a
+// root else makes for itself delays nobody. Measured times are of calls out of place.
+bool chosen_in_place(Collective which, const Tuned* tuned);
+
 // forced: used wherever it serves the problem; empty: none. chunk_bytes: largest chunk; 0: the table's or the
 // algorithm's own.
 // tuned: what was measured, or nullptr; its table goes before costs, and its times correct them.

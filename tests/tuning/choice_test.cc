@@ -38,3 +38,23 @@ TEST_CASE("what is predicted is the rank's own call") {
   const double in_place = chosen(broadcast, CostModel(), true, "direct")->predicted_us;
   CHECK(in_place < chosen(broadcast, CostModel(), false, "direct")->predicted_us);
 }
+
+TEST_CASE("without measured times, what is fastest in place is chosen") {
+  const CostModel model;
+  for (int which = 0; which < collective_count; ++which) {
+    const auto collective = static_cast<Collective>(which);
+    CHECK(chosen_in_place(collective, nullptr) == may_be_in_place(collective));
+    for (std::size_t count = 1; count <= std::size_t{4} << 20; count = 3 * count + 1) {
+      const Problem problem{.collective = collective, .ranks = 2, .count = count};
+      const auto best = chosen(problem, model, may_be_in_place(collective));
+      REQUIRE(best.ok());
+      for (const Algorithm& algorithm : algorithms())
+        if (serves(algorithm, problem))
+          CHECK(best->predicted_us <=
+                chosen(problem, model, may_be_in_place(collective), algorithm.name)->predicted_us);
+    }
+  }
+  // Out of place too, where the root's copy would speak for another.
+  const Problem broadcast{.collective = Collective::broadcast, .ranks = 2, .count = 1024};
+  CHECK(chosen(broadcast, model, false)->algorithm->name == "direct");
+}
