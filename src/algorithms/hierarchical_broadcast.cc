@@ -41,14 +41,20 @@ double broadcast_cost(const Problem& problem, const Parameters& parameters, cons
                       const Layout& layout) {
   const Sizes m(problem, parameters, model);
   const auto sends = [](double bytes, double steps) { return Load{.steps = steps, .sent = bytes}; };
+  const auto passes_on = [](double bytes, double steps) {
+    return Load{.steps = steps, .sent = bytes, .passed = bytes};
+  };
   const auto takes = [](double bytes, double steps) { return Load{.steps = steps, .taken = bytes}; };
   std::vector<Load> loads(at(problem.ranks));
   for (int i = 0; i < layout.nodes; ++i) {
     for (int j = 0; j < layout.ranks; ++j) {
       Load& load = loads[at(i * layout.ranks + j)];
       load = i + j == 0 ? Load{.copied = m.kept} : takes(m.bytes, m.chunks);
-      if (j == 0 && i + 1 < layout.nodes) load = load + sends(m.bytes, m.chunks);
-      if (j + 1 < layout.ranks) load = load + sends(m.bytes, m.chunks);
+      const bool to_next_node = j == 0 && i + 1 < layout.nodes;
+      const bool to_next_rank = j + 1 < layout.ranks;
+      if (to_next_node || to_next_rank)
+        load = load + (i + j == 0 ? sends(m.bytes, m.chunks) : passes_on(m.bytes, m.chunks));
+      if (to_next_node && to_next_rank) load = load + sends(m.bytes, m.chunks);
     }
   }
   const int hops = layout.nodes + layout.ranks - 2;
@@ -57,7 +63,8 @@ double broadcast_cost(const Problem& problem, const Parameters& parameters, cons
   work.inside = layout.ranks - 1;
   if (layout.nodes > 1) work.cable = CostModel::by_one_rank(m.bytes + (layout.nodes - 2) * m.chunk);
   work.turns = hops + m.chunks / capacity(problem.ranks);
-  work.fill = (1 - model.duplex) * takes(m.chunk, 1) + std::max(0, hops - 1) * (sends(m.chunk, 1) + takes(m.chunk, 1));
+  work.fill =
+      (1 - model.duplex) * takes(m.chunk, 1) + std::max(0, hops - 1) * (passes_on(m.chunk, 1) + takes(m.chunk, 1));
   return model.time(work);
 }
 

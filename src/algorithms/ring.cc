@@ -67,8 +67,14 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Sizes m(problem, parameters, model, both ? problem.ranks : 1);
   const double all = m.others * m.part;
   if (m.others == 0) return model.time(Load{.copied = m.kept});
-  const Load scatter{.steps = 2 * m.others * m.chunks, .sent = all, .folded = all, .written = all};
-  const Load gather{.steps = 2 * m.others * m.chunks, .sent = all, .taken = all, .copied = both ? 0 : m.kept};
+  // What is not passed on is a rank's own block; of an all-reduce not even that, in the second half.
+  const Load scatter{
+      .steps = 2 * m.others * m.chunks, .sent = all, .passed = all - m.part, .folded = all, .written = all};
+  const Load gather{.steps = 2 * m.others * m.chunks,
+                    .sent = all,
+                    .passed = both ? all : all - m.part,
+                    .taken = all,
+                    .copied = both ? 0 : m.kept};
   const Load load = both ? scatter + gather : problem.collective == Collective::all_gather ? gather : scatter;
   // Two chunks on each link, so half of the steps wait.
   const double waits = (both ? 2 : 1) * m.others * std::ceil(m.chunks / 2);

@@ -60,6 +60,8 @@ CostModel Communicator::cost_model(DataType type) const {
       for (const int rank : session_ranks_) stream = std::min(stream, links_->rates[static_cast<std::size_t>(rank)]);
       if (stream < fastest_stream) cable = std::min(cable, stream);
     }
+    model.chunk_start = model.start;
+    model.passing_share = 1;
     if (connections_.nodes.ranks > 1) {
       model.node_ranks = connections_.nodes.ranks;
       model.order = connections_.nodes.order;

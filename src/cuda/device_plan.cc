@@ -120,14 +120,14 @@ class Channel {
 // NVLink. Rough figures, not measured for walks.
 CostModel model_of(std::size_t element, std::uint64_t largest_chunk) {
   CostModel model;
-  model.start = 3;
+  model.start = model.chunk_start = 3;
   model.step = 2;
   model.partner = model.board = model.receiver = 0;
   model.bandwidth = 150e3;
   model.reduce_bandwidth = 300e3;
   model.copy_bandwidth = 600e3;
   model.duplex = 1;
-  model.multicast_share = 1;
+  model.multicast_share = model.passing_share = 1;
   model.element = element;
   model.largest_chunk = largest_chunk;
   return model;

@@ -22,18 +22,19 @@ struct Load {
   double steps = 0;
   double receivers = 0;  // of its messages, beside the first of each (CostModel::further)
   double sent = 0;
+  double passed = 0;   // of `sent`: on as it came, or as it was folded when it came (CostModel::sending)
   double taken = 0;    // received, and not folded
   double folded = 0;   // received and folded into the rank's own data
   double written = 0;  // results of folds: a fold of many operands writes once
   double copied = 0;   // from one of its buffers to another
 
   friend Load operator+(const Load& a, const Load& b) {
-    return {a.steps + b.steps,   a.receivers + b.receivers, a.sent + b.sent,    a.taken + b.taken,
-            a.folded + b.folded, a.written + b.written,     a.copied + b.copied};
+    return {a.steps + b.steps, a.receivers + b.receivers, a.sent + b.sent,       a.passed + b.passed,
+            a.taken + b.taken, a.folded + b.folded,       a.written + b.written, a.copied + b.copied};
   }
   friend Load operator*(double factor, const Load& a) {
-    return {factor * a.steps,  factor * a.receivers, factor * a.sent,  factor * a.taken,
-            factor * a.folded, factor * a.written,   factor * a.copied};
+    return {factor * a.steps, factor * a.receivers, factor * a.sent,    factor * a.passed,
+            factor * a.taken, factor * a.folded,    factor * a.written, factor * a.copied};
   }
 };
 
@@ -61,21 +62,23 @@ struct Work {
 struct CostModel {
   static constexpr double at_once = 1e15;  // a rate
 
-  double start = 0.5;              // t_s: one message from one rank to the next, without its bytes
-  double step = 0.03;              // what one more step costs the rank that takes it
-  double partner = 0.18;           // one more rank to take a message from, whose mailbox another CPU has just written
-  double board = 0.1;              // one more rank to take a message from that it has written once, for all to read
-  double receiver = 0.07;          // one more rank to give a message to, whose mailbox another CPU has just read
-  double bandwidth = 7000;         // B: bytes per us that one rank moves to another
-  double reduce_bandwidth = 6000;  // bytes per us that one rank folds into its own
-  double write_bandwidth = 40000;  // bytes per us of folds' results
-  double copy_bandwidth = 10000;   // bytes per us of a local copy
-  double duplex = 0;               // how much of a rank's taking goes on beside its sending: 1 where links carry both
-                                   // ways at once, 0 where the rank's CPU copies both
-  double sharing = 1;              // ranks that take turns on one CPU
-  double switching = 0;            // us for a turn of the others, waited for at each dependent step when sharing > 1
+  double start = 0.75;              // t_s: one message from one rank to the next, without its bytes
+  double chunk_start = 0.22;        // one more chunk through a pipeline: t_s where each waits for the one before
+  double step = 0.045;              // what one more step costs the rank that takes it
+  double partner = 0.27;            // one more rank to take a message from, whose mailbox another CPU has just written
+  double board = 0.15;              // one more rank to take a message from that it has written once, for all to read
+  double receiver = 0.07;           // one more rank to give a message to, whose mailbox another CPU has just read
+  double bandwidth = 16000;         // B: bytes per us that one rank moves to another
+  double reduce_bandwidth = 20000;  // bytes per us that one rank folds into its own
+  double write_bandwidth = 40000;   // bytes per us of folds' results
+  double copy_bandwidth = 10000;    // bytes per us of a local copy
+  double duplex = 0;                // how much of a rank's taking goes on beside its sending: 1 where links carry both
+                                    // ways at once, 0 where the rank's CPU copies both
+  double sharing = 1;               // ranks that take turns on one CPU
+  double switching = 0;             // us for a turn of the others, waited for at each dependent step when sharing > 1
   double multicast_share = 0;   // what each further receiver of one message costs its sender, as a share of the first:
                                 // 0 in shared memory, 1 over TCP
+  double passing_share = 0;     // what passing a message on costs, as a share of sending it: likewise
   int node_ranks = 1;           // ranks of each node; 1 where nodes do not matter or are not alike
   std::vector<int> order = {};  // the ranks, one node after another; empty: they are so by their numbers
   double node_start = 0.5;      // `start` of a message between two ranks of a node, where there are several
@@ -94,9 +97,12 @@ struct CostModel {
   [[nodiscard]] double further(int receivers, int ranks) const {
     return receivers < 2 ? 0 : (receivers - 1) * (receivers == ranks - 1 ? multicast_share : 1);
   }
+  // Bytes that a rank sends, as far as they cost it anything.
+  [[nodiscard]] double sending(const Load& load) const { return load.sent - (1 - passing_share) * load.passed; }
   // A rank's work, without waiting for others.
   [[nodiscard]] double time(const Load& load) const {
-    const double both_ways = std::max(load.sent, load.taken) + (1 - duplex) * std::min(load.sent, load.taken);
+    const double sent = sending(load);
+    const double both_ways = std::max(sent, load.taken) + (1 - duplex) * std::min(sent, load.taken);
     return load.steps * step + load.receivers * receiver + both_ways / bandwidth + load.folded / reduce_bandwidth +
            load.written / write_bandwidth + load.copied / copy_bandwidth;
   }

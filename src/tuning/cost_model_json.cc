@@ -23,6 +23,7 @@ constexpr double most_rate = 1e15;
 constexpr double least_rate = 1e-6;
 constexpr Member members[] = {
     {"start", &CostModel::start, 0, 1e9},
+    {"chunk_start", &CostModel::chunk_start, 0, 1e9},
     {"step", &CostModel::step, 0, 1e9},
     {"partner", &CostModel::partner, 0, 1e9},
     {"board", &CostModel::board, 0, 1e9},
@@ -35,6 +36,7 @@ constexpr Member members[] = {
     {"sharing", &CostModel::sharing, 0, 1e6},
     {"switching", &CostModel::switching, 0, 1e9},
     {"multicast_share", &CostModel::multicast_share, 0, 1},
+    {"passing_share", &CostModel::passing_share, 0, 1},
     {"node_start", &CostModel::node_start, 0, 1e9},
     {"cable", &CostModel::cable, least_rate, most_rate},
     {"stream", &CostModel::stream, least_rate, most_rate},
@@ -70,6 +72,7 @@ Result<CostModel> read_cost_model(const nlohmann::json& object) {
           fmt::format("the cost model's {} is {}: it must be from {} to {}", key, number, member->least, member->most));
     model.*(member->value) = number;
   }
+  if (object.contains("start") && !object.contains("chunk_start")) model.chunk_start = model.start;
   return model;
 }
 

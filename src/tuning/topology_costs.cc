@@ -40,7 +40,7 @@ CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Mach
 
   constexpr double at_once = CostModel::at_once;
   CostModel model;
-  model.start = model.node_start = machine.start;
+  model.start = model.chunk_start = model.node_start = machine.start;
   model.step = machine.step;
   model.partner = model.board = model.receiver = 0;
   model.bandwidth = std::min({bandwidth, machine.send_bandwidth, at_once});
@@ -49,6 +49,7 @@ CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Mach
   model.copy_bandwidth = std::min(machine.copy_bandwidth, at_once);
   model.duplex = 1;
   model.multicast_share = machine.multicast ? 0 : 1;
+  model.passing_share = 1;
   model.node_ranks = node_ranks(topology, gpus);
   model.element = element_bytes;
   model.largest_chunk = std::size_t{1} << 40;

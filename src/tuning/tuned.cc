@@ -82,6 +82,10 @@ CostModel Tuned::model(CostModel base) const {
         &CostModel::bandwidth, &CostModel::reduce_bandwidth, &CostModel::write_bandwidth, &CostModel::copy_bandwidth,
         &CostModel::duplex, &CostModel::multicast_share})
     base.*field = between(low_.model.*field, high_.model.*field, share_);
+  if (low_.transport != "shm") {
+    base.chunk_start = base.start;
+    base.passing_share = 1;
+  }
   if (base.node_ranks > 1)
     for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})
       base.*field = between(low_.model.*field, high_.model.*field, share_);

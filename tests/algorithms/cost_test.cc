@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "algorithms/table.h"
+#include "engine/plan.h"
 
 namespace paceline {
 namespace {
@@ -41,6 +42,7 @@ CostModel bytes_only(double bandwidth, double reduce_bandwidth, double write_ban
   model.write_bandwidth = write_bandwidth;
   model.copy_bandwidth = copy_bandwidth;
   model.element = 1;
+  model.passing_share = 1;
   return model;
 }
 
@@ -201,6 +203,37 @@ TEST_CASE("the bytes that pass a cable in a cost formula are those of the schedu
         model.stream = 1;
         CHECK(algorithm.cost(problem, parameters, model) == doctest::Approx(busiest_rank).epsilon(0.15));
       }
+    }
+  }
+}
+
+TEST_CASE("what a cost formula says is passed on, plans pass on") {
+  constexpr std::size_t long_chunk = 64;
+  constexpr int n = 6;
+  const Parameters parameters{.chunk = long_chunk};
+  for (const std::string_view by : {"ring", "pipelined_chain"}) {
+    const Algorithm& algorithm = *algorithm_named(by);
+    for (const Collective collective : algorithm.collectives) {
+      if (collective == Collective::reduce) continue;
+      const Problem problem{.collective = collective, .ranks = n, .count = n * long_chunk * 20};
+      double passed = 0;
+      for (int rank = 0; rank < n; ++rank) {
+        Schedule schedule(problem, parameters, rank);
+        algorithm.write(schedule);
+        Routes routes;
+        routes.rank = rank;
+        routes.transport.assign(n, 0);
+        for (const auto& lane : bind(schedule, routes, DataType::uint8, Operation::sum).lanes)
+          for (const PlanStep& step : lane)
+            if (step.action == Action::send && step.kept >= 0) passed += static_cast<double>(step.bytes);
+      }
+      CostModel model = bytes_only(1, 1, 1, 1);
+      model.sharing = 1e9;  // all ranks' bytes
+      const double all = algorithm.cost(problem, parameters, model);
+      model.passing_share = 0;
+      const double without = algorithm.cost(problem, parameters, model);
+      INFO(fmt::format("{} {}", by, name(collective)));
+      CHECK((all - without) / 1e9 * n == doctest::Approx(passed).epsilon(0.01));
     }
   }
 }

@@ -22,9 +22,9 @@ NodeLinks links_of(int ranks) {
 
 CostModel model_of(const NodeLinks& links) {
   CostModel model;
-  model.start = links.start;
+  model.start = model.chunk_start = links.start;
   model.bandwidth = *std::ranges::min_element(links.rates);
-  model.duplex = model.multicast_share = 1;
+  model.duplex = model.multicast_share = model.passing_share = 1;
   return model;
 }
 
