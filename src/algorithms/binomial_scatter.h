@@ -86,7 +86,7 @@ inline double scatter_and_gather_time(const Problem& problem, const Parameters& 
       .hops = waits,
       .inside = inside * turns,
       .turns = waits,
-      .fill = {},
+      .fill = {.taken = (1 - model.duplex) * m.chunk},  // the last chunk, after it has been sent
       .busiest = model.busier(root, other),
       .mean =
           1.0 / n * (Load{.copied = m.kept} + m.others * Load{.steps = other.steps, .sent = m.bytes, .taken = m.bytes}),

@@ -1,8 +1,8 @@
 """What the model chooses that was not tuned, against times that were measured before.
 
-measured_times.json: by `bench/prediction.py --ranks 2,4,6,8,12,16 --passes 5 --times F` over shared memory, on a machine
-with 32 CPUs and nothing else to do. A k-nomial broadcast to up to three ranks is a fan-out: they have one time. No time
-is taken here: the file's are compared with each other.
+measured_times.json: by `bench/prediction.py --ranks 2,4,6,8,12,16 --passes 5 --times F` over shared memory, on a
+machine with 32 CPUs and nothing else to do. Broadcasts to one rank that are the same by several names have one time. No
+time is taken here: the file's are compared with each other.
 """
 
 from __future__ import annotations
