@@ -98,7 +98,7 @@ void stream_fold(FoldFunction fold, std::byte* target, const std::byte* const* s
 StreamingFrom streaming_from(double sharing) {
   // However large the cache is that a virtual CPU sees, others use it, too: beyond this nothing was gained (a Xeon's
   // 480 MiB for two CPUs).
-  constexpr double most_for_copies = 56 << 20;
+  constexpr double most_for_copies = 52 << 20;
   constexpr double most_for_folds = 20 << 20;
   static const double own = [] {
     const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
