@@ -43,6 +43,47 @@ Whole copy_edges(std::byte* target, const std::byte* source, std::size_t bytes) 
   }
 }
 
+// A CPU fetches on by itself to the end of a page and no further. Two pages side by side, it fetches twice as much at
+// once: on Intel's CPUs, on others not tried.
+constexpr std::size_t page = 4096;
+constexpr std::size_t two_pages = 2 * page;
+
+[[gnu::target("avx2")]] void copy_two_lines(std::byte* target, const std::byte* source) {
+  const auto* from = reinterpret_cast<const __m256i*>(source);
+  auto* to = reinterpret_cast<__m256i*>(target);
+  const __m256i a = _mm256_loadu_si256(from);
+  const __m256i b = _mm256_loadu_si256(from + 1);
+  const __m256i c = _mm256_loadu_si256(from + 2);
+  const __m256i d = _mm256_loadu_si256(from + 3);
+  _mm256_storeu_si256(to, a);
+  _mm256_storeu_si256(to + 1, b);
+  _mm256_storeu_si256(to + 2, c);
+  _mm256_storeu_si256(to + 3, d);
+}
+[[gnu::target("avx2")]] void copy_side_by_side(std::byte* target, const std::byte* source, std::size_t bytes) {
+  std::size_t at = 0;
+  for (; at + two_pages <= bytes; at += two_pages)
+    for (std::size_t i = at; i < at + page; i += 2 * line) {
+      copy_two_lines(target + i, source + i);
+      copy_two_lines(target + i + page, source + i + page);
+    }
+  std::memcpy(target + at, source + at, bytes - at);
+}
+
+// Four vectors of the baseline fill a line, which leaves the CPU whole: wider ones gain nothing.
+void stream_line(std::byte* target, const std::byte* source) {
+  const auto* from = reinterpret_cast<const __m128i*>(source);
+  auto* to = reinterpret_cast<__m128i*>(target);
+  const __m128i a = _mm_loadu_si128(from);
+  const __m128i b = _mm_loadu_si128(from + 1);
+  const __m128i c = _mm_loadu_si128(from + 2);
+  const __m128i d = _mm_loadu_si128(from + 3);
+  _mm_stream_si128(to, a);
+  _mm_stream_si128(to + 1, b);
+  _mm_stream_si128(to + 2, c);
+  _mm_stream_si128(to + 3, d);
+}
+
 }  // namespace
 
 bool rep_movs_is_slow() {
@@ -53,28 +94,26 @@ bool rep_movs_is_slow() {
 void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes) {
   // Shorter copies are not by `rep movs`.
   constexpr std::size_t rep_movs_from = 2048;
-  static const bool by_vectors = rep_movs_is_slow() && __builtin_cpu_supports("avx2") != 0;
-  if (bytes >= rep_movs_from && by_vectors)
+  constexpr std::size_t side_by_side_from = 12 << 10;  // shorter ones lose a little
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
+  if (has_avx2 && rep_movs_is_slow() && bytes >= rep_movs_from)
     copy_by_avx2(target, source, bytes);
+  else if (has_avx2 && !rep_movs_is_slow() && bytes >= side_by_side_from)
+    copy_side_by_side(target, source, bytes);
   else
     std::memcpy(target, source, bytes);
 }
 
-// Four vectors of the baseline fill a line, which leaves the CPU whole: wider ones gain nothing.
 void stream_copy(std::byte* target, const std::byte* source, std::size_t bytes) {
   const Whole whole = copy_edges(target, source, bytes);
-  for (std::size_t i = whole.begin; i < whole.end; i += line) {
-    const auto* from = reinterpret_cast<const __m128i*>(source + i);
-    auto* to = reinterpret_cast<__m128i*>(target + i);
-    const __m128i a = _mm_loadu_si128(from);
-    const __m128i b = _mm_loadu_si128(from + 1);
-    const __m128i c = _mm_loadu_si128(from + 2);
-    const __m128i d = _mm_loadu_si128(from + 3);
-    _mm_stream_si128(to, a);
-    _mm_stream_si128(to + 1, b);
-    _mm_stream_si128(to + 2, c);
-    _mm_stream_si128(to + 3, d);
-  }
+  std::size_t at = whole.begin;
+  if (!rep_movs_is_slow())
+    for (; at + two_pages <= whole.end; at += two_pages)
+      for (std::size_t i = at; i < at + page; i += line) {
+        stream_line(target + i, source + i);
+        stream_line(target + i + page, source + i + page);
+      }
+  for (; at < whole.end; at += line) stream_line(target + at, source + at);
   _mm_sfence();
 }
 

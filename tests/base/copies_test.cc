@@ -14,16 +14,17 @@ namespace {
 constexpr std::byte untouched{0xEE};
 
 TEST_CASE("copies of every length from and to every alignment are whole, and touch nothing beside") {
-  std::vector<std::byte> from(4096);
+  std::vector<std::byte> from(40'000);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + (i / 256));
   for (const std::size_t source : {0U, 1U, 33U}) {
     for (std::size_t target = 64; target < 128; target += 7) {
-      for (std::size_t bytes : {0U, 1U, 63U, 64U, 65U, 127U, 128U, 300U, 700U, 2047U, 2048U, 3000U}) {
+      for (std::size_t bytes : {0U, 1U, 63U, 64U, 65U, 127U, 128U, 300U, 700U, 2047U, 2048U, 3000U, 8192U, 12'287U,
+                                12'288U, 16'384U, 16'449U, 33'000U}) {
         CAPTURE(source);
         CAPTURE(target);
         CAPTURE(bytes);
         for (const auto copy : {cached_copy, stream_copy}) {
-          std::vector<std::byte> to(4096, untouched);
+          std::vector<std::byte> to(bytes + 300, untouched);
           copy(&to[target], &from[source], bytes);
           bool right = true;
           for (std::size_t i = 0; i < to.size(); ++i) {
