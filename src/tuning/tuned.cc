@@ -53,6 +53,15 @@ double log_ratio(const Setting& setting, const Algorithm& algorithm, const Probl
   return at(*below) + (at(*above) - at(*below)) * share;
 }
 
+// With what a file does not say, since it follows from the transport.
+Setting completed(Setting setting) {
+  if (setting.transport != "shm") {
+    setting.model.chunk_start = setting.model.start;
+    setting.model.passing_share = 1;
+  }
+  return setting;
+}
+
 }  // namespace
 
 std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view transport, int ranks, int node_ranks) {
@@ -67,8 +76,8 @@ std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view 
   if (high == nullptr) high = low;
   if (low == nullptr) return nullptr;
   auto tuned = std::make_shared<Tuned>();
-  tuned->low_ = *low;
-  tuned->high_ = *high;
+  tuned->low_ = completed(*low);
+  tuned->high_ = completed(*high);
   tuned->ranks_ = ranks;
   if (low->ranks != high->ranks)
     tuned->share_ =
@@ -78,14 +87,10 @@ std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view 
 
 CostModel Tuned::model(CostModel base) const {
   for (double CostModel::*const field :
-       {&CostModel::start, &CostModel::step, &CostModel::partner, &CostModel::board, &CostModel::receiver,
-        &CostModel::bandwidth, &CostModel::reduce_bandwidth, &CostModel::write_bandwidth, &CostModel::copy_bandwidth,
-        &CostModel::duplex, &CostModel::multicast_share})
+       {&CostModel::start, &CostModel::chunk_start, &CostModel::step, &CostModel::partner, &CostModel::board,
+        &CostModel::receiver, &CostModel::bandwidth, &CostModel::reduce_bandwidth, &CostModel::write_bandwidth,
+        &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share, &CostModel::passing_share})
     base.*field = between(low_.model.*field, high_.model.*field, share_);
-  if (low_.transport != "shm") {
-    base.chunk_start = base.start;
-    base.passing_share = 1;
-  }
   if (base.node_ranks > 1)
     for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})
       base.*field = between(low_.model.*field, high_.model.*field, share_);

@@ -41,6 +41,22 @@ TEST_CASE("a prediction is the formula's, times what was measured over it") {
   CHECK(tuned->model(CostModel()).start == 1);
 }
 
+TEST_CASE("at a size that was measured the prediction is what was measured, over any transport") {
+  for (const std::string_view transport : {"shm", "tcp"}) {
+    Setting setting = setting_of(4, 1.5, 20);
+    setting.transport = transport;
+    for (Point& point : setting.curves[0].points) point.us = static_cast<double>(point.bytes) / 100;
+    const auto tuned = Tuned::of({"", "", {setting}}, transport, 4);
+    REQUIRE(tuned != nullptr);
+    const CostModel model = tuned->model(CostModel());
+    CHECK(model.passing_share == (transport == "shm" ? 0 : 1));
+    for (const Point& point : setting.curves[0].points) {
+      const double correction = tuned->correction(*ring, all_reduce(4, point.bytes), point.bytes);
+      CHECK(correction * formula(*ring, 4, point.bytes, model) == doctest::Approx(point.us));
+    }
+  }
+}
+
 TEST_CASE("between two numbers of ranks constants and corrections are interpolated by their logarithms") {
   const Profile profile{"", "", {setting_of(2, 1, 1), setting_of(8, 4, 9)}};
   const auto tuned = Tuned::of(profile, "shm", 4);
