@@ -55,15 +55,11 @@ void fetch_for_writing(const void* place) { asm volatile("prefetchw (%0)" ::"r"(
 // CPU. CPUs that do not know this instruction pass over it (cldemote; its name asks the compiler for more than that).
 void give_away(const void* line) { asm volatile(".byte 0x0f, 0x1c, 0x07" ::"D"(line) : "memory"); }
 
-// The lines of a message in a cell behind the one with its stamp. Not inline: the shortest messages have none.
-[[gnu::noinline]] void give_away_behind_stamp(const Cell* cell, std::size_t content_bytes) {
+// Of the lines of a message in a cell, each behind the one with its stamp. Not inline: the shortest messages have none.
+template <void (*do_to)(const void* line)>
+[[gnu::noinline]] void behind_stamp(const Cell* cell, std::size_t content_bytes) {
   const auto* const first = reinterpret_cast<const std::byte*>(cell);
-  for (std::size_t at = cache_line; at < offsetof(Cell, data) + content_bytes; at += cache_line) give_away(first + at);
-}
-[[gnu::noinline]] void fetch_behind_stamp(const Cell* cell, std::size_t content_bytes) {
-  const auto* const first = reinterpret_cast<const std::byte*>(cell);
-  for (std::size_t at = cache_line; at < offsetof(Cell, data) + content_bytes; at += cache_line)
-    fetch_for_writing(first + at);
+  for (std::size_t at = cache_line; at < offsetof(Cell, data) + content_bytes; at += cache_line) do_to(first + at);
 }
 
 }  // namespace
@@ -191,7 +187,7 @@ inline void SharedMemoryTransport::post(Mailbox* boxes, std::span<const int> to,
   for (int rank : to_all ? to.first(1) : to) {
     const Cell* const next = cell(boxes[rank]);
     fetch_for_writing(next);
-    if (content_bytes > sizeof next->data) fetch_behind_stamp(next, content_bytes);
+    if (content_bytes > sizeof next->data) behind_stamp<fetch_for_writing>(next, content_bytes);
   }
 }
 
@@ -203,7 +199,7 @@ inline void SharedMemoryTransport::write(Cell* to, std::uint64_t stamp, const Ca
   const std::size_t beside_stamp = std::min(content_bytes, sizeof to->data);
   if (content_bytes > beside_stamp) {
     std::memcpy(to->data + beside_stamp, from + beside_stamp, content_bytes - beside_stamp);
-    give_away_behind_stamp(to, content_bytes);
+    behind_stamp<give_away>(to, content_bytes);
   }
   std::atomic_signal_fence(std::memory_order_seq_cst);  // keeps the compiler to this order
   to->bytes = static_cast<std::uint32_t>(bytes);
