@@ -7,10 +7,9 @@
 
 First `paceline tune` makes a profile (--profile F: take this one), of --calibrate's numbers of ranks. Then, with that
 profile, each algorithm's time is predicted (paceExplain) and measured. What is measured is the call's slowest rank: the
-median over the calls of a pass; of several passes, each with ranks started anew, the least, since a disturbance only
-adds. The calibration's own estimator is the same, and in both each rank has a CPU of its own. No prediction can be
-better than measurements are repeatable: "halves" says how far the least of every other pass is from the least of the
-rest, as median and 90th percentile over all rows.
+median over the calls of a pass, and over several passes, each with ranks started anew. The calibration's own estimator
+is the same, and in both each rank has a CPU of its own. No prediction can be better than measurements are repeatable:
+"halves" says how far every other pass is from the rest, as median and 90th percentile over all rows.
 
 The nodes of --transport tcp are network namespaces around a bridge. Each sends and receives at 1 Gbit/s, the last one
 at 200 Mbit/s (token buckets, `tc`), so a ring is as slow as its slowest link.
@@ -82,7 +81,7 @@ def main() -> int:
                 words = [str(Path(__file__).resolve()), "--side", str(result), "--transport", chosen.transport]
                 start(count, words, str(profile))
                 passes += json.loads(result.read_text())
-        document = _document(_least(passes), calibrated)
+        document = _document(_typical(passes), calibrated)
         for count in ranks:
             doubts = _doubts(document["choices"], count)
             if not doubts:
@@ -275,14 +274,16 @@ def _again(rows: list[dict[str, Any]], profile: str) -> list[dict[str, Any]]:
     return _with_errors(found)
 
 
-def _least(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of the passes' rows of one call the fastest, with its error and the times of all passes."""
+def _typical(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the passes' rows of one call a row with what counts of them, its error and the times of all passes."""
+    from paceline.command.pass_times import typical
+
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in passes:
         key = (row["collective"], row["algorithm"], row["ranks"], row["bytes"])
         before = rows.setdefault(key, {**row, "passes_us": []})
         before["passes_us"].append(row["measured_us"])
-        before["measured_us"] = min(before["passes_us"])
+        before["measured_us"] = typical(before["passes_us"])
     return _with_errors([*rows.values()])
 
 
@@ -339,9 +340,11 @@ def _settle_doubts(choices: list[dict[str, Any]], doubts: list[dict[str, Any]]) 
 
 
 def _halves(rows: list[dict[str, Any]]) -> list[float]:
-    """How far the least of every other pass is from the least of the rest: median and 90th percentile."""
+    """How far what counts of every other pass is from that of the rest: median and 90th percentile."""
+    from paceline.command.pass_times import typical
+
     times = [row["passes_us"] for row in rows if len(row.get("passes_us", [])) > 1]
-    apart = [abs(min(passes[::2]) / min(passes[1::2]) - 1) for passes in times]
+    apart = [abs(typical(passes[::2]) / typical(passes[1::2]) - 1) for passes in times]
     return [_quantile(apart, 0.5), _quantile(apart, 0.9)]
 
 

@@ -33,12 +33,13 @@ def row(algorithm: str, measured: float, chosen: bool = False, untuned: bool = F
     }
 
 
-def test_the_least_of_the_passes_counts(prediction: Any) -> None:
-    passes = [row("direct", 12.0), row("ring", 20.0), row("direct", 10.0), row("ring", 25.0)]
-    direct, ring = prediction._least(passes)
+def test_the_median_of_the_passes_counts(prediction: Any) -> None:
+    times = {"direct": (12.0, 10.0, 7.0), "ring": (20.0, 90.0, 25.0)}
+    passes = [row(name, times[name][number]) for number in range(3) for name in times]
+    direct, ring = prediction._typical(passes)
     assert (direct["measured_us"], direct["error"]) == (10.0, pytest.approx(0.1))
-    assert ring["measured_us"] == 20.0
-    assert prediction._halves([direct, ring]) == [pytest.approx(0.2), pytest.approx(0.2)]
+    assert ring["measured_us"] == 25.0
+    assert prediction._halves([direct, ring]) == [pytest.approx(0.7778, abs=1e-4)] * 2
 
 
 def test_halves_are_every_other_pass(prediction: Any) -> None:

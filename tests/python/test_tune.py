@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from paceline.command.host_tune import disturbed
+from paceline.command.pass_times import PassTimes
 
 QUICK = ("--seconds", "1", "--largest", "64K")
 
@@ -48,9 +49,22 @@ def test_times_out_of_place_are_found() -> None:
     assert disturbed({0: 1.0}) == disturbed({}) == []
 
 
+def test_the_median_of_the_passes_counts() -> None:
+    run, rows = ("broadcast", "direct"), []
+    for disturbed_us, us in ((9.0, 4.0), (50.0, 50.0), (6.0, 5.0), (7.0, 1.0)):
+        one = PassTimes(rows)
+        one.add(run, 1024, disturbed_us)
+        one.add(run, 1024, us)  # measured again in this pass
+        rows = json.loads(json.dumps(one.rows()))  # as a file takes it from pass to pass
+    assert rows == [[*run, 1024, [4.0, 50.0, 5.0, 1.0]]]
+    assert one.typical == {run: {1024: 4.0}}  # the lower one of 4 and 5
+    assert PassTimes(rows).typical == one.typical
+
+
 def test_the_profile_has_a_model_times_and_a_table(profile: Path) -> None:
     (setting,) = json.loads(profile.read_text())["settings"]
     assert (setting["transport"], setting["ranks"]) == ("shm", 2)
+    assert "pass_times" not in setting
     assert setting["model"]["bandwidth_gbs"] > 0.1
     collectives = {row["collective"] for row in setting["table"]}
     assert collectives >= {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "reduce", "scatter", "gather"}

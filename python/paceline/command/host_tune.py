@@ -6,8 +6,8 @@
      of which another algorithm was the fastest, or where an algorithm's times bend; and, of long messages' fastest
      algorithms, shorter and longer chunks and, inside a node, both protocols.
 
-A time is the least of the passes' medians: a disturbance only adds. At the end of the first two passes, which may be
-the only ones, what looks disturbed is measured again.
+A pass's time is the median of its calls, and what counts of several passes pass_times.py says. At the end of the first
+two passes, which may be the only ones, what looks disturbed is measured again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..datatypes import DATA_TYPES
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
 from .measure import Effort, measure, settle
+from .pass_times import PassTimes
 from .pattern import Pattern
 from .progress import Progress
 from .sizes import size_text
@@ -44,6 +45,7 @@ _BEND = 0.12  # of ln: how far from the middle of its neighbours a time may be, 
 _DISTURBED = 1.15  # by how much a time must be out of place for that
 _WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
 LARGEST = _CANDIDATES[-1]
+_TIMES = "pass_times"  # in a setting that is not finished: PassTimes.rows()
 
 
 class HostTuning:
@@ -69,27 +71,26 @@ class HostTuning:
         rows += passes * len(self._names) * varied * (len(_CHUNKS) + len(_PROTOCOLS))
         # Warming up, the slow calls of long messages and what is measured again take longer than the timed calls.
         self._effort = Effort(seconds=min(0.05, max(0.002, 0.35 * chosen.seconds / rows)), least=_LEAST)
-        self._times: tuning.Times = {}
+        self._passes = PassTimes()
         self._longest = 0  # chunk, bytes
         self._limit: dict[tuple[str, str], int] = {}  # of a collective's algorithm: the largest size for this pass
 
     def calibrate(self) -> dict[str, Any]:
-        """A setting with the fitted model, and no times yet."""
+        """A setting with the fitted model, and no times yet: for pass_after()."""
         tuning.use(self._comm, None)
         settle(self._trials[self._names[0]], _SETTLING)
         with self._progress(self._calibration) as progress:
             self._pass(self._calibration, progress)
             self._measure_disturbed(progress)
         fitted = tuning.setting(self._comm, self._times, fit=True)
-        self._times = {}
-        return {**fitted, "passes": 0, "measured": [], "table": []}
+        return {**fitted, "passes": 0, "measured": [], "table": [], _TIMES: []}
 
     def pass_after(self, before: dict[str, Any]) -> dict[str, Any]:
-        """The setting, with the times of one more pass."""
-        self._times = {(row["collective"], tuning.algorithm(row)): dict(row["points"]) for row in before["measured"]}
+        """The setting, with the times of one more pass; finished() makes it one for a profile."""
+        self._passes = PassTimes(before[_TIMES])
         self._longest = before["model"]["largest_chunk"]
         self._limit = {}
-        tuning.use(self._comm, tuning.profile([{**before, "measured": [], "table": []}]))
+        tuning.use(self._comm, tuning.profile([{**finished(before), "measured": [], "table": []}]))
         # Found once, so that later passes measure them as often as all others.
         between = self._between() if before["passes"] == 1 else self._measured_between()
         settle(self._trials[self._names[0]], _SETTLING)
@@ -104,7 +105,16 @@ class HostTuning:
             if before["passes"] < 2:
                 self._measure_disturbed(progress)
         found = tuning.setting(self._comm, self._times, fit=False)
-        return {**found, "passes": before["passes"] + 1, "model_error": before["model_error"]}
+        return {
+            **found,
+            "passes": before["passes"] + 1,
+            "model_error": before["model_error"],
+            _TIMES: self._passes.rows(),
+        }
+
+    @property
+    def _times(self) -> tuning.Times:
+        return self._passes.typical
 
     def time_is_up(self, needed: float) -> bool:
         """Whether rank 0 has not so many seconds left: all ranks say the same."""
@@ -157,8 +167,7 @@ class HostTuning:
         known = {algorithm: self._times.get((name, algorithm), {}).get(nbytes) for algorithm in algorithms}
         rows = measure(trial, count, algorithms, self._effort, False, rounds=1, known_us=known)
         for algorithm, row in rows.items():
-            points = self._times.setdefault((name, algorithm or row.algorithm), {})
-            points[nbytes] = min(points.get(nbytes, row.time_us.median), row.time_us.median)
+            self._passes.add((name, algorithm or row.algorithm), nbytes, row.time_us.median)
             if row.time_us.median > _LONGEST:
                 self._limit[name, row.algorithm] = size
 
@@ -229,6 +238,11 @@ class HostTuning:
         trial = self._trials[name]
         size = trial.dtype.size
         return {trial.collective.count(each, self._comm.size, size) * size for each in self._candidates}
+
+
+def finished(found: dict[str, Any]) -> dict[str, Any]:
+    """A setting for a profile, of one that passes go on from."""
+    return {key: value for key, value in found.items() if key != _TIMES}
 
 
 def disturbed(points: dict[int, float]) -> list[int]:

@@ -103,7 +103,7 @@ def job(chosen: argparse.Namespace) -> int:
                 return 1
             found[transport, ranks] = setting
             taken[transport, ranks] = time.monotonic() - begin
-    settings = [found[transport, ranks] for transport, ranks, _ in jobs]
+    settings = [host_tune.finished(found[transport, ranks]) for transport, ranks, _ in jobs]
     for setting in settings:
         print(_report(setting))
     _save(path, settings)
@@ -197,7 +197,7 @@ def _measure(chosen: argparse.Namespace) -> int:
         elif comm.rank == 0:
             path = _path(chosen)
             print(_report(found))
-            _save(path, [found])
+            _save(path, [host_tune.finished(found)])
         comm.barrier()
     return 0
 
