@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from statistics import median_low
+from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import Any
 
 from .. import tuning
 
 
-def typical(times_us: Iterable[float]) -> float:
-    """What counts of the times of several passes: the median, of two the lower one.
+def typical(times_us: Sequence[float]) -> float:
+    """What counts of the times of several passes: the median; of two the shorter, for the other may be disturbed.
 
     Unlike the least it does not depend on how often one has looked, and where a machine moves the CPUs about it comes
     out the same twice as well in a second run (docs/tuning.md).
 
-    >>> typical([3.0, 1.0, 2.0]), typical([1.5, 1.0])
-    (2.0, 1.0)
+    >>> typical([3.0, 1.0, 2.0]), typical([4.0, 1.0, 2.0, 3.0]), typical([1.5, 1.0])
+    (2.0, 2.5, 1.0)
     """
-    return median_low(times_us)
+    return median(times_us) if len(times_us) > 2 else min(times_us)
 
 
 class PassTimes:
