@@ -35,8 +35,6 @@ void wake(Presence& presence) {
 // Bytes that a message for some ranks may take in all their cells together before one slot for all is faster; a payload
 // within the cell's first line always goes there.
 constexpr std::size_t multicast_in_cells = 1024;
-// Bytes up to which a cell is faster than a shuttle; 2 KB take 0.31 us in a shuttle, 0.40 in a cell.
-constexpr std::size_t faster_in_cell = 1024;
 
 // Bytes. A process has its page tables of a segment from the beginning, which takes up to 0.8 us for each 4 KiB. Else
 // every page costs a fault when it is first used, which goes on for hundreds of calls: each rank reads all others'.
@@ -236,8 +234,7 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
   const bool fits = data.size() <= layout_.cell_payload();
   const std::size_t copies = to_all ? 1 : to.size();
   const bool cheap = data.size() <= sizeof(Cell::data) || copies == 1 || data.size() * copies <= multicast_in_cells;
-  const bool by_shuttle = to.size() == 1 && !shuttles_.empty() && data.size() <= layout_.shuttle_bytes();
-  if (fits && cheap && !(by_shuttle && data.size() > faster_in_cell)) {
+  if (fits && cheap) {
     post(boxes, to, to_all, call, Payload::in_cell, data.size(), data.data(), data.size());
     ++lane.accepted;
     return Attempt::done;
@@ -253,7 +250,7 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
     payload = Payload::in_sender;
   const bool by_reference = payload != Payload::in_slot;
 
-  if (by_shuttle && !by_reference) {
+  if (to.size() == 1 && !shuttles_.empty() && data.size() <= layout_.shuttle_bytes() && !by_reference) {
     const std::uint32_t number = take_shuttle(data.size());
     const std::uint64_t where = number;
     std::memcpy(in_shuttle(number, data.size()), data.data(), data.size());

@@ -4,8 +4,8 @@
 // read-modify-write. One to all ranks is written once, on its sender's board, where they all read it: 128 B from one of
 // 16 ranks take 0.65 us so, 1.8 us in a mailbox of each (Xeon). A longer one stays where it is if its receivers can
 // read it there: in memory of paceMemAlloc, which they map, or, where single copy is in use, in the sender's process.
-// Else it is copied: for one receiver into a shuttle, if this rank has one (then from 1 KiB on, also where a cell has
-// room for more), or into a staging slot that its receivers read.
+// Else it is copied: for one receiver into a shuttle, if this rank has one, or into a staging slot that its receivers
+// read.
 //
 // A sender knows from the receiver's `taken` counters what it may reuse. Wake-ups cost the sender one load: a rank that
 // goes to sleep says so and then makes every CPU see it (membarrier), so that the fast side needs no fence.
