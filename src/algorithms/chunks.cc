@@ -23,7 +23,10 @@ std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model) 
   const double rate = std::min({model.bandwidth, model.cable, model.stream});
   // Below a page a chunk costs about its start-up, however short it is.
   const double best = std::max(4096.0, std::sqrt(bytes * model.chunk_start * rate / (stages - 1)));
-  const double elements = best / static_cast<double>(model.element);
+  // Copies go by pairs of pages (base/copies.h).
+  constexpr double pages = 8192;
+  const double whole = best >= pages ? std::round(best / pages) * pages : best;
+  const double elements = whole / static_cast<double>(model.element);
   if (elements >= static_cast<double>(largest_chunk(model))) return largest_chunk(model);
   return aligned(static_cast<std::size_t>(elements));
 }
