@@ -58,8 +58,9 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
     case Collective::gather:
       return rooted({.steps = steps, .taken = all, .copied = m.kept}, {.steps = steps, .sent = all}, {.sent = m.chunk});
     case Collective::reduce:
+      // The root waits for a chunk of each of the others, which may take turns on a CPU.
       return rooted({.steps = m.chunks, .folded = all, .written = m.bytes}, {.steps = steps, .sent = all},
-                    {.sent = m.chunk});
+                    {.sent = m.chunk * std::max(1.0, model.sharing * m.others / n)});
     case Collective::all_gather:
       return balanced({.steps = steps + m.chunks,
                        .receivers = m.chunks * model.further(m.others, problem.ranks),
