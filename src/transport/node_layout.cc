@@ -21,8 +21,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (va
 NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
     : ranks_(static_cast<std::size_t>(ranks)), channels_(static_cast<std::size_t>(channels)) {
   cells_ = std::bit_ceil(static_cast<std::uint32_t>(capacity(ranks)));
-  // A payload of 0.8 KiB or a little: what is longer gets through shuttles and slots faster (1 KiB to one of two ranks of
-  // a Xeon in 0.50 us rather than 0.57, 2 KiB in 0.59 rather than 1.1), and many ranks have many mailboxes.
+  // A payload of 0.8 KiB or a little: what is longer gets through shuttles and slots faster (1 KiB to one of two ranks
+  // of a Xeon in 0.50 us rather than 0.57, 2 KiB in 0.59 rather than 1.1), and many ranks have many mailboxes.
   cell_bytes_ = (ranks <= 16 ? 13 : 2) * cache_line;
   // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for).
   slots_ = 2 * cells_;

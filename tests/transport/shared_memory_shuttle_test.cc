@@ -42,8 +42,7 @@ TEST_CASE("shm: what is short goes in a cell, more in a shuttle, and more, or if
     const std::byte* expected = cell_of_next();
     CHECK(send(bytes) == expected);
   }
-  for (const std::size_t bytes : {cell + 1, 2 * cell, longest})
-    CHECK(shuttle_at(node, send(bytes)) >= 0);
+  for (const std::size_t bytes : {cell + 1, 2 * cell, longest}) CHECK(shuttle_at(node, send(bytes)) >= 0);
   CHECK(send(longest + 1) == staging);
   for (std::uint32_t left = shuttles_of_rank - 3; left > 0; --left) CHECK(shuttle_at(node, send(cell + 1)) >= 0);
   CHECK(send(cell + 1) >= staging);
