@@ -106,6 +106,21 @@ TEST_CASE("what is chosen is the fastest that was simulated") {
   }
 }
 
+TEST_CASE("what a ring is chosen for goes on two channels") {
+  for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
+    const Algorithm* const ring = algorithm_named("ring");
+    const auto calls = simulated_calls(4);
+    std::vector<double> times(calls.size(), 10);
+    for (std::size_t i = 0; i < calls.size(); ++i)
+      if (calls[i].collective == collective && calls[i].algorithm == ring) times[i] = 1;
+    const Setting setting = simulated_setting(4, model_of(links_of(4)), times);
+    const auto row =
+        std::ranges::find_if(setting.table, [&](const TableRow& one) { return one.collective == collective; });
+    REQUIRE(row != setting.table.end());
+    CHECK(row->algorithm->name == "hierarchical");
+  }
+}
+
 TEST_CASE("a call that could not be simulated is left out") {
   const auto calls = simulated_calls(4);
   std::vector<double> times(calls.size());
