@@ -86,6 +86,7 @@ class SharedMemoryTransport final : public Transport {
   struct Shuttle {
     std::uint32_t number = 0;
     std::uint32_t carried = 0;  // bytes, to this rank: these lines are in its cache
+    std::uint64_t came = 0;     // what brought_ was
   };
   // One side's view of a mailbox, or of a board: one receiver's part of it.
   struct Mailbox {
@@ -192,6 +193,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<Mailbox> incoming_;
   std::vector<Lane> lanes_;
   std::vector<Shuttle> shuttles_;  // this rank's, in the order in which they came
+  std::uint64_t brought_ = 0;      // bytes, by all shuttles that came
   Presence* presence_;
   Status failure_;
 };

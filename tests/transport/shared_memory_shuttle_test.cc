@@ -51,7 +51,7 @@ TEST_CASE("shm: what is short goes in a cell, more in a shuttle, and more, or if
 
 TEST_CASE("shm: a shuttle is whose it was sent to") {
   Node node(3);
-  constexpr std::size_t bytes = 5000;
+  constexpr std::size_t bytes = 4000;
   std::uint64_t sent = 0;
   // Whether the next message goes in a shuttle: its number, -1 for staging.
   const auto send = [&](int from, int to) {
@@ -93,23 +93,49 @@ TEST_CASE("shm: messages of two lengths in turn go each in the shuttles of their
     CHECK(node.take(1 - from, from, data));
     return number;
   };
-  const int of_long = send(0, 100'000);
-  const int of_short = send(0, 20'000);
-  CHECK(of_long != of_short);
-  for (int i = 0; i < 10; ++i) {
+  std::set<int> of_long;
+  std::set<int> of_short;
+  for (int i = 0; i < 30; ++i) {
+    if (i == 10) {
+      of_long.clear();
+      of_short.clear();
+    }
     for (int from : {1, 0}) {
-      CHECK(send(from, 100'000) == of_long);
-      CHECK(send(from, 20'000) == of_short);
+      of_long.insert(send(from, i % 2 == 0 ? 100'000 : 99'000));
+      of_short.insert(send(from, i % 2 == 0 ? 20'000 : 19'000));
     }
   }
-  for (int from : {1, 0}) {
-    CHECK(send(from, 19'000) == of_short);
-    CHECK(send(from, 99'000) == of_long);
-  }
+  for (const int number : of_short) CHECK(of_long.count(number) == 0);
   // Longer than any that has come: one that has not been in use.
   const int other = send(1, 110'000);
-  CHECK(other != of_long);
-  CHECK(other != of_short);
+  CHECK(of_long.count(other) + of_short.count(other) == 0);
+}
+
+TEST_CASE("shm: a longer message goes where one was read not just now, and in no more places than that needs") {
+  for (const std::size_t bytes :
+       {std::size_t{4097}, std::size_t{20'000}, std::size_t{64 << 10}, std::size_t{128 << 10}}) {
+    Node node(2);
+    std::vector<int> came[2];  // numbers of shuttles, to each rank
+    std::set<int> in_use;
+    for (std::size_t i = 0; i < 300; ++i) {
+      if (i == 200) in_use.clear();
+      for (std::size_t from : {0, 1}) {
+        const Data data = pattern(bytes, i);
+        const int to = static_cast<int>(1 - from);
+        REQUIRE(node.send(static_cast<int>(from), {to}, data) == Attempt::done);
+        const int number = shuttle_at(node, node.look(to, static_cast<int>(from), bytes));
+        REQUIRE(number >= 0);
+        CHECK(node.take(to, static_cast<int>(from), data));
+        in_use.insert(number);
+        const auto last = std::ranges::find(came[from].rbegin(), came[from].rend(), number);
+        const auto since = static_cast<std::size_t>(last - came[from].rbegin()) + 1;
+        const bool all_are_in_use = bytes * shuttles_of_rank < 128 << 10;
+        if (last != came[from].rend() && !all_are_in_use) CHECK(since * bytes >= 128 << 10);
+        came[to].push_back(number);
+      }
+    }
+    CHECK(in_use.size() <= std::min<std::size_t>(2 * ((128 << 10) / bytes + 1), 2 * shuttles_of_rank));
+  }
 }
 
 TEST_CASE("shm: a shuttle that has not been taken is not written again") {
@@ -158,10 +184,14 @@ TEST_CASE("shm: a shuttle that is kept goes on when it is told to, with what was
     CHECK(node[1].sent(0) > 0);
     CHECK(shuttle_at(node, node.look(2, 1, bytes)) == number);
     CHECK(node.take(2, 1, folded));
-    // It is rank 2's now.
-    REQUIRE(node.send(2, {0}, folded) == Attempt::done);
-    CHECK(shuttle_at(node, node.look(0, 2, bytes)) == number);
-    CHECK(node.take(0, 2, folded));
+    // It is rank 2's now: one of all that it gives.
+    std::set<int> given;
+    for (std::uint32_t i = 0; i < node.layout.shuttles(); ++i) {
+      REQUIRE(node.send(2, {0}, folded) == Attempt::done);
+      given.insert(shuttle_at(node, node.look(0, 2, bytes)));
+      CHECK(node.take(0, 2, folded));
+    }
+    CHECK(given.count(number) == 1);
     node.begin();
   }
 }
