@@ -31,7 +31,8 @@ std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes) {
 constexpr std::size_t longest_read = 1 << 20;
 
 // Where one rank's staging would serve all others, each of them reads for itself, all at the same time if they have
-// CPUs; and two ranks that exchange long blocks, with nothing else to do, save a copy, where the kernel copies well.
+// CPUs; and ranks that exchange long blocks, two with nothing else to do or several that share CPUs, save a copy, where
+// the kernel copies well; but blocks beyond the caches are staged past them.
 // Elsewhere staging is faster: both sides copy at the same time, and no pages are pinned (measured on 2 to 16 CPUs;
 // docs/cpu.md).
 bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, Protocol protocol) {
@@ -40,7 +41,10 @@ bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, P
   const std::size_t block = request.count * size_of(request.type);
   switch (request.which) {
     case Collective::scatter: return ranks > 2 && block >= 32 << 10 && !(oversubscribed && rep_movs_is_slow());
-    case Collective::all_to_all: return ranks == 2 && block >= 640 << 10 && !rep_movs_is_slow();
+    case Collective::all_to_all:
+      if (rep_movs_is_slow()) return false;
+      if (ranks == 2) return block >= 640 << 10;
+      return oversubscribed && block >= 128 << 10 && static_cast<std::size_t>(ranks) * block <= 8 << 20;
     default: return false;
   }
 }
