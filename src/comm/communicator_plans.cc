@@ -126,9 +126,10 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
       forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol : choice->variant.protocol;
   const bool single_copy =
       connections_.single_copy && worth_single_copy(request, size(), connections_.oversubscribed, protocol);
-  // No slot limits what is read where it lies, and nothing writes to an all-to-all's input meanwhile.
-  if (single_copy && request.which == Collective::all_to_all && choice->algorithm->name == "direct" &&
-      choice->variant.chunk == 0)
+  // No slot limits what is read where it lies, and nothing writes to an all-to-all's input meanwhile. Nodes may not
+  // agree on what is read so.
+  if (single_copy && !connections_.several_nodes && request.which == Collective::all_to_all &&
+      choice->algorithm->name == "direct" && choice->variant.chunk == 0)
     choice->parameters.chunk = longest_read / model.element;
   Schedule schedule(problem, choice->parameters, rank());
   choice->algorithm->write(schedule);

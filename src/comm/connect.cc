@@ -40,7 +40,7 @@ struct Card {
   HeapPlace heap;  // descriptor -1: none
   std::array<char, 64> segment{};
   std::uint64_t staging = 0;         // the first of a node: what its layout has
-  std::array<char, 192> settings{};  // what plans depend on beside the problem
+  std::array<char, 224> settings{};  // what plans depend on beside the problem
   Trouble trouble;
 };
 
@@ -81,8 +81,9 @@ Status root_cause(const std::vector<Shown>& shown) {
 
 std::string settings() {
   const Configuration& c = configuration();
-  return fmt::format("PACELINE_ALGORITHM={} PACELINE_CHUNK={} PACELINE_TRANSPORT={} PACELINE_STAGING={}", c.algorithm,
-                     c.chunk, c.transport, c.staging);
+  return fmt::format(
+      "PACELINE_ALGORITHM={} PACELINE_CHUNK={} PACELINE_TRANSPORT={} PACELINE_STAGING={} PACELINE_SINGLE_COPY={}",
+      c.algorithm, c.chunk, c.transport, c.staging, c.single_copy);
 }
 
 Status same_settings(const std::vector<Card>& cards) {

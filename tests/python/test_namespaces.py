@@ -68,6 +68,13 @@ def test_other_calls(spread: SpreadJob, function: str) -> None:
     spread.run(function)
 
 
+def test_nodes_agree_on_how_blocks_travel_where_one_is_crowded(four_nodes: Namespaces) -> None:
+    """Four ranks of a node, more than its CPUs here, read each other's memory; the fifth, elsewhere, reads nobody's."""
+    with SpreadJob(four_nodes, placement=(0, 0, 0, 0, 1)) as job:
+        job.run("collective", name="all_to_all", seed=5, count=50_001, dtype="float32", op="sum", root=0,
+                in_place=0, asynchronous=False)  # fmt: skip
+
+
 def test_mismatched_calls_are_named(four_nodes: Namespaces) -> None:
     with SpreadJob(four_nodes) as job:
         begin = time.monotonic()
