@@ -44,10 +44,11 @@ def test_a_rank_that_never_comes() -> None:
             assert found["seconds"] < 4
 
 
-def test_different_settings() -> None:
-    for found in joined_with(1, PACELINE_CHUNK="65536"):
+@pytest.mark.parametrize(("name", "value"), [("PACELINE_CHUNK", "65536"), ("PACELINE_SINGLE_COPY", "on")])
+def test_different_settings(name: str, value: str) -> None:
+    for found in joined_with(1, **{name: value}):
         assert found["kind"] == "InvalidUsage", found
-        assert "rank 1 runs with" in found["message"] and "PACELINE_CHUNK=65536" in found["message"], found
+        assert "rank 1 runs with" in found["message"] and f"{name}={value}" in found["message"], found
 
 
 def test_different_transports_are_told_at_once() -> None:
