@@ -136,17 +136,17 @@ std::size_t shared_cache_of_one_cpu() {
   return 0;
 }
 
-void move_to_cpu(int index) {
+bool move_to_cpu(int index) {
   const Mask all = affinity();
   const int cpus = count(all);
-  if (cpus < 2) return;
+  if (cpus < 2) return false;
   int cpu = 0;
   for (int seen = 0; !CPU_ISSET_S(cpu, bytes(all), all.data()) || seen++ < index % cpus;) ++cpu;
-  if (cpu == sched_getcpu()) return;
+  if (cpu == sched_getcpu()) return true;
   Mask one(all.size());
   CPU_SET_S(cpu, bytes(one), one.data());
-  if (sched_setaffinity(0, bytes(one), one.data()) != 0) return;
-  (void)sched_setaffinity(0, bytes(all), all.data());
+  if (sched_setaffinity(0, bytes(one), one.data()) == 0) (void)sched_setaffinity(0, bytes(all), all.data());
+  return true;
 }
 
 }  // namespace paceline

@@ -28,7 +28,7 @@ std::size_t shared_cache_of_one_cpu();
 
 // Move the calling thread to the index-th CPU (from 0, modulo their number) of those that it may run on, unless it is
 // there. It stays free to be moved on. For ranks that find themselves on one CPU while others are idle, where each
-// waits for the other: the kernel takes tens of milliseconds to part them.
-void move_to_cpu(int index);
+// waits for the other: the kernel takes tens of milliseconds to part them. False: it is bound to the CPU it is on.
+bool move_to_cpu(int index);
 
 }  // namespace paceline

@@ -22,11 +22,20 @@ double microseconds_since(Clock::time_point begin) {
 // 10 us, so sleeping is for waits that are long anyway.
 constexpr double yield_us = 1000;
 constexpr double sleep_us = 1000;
+// How long a rank that announced sleep goes on looking. A sender that did not see the announcement had its message on
+// the way to memory by then, which takes a fraction of a microsecond: no fence is needed on its side, and the fence
+// that the kernel could make on all CPUs (membarrier) would interrupt all ranks, thousands of times a second.
+constexpr double last_looks_us = 20;
 // With more ranks than CPUs, how often it yields: how long that is depends on how many others take their turns. Where
 // they sleep too, it is soon over, and this CPU is free for ranks that wait for another one.
 constexpr int crowded_yields = 500;
 // A yield that takes so long has let another thread run, although there is a CPU for each rank.
 constexpr double shared_cpu_us = 4;
+// A yield of a rank bound to its CPU that takes so long has let another program have its turn, of milliseconds,
+// whatever arrived in the meantime. For some time the rank then spins as long, so that it has turns of its own, and
+// sleeps where it would yield: whoever sleeps is woken at once.
+constexpr double turn_us = 500;
+constexpr std::chrono::milliseconds between_turns{100};
 // How soon after one move to a CPU of its own a rank may make the next.
 constexpr std::chrono::milliseconds between_moves{1};
 // What one transport's sleep cannot notice of another's arrivals is noticed this late.
@@ -82,6 +91,9 @@ Status doubt(Execution& execution, Gone& gone) {
   return {};
 }
 
+// Until when this thread and another program's have turns on their CPU.
+thread_local Clock::time_point turns_until;
+
 // One wait: from the last step that could be taken to the next.
 class Wait {
  public:
@@ -115,20 +127,23 @@ class Wait {
       announced_ = false;
       gone_ = {};
     }
-    const double elapsed = microseconds_since(begin_);
-    yielding_ = oversubscribed_ || elapsed > configuration().spin;
+    const auto now = Clock::now();
+    const double elapsed = duration<double, std::micro>(now - begin_).count();
+    const bool in_turns = !oversubscribed_ && now < turns_until;
+    const double spin = configuration().spin;
+    yielding_ = oversubscribed_ || elapsed > (in_turns ? std::max(spin, turn_us) : spin);
     if (elapsed > doubted_us_) {
       doubted_us_ = elapsed + doubt_us;
       for (Execution* execution : executions_) PACE_TRY(check(*execution, elapsed / 1e6));
     }
     if (!yielding_) return {};
-    if (oversubscribed_ ? yields_ < crowded_yields : elapsed < yield_us) {
+    if (oversubscribed_ ? yields_ < crowded_yields : elapsed < yield_us && !in_turns) {
       ++yields_;
       sched_yield();
-      if (!oversubscribed_ && microseconds_since(begin_) - elapsed > shared_cpu_us) part();
+      if (!oversubscribed_) share(microseconds_since(begin_) - elapsed);
       return {};
     }
-    rest();
+    rest(elapsed);
     return {};
   }
 
@@ -142,17 +157,27 @@ class Wait {
     return wiring.membership->timed_out(wait.rank, wait.call, seconds);
   }
 
-  // Leave the CPU to the thread that runs there, too. Each rank goes to another one.
-  void part() {
-    thread_local Clock::time_point next_move;
-    const auto now = Clock::now();
-    if (now < next_move) return;
-    next_move = now + between_moves;
-    move_to_cpu(executions_.front()->wiring().own_cpu);
+  // What a yield of so many microseconds says of other threads on this CPU, and what to do about it.
+  void share(double yielded_us) {
+    if (yielded_us > shared_cpu_us && !part() && yielded_us > turn_us) turns_until = Clock::now() + between_turns;
   }
 
-  // Announce sleep, have the caller look once more, then sleep.
-  void rest() {
+  // Leave the CPU to the thread that runs there, too. Each rank goes to another one. False: it may run nowhere else.
+  bool part() {
+    thread_local Clock::time_point next_move;
+    const auto now = Clock::now();
+    if (now < next_move) return true;
+    next_move = now + between_moves;
+    return move_to_cpu(executions_.front()->wiring().own_cpu);
+  }
+
+  // Announce sleep, have the caller look for a while, then sleep.
+  void rest(double elapsed) {
+    if (announced_ && elapsed < announced_us_ + last_looks_us) {
+      if (oversubscribed_) sched_yield();
+      return;
+    }
+    announced_us_ = elapsed;
     // Only a single transport can be slept on; with several, each in turn for a short while.
     std::size_t count = 0;
     for (Execution* execution : executions_)
@@ -180,6 +205,7 @@ class Wait {
   Gone gone_;
   Clock::time_point begin_;
   double doubted_us_ = doubt_us;
+  double announced_us_ = 0;
 };
 
 }  // namespace

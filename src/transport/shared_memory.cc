@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <linux/futex.h>
-#include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,14 +17,9 @@
 namespace paceline {
 namespace {
 
-// Every CPU that runs a registered process passes a full fence before this returns. False: not on this kernel.
-bool fence_everyone() {
-  static const bool registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
-  return registered && syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
-}
-
 void wake(Presence& presence) {
-  // Relaxed: orders nothing; a rank that slept before our message became visible is found by its own second look.
+  // Relaxed, without a fence behind the message: whoever announced sleep unseen looks for longer than the message takes
+  // to become visible.
   if (presence.asleep.load(std::memory_order_relaxed) == 0) [[likely]]
     return;
   presence.asleep.store(0, std::memory_order_relaxed);
@@ -92,7 +86,6 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
     return Mailbox{base + cells, taken, presence(from == me_ ? to : from), first, first, 0};
   };
   presence_ = presence(me_);
-  fence_everyone();  // registers this process
   for (int other = 0; other < static_cast<int>(peers_.size()); ++other) {
     const int rank = peers_[static_cast<std::size_t>(other)].rank;
     by_rank_[static_cast<std::size_t>(rank)] = other;
@@ -481,9 +474,8 @@ Attempt SharedMemoryTransport::progress() {
 
 void SharedMemoryTransport::announce_sleep() {
   presence_->asleep.store(1, std::memory_order_relaxed);
-  // Orders our announcement before our second look at the mailboxes, and every sender's message before its look at the
-  // announcement. Where the kernel cannot, a wake-up may be missed, and sleep() ends by its time.
-  if (!fence_everyone()) std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Our announcement before our next looks at the mailboxes.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void SharedMemoryTransport::sleep(double microseconds) {

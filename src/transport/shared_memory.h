@@ -8,7 +8,7 @@
 // read.
 //
 // A sender knows from the receiver's `taken` counters what it may reuse. Wake-ups cost the sender one load: a rank that
-// goes to sleep says so and then makes every CPU see it (membarrier), so that the fast side needs no fence.
+// goes to sleep says so and then looks for longer than a message under way takes, so that the fast side needs no fence.
 #pragma once
 
 #include <sys/types.h>

@@ -68,7 +68,8 @@ class Transport {
   // Move what can be moved without waiting (a transport may do its work here rather than in send and receive).
   virtual Attempt progress() { return Attempt::done; }
   // Sleep until something may have arrived, or this long (us). Between announce_sleep() and sleep() the caller looks
-  // once more, so that nothing is missed.
+  // for some microseconds more: what a sender wrote before it could see the announcement becomes visible then. Should
+  // that ever take longer, the sleep ends by its time.
   virtual void announce_sleep() {}
   virtual void sleep(double microseconds) = 0;
 

@@ -1,9 +1,13 @@
 #include "engine/wait.h"
 
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -285,24 +289,64 @@ TEST_CASE("wait: long turns of the others do not put the timeout off") {
   CHECK(rank.transport.log.size() < 100);
 }
 
-TEST_CASE("wait: it announces sleep, looks once more, and only then sleeps") {
+TEST_CASE("wait: it announces sleep, looks for longer than a message may be under way, and only then sleeps") {
   for (bool oversubscribed : {false, true}) {
     Waiting rank;
     rank.wiring.oversubscribed = oversubscribed;
     std::size_t sleeps = 0;
+    Clock::time_point announced;
     rank.transport.on = [&](const std::string& what) {
+      if (what == "announce") announced = Clock::now();
       if (what != "sleep") return;
       // In between it has looked for what it waits for, and moved what can be moved.
       const auto& log = rank.transport.log;
       REQUIRE(log.size() >= 3);
       CHECK(log[log.size() - 2] == "progress");
-      CHECK(log[log.size() - 3] == "announce");
-      if (++sleeps == 3) rank.transport.deliver(0, 1, bytes_of({5}));
+      // Each sleep is a millisecond long, and notes its end.
+      CHECK(Clock::now() - announced > std::chrono::microseconds(1020));
+      CHECK(std::count(log.begin(), log.end(), "announce") == static_cast<std::ptrdiff_t>(++sleeps));
+      if (sleeps == 3) rank.transport.deliver(0, 1, bytes_of({5}));
     };
     CHECK(rank.run().ok());
     CHECK(sleeps == 3);
     CHECK(rank.transport.slept_us == 1000);
   }
+}
+
+TEST_CASE("wait: a rank bound to a CPU on which another program runs has its own turns, then sleeps") {
+  // CPU time between the beginning of a wait and its announcement of sleep: a rank that yields has hardly any.
+  const auto cpu_us = [] {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
+  };
+  std::atomic<bool> over{false};
+  std::vector<double> spent;
+  std::thread bound([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(sched_getcpu()), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    std::thread other([&] {  // bound, too
+      while (!over.load(std::memory_order_relaxed)) {
+      }
+    });
+    for (int wait = 0; wait < 20; ++wait) {
+      Waiting rank;
+      const double begin = cpu_us();
+      rank.transport.on = [&](const std::string& what) {
+        if (what == "announce") spent.push_back(cpu_us() - begin);
+        if (what == "sleep") rank.transport.deliver(0, 1, bytes_of({5}));
+      };
+      CHECK(rank.run().ok());
+    }
+    over = true;
+    other.join();
+  });
+  bound.join();
+  REQUIRE(spent.size() >= 20);
+  std::sort(spent.begin(), spent.end());
+  CHECK(spent[spent.size() / 2] > 200);
 }
 
 TEST_CASE("wait: what comes after the announcement is not slept through") {
