@@ -341,11 +341,10 @@ def _settle_doubts(choices: list[dict[str, Any]], doubts: list[dict[str, Any]]) 
 
 def _halves(rows: list[dict[str, Any]]) -> list[float]:
     """How far what counts of every other pass is from that of the rest: median and 90th percentile."""
-    from paceline.command.pass_times import typical
+    from paceline.command.pass_times import apart
 
-    times = [row["passes_us"] for row in rows if len(row.get("passes_us", [])) > 1]
-    apart = [abs(typical(passes[::2]) / typical(passes[1::2]) - 1) for passes in times]
-    return [_quantile(apart, 0.5), _quantile(apart, 0.9)]
+    found = apart(row.get("passes_us", []) for row in rows)
+    return [_quantile(found, 0.5), _quantile(found, 0.9)]
 
 
 def _report(document: dict[str, Any]) -> str:

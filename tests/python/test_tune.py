@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from paceline.command.host_tune import disturbed
 from paceline.command.pass_times import PassTimes
+from paceline.command.tune import _show
 
 QUICK = ("--seconds", "1", "--largest", "64K")
 
@@ -59,6 +60,21 @@ def test_the_median_of_the_passes_counts() -> None:
     assert rows == [[*run, 1024, [4.0, 50.0, 5.0, 1.0]]]
     assert one.typical == {run: {1024: 4.5}}
     assert PassTimes(rows).typical == one.typical
+
+
+def test_passes_far_apart_are_doubted(capsys: pytest.CaptureFixture[str]) -> None:
+    model = {"start_us": 1.0, "step_us": 0.1, "bandwidth_gbs": 9.0, "reduce_gbs": 9.0, "copy_gbs": 9.0, "duplex": 0.0}
+    found = {"transport": "shm", "ranks": 4, "model": model, "model_error": 0.1, "table": [], "passes": 2}
+    run = ["broadcast", "direct"]
+    for times, said, doubted in (
+        ([[5.0], [6.0]], "; 1 pass)", False),
+        ([[5.0, 5.1], [60.0, 6.0], [7.0, 7.2]], "; 2 passes, 3% apart)", False),
+        ([[5.0, 9.0], [6.0, 10.0], [7.0, 7.2]], "; 2 passes, 40% apart)", True),
+    ):
+        _show({**found, "pass_times": [[*run, 8 << i, each] for i, each in enumerate(times)]})
+        out, err = capsys.readouterr()
+        assert said in out
+        assert ("4 ranks over shm: the passes are 40% apart" in err) == doubted
 
 
 def test_the_profile_has_a_model_times_and_a_table(profile: Path) -> None:

@@ -18,6 +18,7 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from math import log, sqrt
+from statistics import median
 from typing import Any
 
 from .. import tuning
@@ -26,7 +27,7 @@ from ..datatypes import DATA_TYPES
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
 from .measure import Effort, measure, settle
-from .pass_times import PassTimes
+from .pass_times import PassTimes, apart
 from .pattern import Pattern
 from .progress import Progress
 from .sizes import size_text
@@ -243,6 +244,12 @@ class HostTuning:
 def finished(found: dict[str, Any]) -> dict[str, Any]:
     """A setting for a profile, of one that passes go on from."""
     return {key: value for key, value in found.items() if key != _TIMES}
+
+
+def passes_apart(found: dict[str, Any]) -> float | None:
+    """How far the passes that a setting was found in are from each other: the median of all times. None: one pass."""
+    distances = apart(times for _, _, _, times in found[_TIMES])
+    return median(distances) if distances else None
 
 
 def disturbed(points: dict[int, float]) -> list[int]:

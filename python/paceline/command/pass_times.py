@@ -21,6 +21,15 @@ def typical(times_us: Sequence[float]) -> float:
     return median(times_us) if len(times_us) > 2 else min(times_us)
 
 
+def apart(runs: Iterable[Sequence[float]]) -> list[float]:
+    """How far what counts of every other pass is from what counts of the rest, of each of these runs' times.
+
+    >>> apart([[1.0, 2.0], [10.0, 8.0, 10.0, 8.0], [3.0]])
+    [0.5, 0.25]
+    """
+    return [abs(typical(times[::2]) / typical(times[1::2]) - 1) for times in runs if len(times) > 1]
+
+
 class PassTimes:
     """Microseconds of runs, (collective, algorithm as Communicator.set_algorithm takes it), by bytes of their counts.
 

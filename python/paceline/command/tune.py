@@ -32,6 +32,7 @@ _TRANSPORTS = {"shm": "shm", "loopback": "tcp"}  # as profiles call it: PACELINE
 _BUDGET = 150.0  # s, of measuring; with the starting of ranks it stays under three minutes
 _GRACE = 0.1  # of it
 _DISTURBED = 3.0  # times its share: a pass that takes longer was held up
+_DOUBTFUL = 0.25  # passes that are so far apart were disturbed, too: 1 to 8% is usual
 _COLLECTIVES = [name for name in COLLECTIVES if name != "barrier"]
 
 
@@ -103,10 +104,9 @@ def job(chosen: argparse.Namespace) -> int:
                 return 1
             found[transport, ranks] = setting
             taken[transport, ranks] = time.monotonic() - begin
-    settings = [host_tune.finished(found[transport, ranks]) for transport, ranks, _ in jobs]
-    for setting in settings:
-        print(_report(setting))
-    _save(path, settings)
+    for transport, ranks, _ in jobs:
+        _show(found[transport, ranks])
+    _save(path, [host_tune.finished(found[transport, ranks]) for transport, ranks, _ in jobs])
     return 0
 
 
@@ -196,7 +196,7 @@ def _measure(chosen: argparse.Namespace) -> int:
             Path(chosen.setting).write_text(json.dumps(found))
         elif comm.rank == 0:
             path = _path(chosen)
-            print(_report(found))
+            _show(found)
             _save(path, [host_tune.finished(found)])
         comm.barrier()
     return 0
@@ -219,14 +219,28 @@ def _measure_gpus(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _show(found: dict[str, Any]) -> None:
+    """Print what was found, and whether it is to be trusted."""
+    print(_report(found))
+    apart = host_tune.passes_apart(found)
+    if apart is not None and apart > _DOUBTFUL:
+        print(
+            f"paceline tune: {found['ranks']} ranks over {found['transport']}: the passes are {apart:.0%} apart: "
+            "other programs had these CPUs, or the machine has just started; tune again when it is quiet",
+            file=sys.stderr,
+        )
+
+
 def _report(found: dict[str, Any]) -> str:
     """What was found, for people."""
+    apart = host_tune.passes_apart(found)
+    passes = "1 pass" if apart is None else f"{found['passes']} passes, {apart:.0%} apart"
     model = found["model"]
     lines = [
         f"# {found['ranks']} ranks over {found['transport']}: start {model['start_us']:.2f} us, "
         f"step {model['step_us']:.3f} us, {model['bandwidth_gbs']:.2f} GB/s between ranks, "
         f"{model['reduce_gbs']:.2f} GB/s folded, {model['copy_gbs']:.2f} GB/s copied, "
-        f"{100 * model['duplex']:.0f}% both ways at once (model error {100 * found['model_error']:.0f}%)"
+        f"{100 * model['duplex']:.0f}% both ways at once (model error {100 * found['model_error']:.0f}%; {passes})"
     ]
     for name in _COLLECTIVES:
         rows = [row for row in found["table"] if row["collective"] == name]
