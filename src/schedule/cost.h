@@ -62,6 +62,7 @@ struct Work {
 struct CostModel {
   static constexpr double at_once = 1e15;  // a rate
 
+  double call = 0;                  // a call, beside its messages: ranks do not enter it together, for instance
   double start = 0.75;              // t_s: one message from one rank to the next, without its bytes
   double chunk_start = 0.22;        // one more chunk through a pipeline: t_s where each waits for the one before
   double step = 0.045;              // what one more step costs the rank that takes it
@@ -119,8 +120,8 @@ struct CostModel {
   // The busiest rank ends last, unless CPUs that ranks share do, which have the work of all ranks, or cables.
   [[nodiscard]] double time(const Work& work) const {
     const double inside = node_ranks > 1 ? work.inside : 0;
-    return (work.hops - inside) * start + inside * node_start + work.turns * switching + work.partners * partner +
-           work.boards * board + time(work.fill) +
+    return call + (work.hops - inside) * start + inside * node_start + work.turns * switching +
+           work.partners * partner + work.boards * board + time(work.fill) +
            std::max({time(work.busiest), sharing * time(work.mean), work.cable.node / cable, work.cable.rank / stream});
   }
 

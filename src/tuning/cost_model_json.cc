@@ -22,6 +22,7 @@ struct Member {
 constexpr double most_rate = 1e15;
 constexpr double least_rate = 1e-6;
 constexpr Member members[] = {
+    {"call", &CostModel::call, 0, 1e9},
     {"start", &CostModel::start, 0, 1e9},
     {"chunk_start", &CostModel::chunk_start, 0, 1e9},
     {"step", &CostModel::step, 0, 1e9},

@@ -41,31 +41,33 @@ double total_error(const std::vector<Sample>& samples, const CostModel& model) {
 // a part of the mean error. Else what it is found to be at one number of ranks says nothing about another.
 constexpr double reluctance = 0.005;
 
-// A constant that is looked for: a rate or time by factors, a share by differences.
+// A constant that is looked for: a rate or time by factors; by differences a share, or what may well be nothing.
 struct Unknown {
-  static constexpr double least = 1e-3, most = 1e6;  // of a rate or time
-  static constexpr double share_step = 0.3;          // what changes a share as a factor of e does a rate
+  static constexpr double least = 1e-3, most = 1e6;  // of what is looked for by factors
 
   double CostModel::*field;
-  bool share = false;
+  double difference = 0;  // what changes it as a factor of e does a rate; 0: by factors
+  double highest = 1;     // of a difference's
 
   void set(CostModel& model, double value) const {
-    model.*field = share ? std::clamp(value, 0.0, 1.0) : std::clamp(value, least, most);
+    model.*field = difference > 0 ? std::clamp(value, 0.0, highest) : std::clamp(value, least, most);
   }
   void move(CostModel& model, double by) const {
-    set(model, share ? model.*field + share_step * by : model.*field * std::exp(by));
+    set(model, difference > 0 ? model.*field + difference * by : model.*field * std::exp(by));
   }
   // How far the one is from the other, in steps of move().
   [[nodiscard]] double distance(const CostModel& a, const CostModel& b) const {
-    if (share) return std::abs(a.*field - b.*field) / share_step;
+    if (difference > 0) return std::abs(a.*field - b.*field) / difference;
     return std::abs(std::log(std::max(a.*field, least) / std::max(b.*field, least)));
   }
   // As far again as from `before`.
   void repeat(CostModel& model, const CostModel& before) const {
     const double value = model.*field;
-    set(model, share ? 2 * value - before.*field : value * value / std::max(before.*field, least));
+    set(model, difference > 0 ? 2 * value - before.*field : value * value / std::max(before.*field, least));
   }
 };
+constexpr double share = 0.3;  // the difference of a share
+constexpr double call_us = 1;  // and of what a call costs
 
 std::vector<Unknown> unknowns(const CostModel& base) {
   std::vector<Unknown> fields{{&CostModel::start},
@@ -77,9 +79,11 @@ std::vector<Unknown> unknowns(const CostModel& base) {
                               {&CostModel::reduce_bandwidth},
                               {&CostModel::write_bandwidth},
                               {&CostModel::copy_bandwidth},
-                              {&CostModel::duplex, true}};
-  // Of messages in memory it is known.
-  if (base.multicast_share > 0 || base.node_ranks > 1) fields.push_back({&CostModel::multicast_share, true});
+                              {&CostModel::duplex, share}};
+  // Between machines a start is so long that it hides what a call costs; of messages in memory the share is known.
+  const bool in_memory = base.multicast_share == 0 && base.node_ranks == 1;
+  fields.push_back(in_memory ? Unknown{&CostModel::call, call_us, Unknown::most}
+                             : Unknown{&CostModel::multicast_share, share});
   if (base.sharing > 1) fields.push_back({&CostModel::switching});
   if (base.node_ranks > 1)
     for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})

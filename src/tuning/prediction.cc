@@ -64,7 +64,7 @@ Prediction row_of(const Question& question, const Problem& problem, std::string_
 
 // All ranks' steps, by the algorithm's cost formula.
 double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters, CostModel model) {
-  model.start = model.partner = model.board = model.receiver = model.switching = 0;
+  model.call = model.start = model.partner = model.board = model.receiver = model.switching = 0;
   model.step = 1;
   model.bandwidth = model.reduce_bandwidth = model.copy_bandwidth = 1e300;
   return problem.ranks * algorithm.cost(problem, parameters, model);

@@ -27,6 +27,7 @@ struct Constant {
   enum : std::uint8_t { always, of_nodes, optional } when = always;  // of_nodes: only where ranks share nodes
 };
 constexpr Constant constants[] = {
+    {"call_us", &CostModel::call, 1, 0, 1e6, Constant::optional},
     {"start_us", &CostModel::start, 1, 0, 1e6},
     {"step_us", &CostModel::step, 1, 0, 1e6},
     {"partner_us", &CostModel::partner, 1, 0, 1e6, Constant::optional},

@@ -87,9 +87,10 @@ std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view 
 
 CostModel Tuned::model(CostModel base) const {
   for (double CostModel::*const field :
-       {&CostModel::start, &CostModel::chunk_start, &CostModel::step, &CostModel::partner, &CostModel::board,
-        &CostModel::receiver, &CostModel::bandwidth, &CostModel::reduce_bandwidth, &CostModel::write_bandwidth,
-        &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share, &CostModel::passing_share})
+       {&CostModel::call, &CostModel::start, &CostModel::chunk_start, &CostModel::step, &CostModel::partner,
+        &CostModel::board, &CostModel::receiver, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
+        &CostModel::write_bandwidth, &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share,
+        &CostModel::passing_share})
     base.*field = between(low_.model.*field, high_.model.*field, share_);
   if (base.node_ranks > 1)
     for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})

@@ -63,7 +63,7 @@ def test_the_median_of_the_passes_counts() -> None:
 
 
 def test_passes_far_apart_are_doubted(capsys: pytest.CaptureFixture[str]) -> None:
-    model = {"start_us": 1.0, "step_us": 0.1, "bandwidth_gbs": 9.0, "reduce_gbs": 9.0, "copy_gbs": 9.0, "duplex": 0.0}
+    model = dict.fromkeys(("start_us", "call_us", "step_us", "bandwidth_gbs", "reduce_gbs", "copy_gbs", "duplex"), 1.0)
     found = {"transport": "shm", "ranks": 4, "model": model, "model_error": 0.1, "table": [], "passes": 2}
     run = ["broadcast", "direct"]
     for times, said, doubted in (

@@ -29,6 +29,23 @@ std::string profile_with(std::string_view settings, std::string_view fingerprint
                      settings);
 }
 
+// The times of all algorithms on four ranks by this model, where calls are planned by another.
+std::vector<Curve> times_by(const CostModel& truth, const CostModel& base) {
+  std::vector<Curve> curves;
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective collective : algorithm.collectives) {
+      if (collective == Collective::barrier) continue;
+      Curve made{collective, &algorithm, {}};
+      for (const std::size_t bytes : {8, 1024, 16384, 262144, 4194304}) {
+        const Problem problem{collective, 4, 0, bytes / 4, false};
+        made.points.push_back({bytes, algorithm.cost(problem, algorithm.parameters(problem, base), truth)});
+      }
+      curves.push_back(std::move(made));
+    }
+  }
+  return curves;
+}
+
 }  // namespace
 
 TEST_CASE("what is written is read") {
@@ -51,15 +68,17 @@ TEST_CASE("what is written is read") {
   CHECK(read.table[1].from == 133);
 }
 
-TEST_CASE("a profile from before partners, boards and receivers were measured has none") {
+TEST_CASE("a profile from before calls, partners, boards and receivers were measured has none") {
   std::string text = write_setting(setting_of({}));
-  for (const std::string constant : {"\"partner_us\":0.27,", "\"board_us\":0.15,", "\"receiver_us\":0.07,"}) {
+  for (const std::string constant :
+       {"\"call_us\":0.0,", "\"partner_us\":0.27,", "\"board_us\":0.15,", "\"receiver_us\":0.07,"}) {
     const auto place = text.find(constant);
     REQUIRE(place != std::string::npos);
     text.erase(place, constant.size());
   }
   const auto read = read_setting(text);
   REQUIRE_MESSAGE(read.ok(), read.status().message());
+  CHECK(read->model.call == 0);
   CHECK(read->model.partner == 0);
   CHECK(read->model.board == 0);
   CHECK(read->model.receiver == 0);
@@ -171,18 +190,7 @@ TEST_CASE("the fit finds the constants by which times were made") {
   truth.reduce_bandwidth = 2500;
   truth.copy_bandwidth = 6000;
   const CostModel base;
-  std::vector<Curve> curves;
-  for (const Algorithm& algorithm : algorithms()) {
-    for (const Collective collective : algorithm.collectives) {
-      if (collective == Collective::barrier) continue;
-      Curve made{collective, &algorithm, {}};
-      for (const std::size_t bytes : {8, 1024, 16384, 262144, 4194304}) {
-        const Problem problem{collective, 4, 0, bytes / 4, false};
-        made.points.push_back({bytes, algorithm.cost(problem, algorithm.parameters(problem, base), truth)});
-      }
-      curves.push_back(std::move(made));
-    }
-  }
+  const auto curves = times_by(truth, base);
   CostModel near = base;
   near.start = 0.55;
   near.receiver = 0.01;
@@ -203,6 +211,29 @@ TEST_CASE("the fit finds the constants by which times were made") {
     CHECK(found.reduce_bandwidth == doctest::Approx(truth.reduce_bandwidth).epsilon(0.05));
     CHECK(found.copy_bandwidth == doctest::Approx(truth.copy_bandwidth).epsilon(0.2));
   }
+}
+
+TEST_CASE("the fit tells what a call costs from what its messages cost") {
+  CostModel truth;
+  truth.call = 1.4;
+  truth.start = 0.3;
+  truth.step = 0.1;
+  truth.bandwidth = 12000;
+  CostModel base;
+  const auto curves = times_by(truth, base);
+  for (const double start : {0.3, 0.75, 1.5}) {
+    CostModel from = base;
+    from.start = start;
+    const CostModel found = fit(from, 4, curves);
+    CHECK(median_error(found, base, 4, curves) < 0.01);
+    CHECK(found.call == doctest::Approx(truth.call).epsilon(0.1));
+    CHECK(found.start == doctest::Approx(truth.start).epsilon(0.1));
+    CHECK(found.step == doctest::Approx(truth.step).epsilon(0.2));
+    CHECK(found.bandwidth == doctest::Approx(truth.bandwidth).epsilon(0.05));
+  }
+  // Between machines there is no such constant.
+  base.multicast_share = 1;
+  CHECK(fit(base, 4, times_by(truth, base)).call == 0);
 }
 
 TEST_CASE("the fit leaves constants where they were of which the times say nothing") {

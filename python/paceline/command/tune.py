@@ -238,7 +238,8 @@ def _report(found: dict[str, Any]) -> str:
     model = found["model"]
     lines = [
         f"# {found['ranks']} ranks over {found['transport']}: start {model['start_us']:.2f} us, "
-        f"step {model['step_us']:.3f} us, {model['bandwidth_gbs']:.2f} GB/s between ranks, "
+        f"call {model['call_us']:.2f} us, step {model['step_us']:.3f} us, "
+        f"{model['bandwidth_gbs']:.2f} GB/s between ranks, "
         f"{model['reduce_gbs']:.2f} GB/s folded, {model['copy_gbs']:.2f} GB/s copied, "
         f"{100 * model['duplex']:.0f}% both ways at once (model error {100 * found['model_error']:.0f}%; {passes})"
     ]
