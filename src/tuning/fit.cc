@@ -66,8 +66,8 @@ struct Unknown {
     set(model, difference > 0 ? 2 * value - before.*field : value * value / std::max(before.*field, least));
   }
 };
-constexpr double share = 0.3;  // the difference of a share
-constexpr double call_us = 1;  // and of what a call costs
+constexpr double share_step = 0.3;
+constexpr double call_step = 1;  // us
 
 std::vector<Unknown> unknowns(const CostModel& base) {
   std::vector<Unknown> fields{{&CostModel::start},
@@ -79,11 +79,11 @@ std::vector<Unknown> unknowns(const CostModel& base) {
                               {&CostModel::reduce_bandwidth},
                               {&CostModel::write_bandwidth},
                               {&CostModel::copy_bandwidth},
-                              {&CostModel::duplex, share}};
+                              {&CostModel::duplex, share_step}};
   // Between machines a start is so long that it hides what a call costs; of messages in memory the share is known.
   const bool in_memory = base.multicast_share == 0 && base.node_ranks == 1;
-  fields.push_back(in_memory ? Unknown{&CostModel::call, call_us, Unknown::most}
-                             : Unknown{&CostModel::multicast_share, share});
+  fields.push_back(in_memory ? Unknown{&CostModel::call, call_step, Unknown::most}
+                             : Unknown{&CostModel::multicast_share, share_step});
   if (base.sharing > 1) fields.push_back({&CostModel::switching});
   if (base.node_ranks > 1)
     for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})

@@ -221,8 +221,8 @@ def _measure_gpus(chosen: argparse.Namespace) -> int:
 
 def _show(found: dict[str, Any]) -> None:
     """Print what was found, and whether it is to be trusted."""
-    print(_report(found))
     apart = host_tune.passes_apart(found)
+    print(_report(found, apart))
     if apart is not None and apart > _DOUBTFUL:
         print(
             f"paceline tune: {found['ranks']} ranks over {found['transport']}: the passes are {apart:.0%} apart: "
@@ -231,9 +231,8 @@ def _show(found: dict[str, Any]) -> None:
         )
 
 
-def _report(found: dict[str, Any]) -> str:
+def _report(found: dict[str, Any], apart: float | None) -> str:
     """What was found, for people."""
-    apart = host_tune.passes_apart(found)
     passes = "1 pass" if apart is None else f"{found['passes']} passes, {apart:.0%} apart"
     model = found["model"]
     lines = [
