@@ -19,6 +19,7 @@ struct Algorithm {
   Parameters (*parameters)(const Problem& problem, const CostModel& model);  // the best for the problem
   double (*cost)(const Problem& problem, const Parameters& parameters, const CostModel& model);  // us
   void (*write)(Schedule& schedule);
+  bool by_actors = false;  // only a power of two of the ranks do the work (surplus.h)
 };
 
 std::span<const Algorithm> algorithms();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "algorithms/surplus.h"
+
 namespace paceline {
 namespace {
 
@@ -79,22 +81,25 @@ std::shared_ptr<const Tuned> Tuned::of(const Profile& profile, std::string_view 
   tuned->low_ = completed(*low);
   tuned->high_ = completed(*high);
   tuned->ranks_ = ranks;
-  if (low->ranks != high->ranks)
-    tuned->share_ =
-        std::log(static_cast<double>(ranks) / low->ranks) / std::log(static_cast<double>(high->ranks) / low->ranks);
   return tuned;
 }
 
+double Tuned::share(int ranks) const {
+  if (ranks <= low_.ranks || low_.ranks == high_.ranks) return 0;
+  return std::log(static_cast<double>(ranks) / low_.ranks) / std::log(static_cast<double>(high_.ranks) / low_.ranks);
+}
+
 CostModel Tuned::model(CostModel base) const {
+  const double high_share = share(ranks_);
   for (double CostModel::*const field :
        {&CostModel::call, &CostModel::start, &CostModel::chunk_start, &CostModel::step, &CostModel::partner,
         &CostModel::board, &CostModel::receiver, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
         &CostModel::write_bandwidth, &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share,
         &CostModel::passing_share})
-    base.*field = between(low_.model.*field, high_.model.*field, share_);
+    base.*field = between(low_.model.*field, high_.model.*field, high_share);
   if (base.node_ranks > 1)
     for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})
-      base.*field = between(low_.model.*field, high_.model.*field, share_);
+      base.*field = between(low_.model.*field, high_.model.*field, high_share);
   // What a turn of the others costs is known only where ranks shared CPUs.
   if (const double sharing = std::max(low_.model.sharing, high_.model.sharing); base.sharing > 1 && sharing > 1)
     base.switching = std::max(low_.model.switching, high_.model.switching);
@@ -114,8 +119,10 @@ const TableRow* Tuned::fastest(const Problem& problem, std::size_t bytes) const 
 
 double Tuned::correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes,
                          const Variant& variant) const {
+  // What caches make of an exchange depends on how many take part in it.
+  const int exchanging = algorithm.by_actors ? Surplus(ranks_).actors : ranks_;
   const double low = log_ratio(low_, algorithm, problem, bytes, variant);
-  return std::exp(low + (log_ratio(high_, algorithm, problem, bytes, variant) - low) * share_);
+  return std::exp(low + (log_ratio(high_, algorithm, problem, bytes, variant) - low) * share(exchanging));
 }
 
 bool Tuned::measured(const Algorithm& algorithm, Collective collective) const {

@@ -33,9 +33,11 @@ class Tuned {
   [[nodiscard]] bool measured(const Algorithm& algorithm, Collective collective) const;
 
  private:
-  Setting low_;       // at most as many ranks, or the fewest measured
-  Setting high_;      // at least as many, or the most
-  double share_ = 0;  // of high_ in what is interpolated
+  // Of high_ in what is interpolated for so many ranks.
+  [[nodiscard]] double share(int ranks) const;
+
+  Setting low_;   // at most as many ranks, or the fewest measured
+  Setting high_;  // at least as many, or the most
   int ranks_ = 0;
 };
 

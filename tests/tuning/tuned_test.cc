@@ -9,6 +9,7 @@ namespace {
 
 const Algorithm* const ring = algorithm_named("ring");
 const Algorithm* const one_shot = algorithm_named("one_shot");
+const Algorithm* const doubling = algorithm_named("recursive_doubling");
 
 Problem all_reduce(int ranks, std::size_t bytes) { return {Collective::all_reduce, ranks, 0, bytes / 4, false}; }
 
@@ -17,15 +18,15 @@ double formula(const Algorithm& algorithm, int ranks, std::size_t bytes, const C
   return algorithm.cost(problem, algorithm.parameters(problem, model), model);
 }
 
-// Ring took `factor` times what the formula says, at two sizes.
-Setting setting_of(int ranks, double factor, double start) {
+// `algorithm` took `factor` times what the formula says, at two sizes.
+Setting setting_of(int ranks, double factor, double start, const Algorithm& algorithm = *ring) {
   Setting setting;
   setting.transport = "shm";
   setting.ranks = ranks;
   setting.model.start = start;
-  setting.curves.push_back({Collective::all_reduce, ring, {}});
+  setting.curves.push_back({Collective::all_reduce, &algorithm, {}});
   for (const std::size_t bytes : {std::size_t{1024}, std::size_t{1} << 20})
-    setting.curves[0].points.push_back({bytes, factor * formula(*ring, ranks, bytes, setting.model)});
+    setting.curves[0].points.push_back({bytes, factor * formula(algorithm, ranks, bytes, setting.model)});
   return setting;
 }
 
@@ -63,6 +64,21 @@ TEST_CASE("between two numbers of ranks constants and corrections are interpolat
   REQUIRE(tuned != nullptr);
   CHECK(tuned->model(CostModel()).start == doctest::Approx(3));
   CHECK(tuned->correction(*ring, all_reduce(4, 4096), 4096) == doctest::Approx(2));
+}
+
+TEST_CASE("where a power of two of the ranks do the work, what was measured with so many ranks counts") {
+  const auto correction = [](const Setting& low, const Setting& high, int ranks) {
+    const auto tuned = Tuned::of({"", "", {low, high}}, "shm", ranks);
+    return tuned->correction(*doubling, all_reduce(ranks, 4096), 4096);
+  };
+  const Setting two = setting_of(2, 1, 1, *doubling);
+  const Setting four = setting_of(4, 1, 1, *doubling);
+  const Setting six = setting_of(6, 3, 1, *doubling);
+  const Setting eight = setting_of(8, 4, 1, *doubling);
+  CHECK(correction(four, eight, 7) == doctest::Approx(1));
+  CHECK(correction(two, eight, 7) == doctest::Approx(2));
+  CHECK(correction(six, eight, 7) == doctest::Approx(3));
+  CHECK(correction(four, eight, 8) == doctest::Approx(4));
 }
 
 TEST_CASE("beyond the numbers of ranks measured the nearest counts") {
