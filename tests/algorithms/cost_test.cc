@@ -207,6 +207,23 @@ TEST_CASE("the bytes that pass a cable in a cost formula are those of the schedu
   }
 }
 
+TEST_CASE("recursive doubling goes in fours where a step is dear, but not where messages are read in turn") {
+  const Problem problem{.collective = Collective::all_reduce, .ranks = 16, .count = 64};
+  const auto radix = [&](const CostModel& model) {
+    return algorithm_named("recursive_doubling")->parameters(problem, model).radix;
+  };
+  CostModel model;
+  CHECK(radix(model) == 2);
+  CostModel crowded = model;  // a step is a turn of the ranks on a CPU
+  crowded.sharing = 8;
+  crowded.switching = 16;
+  CHECK(radix(crowded) == 4);
+  CostModel network = model;
+  network.start = 20;
+  network.multicast_share = 1;
+  CHECK(radix(network) == 4);
+}
+
 TEST_CASE("what a cost formula says is passed on, plans pass on") {
   constexpr std::size_t long_chunk = 64;
   constexpr int n = 6;
