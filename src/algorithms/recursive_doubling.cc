@@ -61,8 +61,8 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
   const Parameters fours{.chunk = largest_chunk(model), .radix = 4};
   // In shared memory pairs exchange lines that are already in their caches, while a group reads in turn what each has
   // written once: 5 KB on 16 ranks take 7.4 us in fours, 5.1 in pairs, 20 KB 26 and 11, 2 KB the same (Xeon).
-  if (model.multicast_share == 0 && model.node_ranks == 1 && model.sharing <= 1) return pairs;
-  return cost(problem, fours, model) < cost(problem, pairs, model) ? fours : pairs;
+  const bool read_in_turn = model.multicast_share == 0 && model.node_ranks == 1 && model.sharing <= 1;
+  return !read_in_turn && cost(problem, fours, model) < cost(problem, pairs, model) ? fours : pairs;
 }
 
 void write(Schedule& schedule) {
