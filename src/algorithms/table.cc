@@ -26,6 +26,8 @@ constexpr std::array rooted{broadcast, reduce, gather, scatter};
 constexpr std::array ringed{all_reduce, all_gather, reduce_scatter};
 constexpr std::array all_but_all_reduce{broadcast, reduce, all_gather, reduce_scatter, gather, scatter, all_to_all};
 
+constexpr bool by_actors = true;
+
 constexpr Algorithm rows[] = {
     {"direct", "Every block goes from the rank that has it straight to the rank that needs it.", all_but_all_reduce,
      always, direct::parameters, direct::cost, direct::write},
@@ -48,16 +50,16 @@ constexpr Algorithm rows[] = {
     {"ring", "Blocks go once round a ring to be folded, and once to be gathered.", ringed, always, largest_chunks,
      ring::cost, ring::write},
     {"recursive_doubling", "Ranks at distance 1, 2, 4, ... exchange and fold all they have.", all_reduces, always,
-     recursive_doubling::parameters, recursive_doubling::cost, recursive_doubling::write, true},
+     recursive_doubling::parameters, recursive_doubling::cost, recursive_doubling::write, by_actors},
     {"rabenseifner", "Recursive halving to scatter and fold, recursive doubling to gather.", all_reduces, always,
-     largest_chunks, rabenseifner::cost, rabenseifner::write, true},
+     largest_chunks, rabenseifner::cost, rabenseifner::write, by_actors},
     {"double_tree", "Two trees fold and broadcast one half each; who is a leaf in one is inner in the other.",
      all_reduces, always, double_tree::parameters, double_tree::cost, double_tree::write},
     {"hierarchical",
      "Inside each node directly, between nodes by two trees, a chain or rings, chunk by chunk side by side.", in_levels,
      always, hierarchical::parameters, hierarchical::cost, hierarchical::write},
     {"recursive_halving", "Ranks at distance n/2, n/4, ... exchange and fold half of what they have.", reduce_scatters,
-     always, largest_chunks, recursive_halving::cost, recursive_halving::write, true},
+     always, largest_chunks, recursive_halving::cost, recursive_halving::write, by_actors},
     {"bruck", "Blocks travel in packs over distances 1, 2, 4, ...", brucks, always, largest_chunks, bruck::cost,
      bruck::write},
     {"pairwise", "In each round every rank exchanges blocks with one partner.", all_to_alls, always, largest_chunks,
