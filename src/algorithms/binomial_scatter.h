@@ -79,6 +79,9 @@ inline double scatter_and_gather_time(const Problem& problem, const Parameters& 
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Load root{.steps = 2 * m.others * m.chunks, .sent = 2 * m.others * m.part, .copied = m.kept};
   const Load other{.steps = 2 * n * m.chunks, .sent = parts_sent * m.part, .taken = m.bytes};
+  // Before any rank can gather, each slice goes down the tree: of the first one nothing else goes on meanwhile.
+  const double first = m.others * std::min(m.part, 2 * m.chunk);
+  const Load first_slice{.sent = first, .taken = first};
   const int scattered = n - model.node_ranks;  // parts that leave the root's node
   const double turns = std::ceil(m.chunks / 2);
   const double waits = rounds * turns;
@@ -86,7 +89,7 @@ inline double scatter_and_gather_time(const Problem& problem, const Parameters& 
       .hops = waits,
       .inside = inside * turns,
       .turns = waits,
-      .fill = {.taken = (1 - model.duplex) * m.chunk},  // the last chunk, after it has been sent
+      .fill = (1 - model.duplex) * first_slice,
       .busiest = model.busier(root, other),
       .mean =
           1.0 / n * (Load{.copied = m.kept} + m.others * Load{.steps = other.steps, .sent = m.bytes, .taken = m.bytes}),

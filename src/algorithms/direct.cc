@@ -66,7 +66,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                        .receivers = m.chunks * model.further(m.others, problem.ranks),
                        .sent = model.multicast(m.bytes, m.others),
                        .taken = all,
-                       .copied = m.kept});
+                       .copied = m.kept,
+                       .common = CostModel::common(all, m.others)});
     case Collective::reduce_scatter:
       return balanced({.steps = steps + m.chunks, .sent = all, .folded = all, .written = m.bytes});
     default: return balanced({.steps = 2 * steps, .sent = all, .taken = all, .copied = m.kept});

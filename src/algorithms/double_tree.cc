@@ -71,7 +71,13 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
         cables.move(child, static_cast<int>(position), m.part);
         cables.move(static_cast<int>(position), child, m.part);
       }
-      if (tree.parent[position] >= 0) load = load + Load{.steps = 2 * m.chunks, .sent = m.part, .taken = m.part};
+      if (const int parent = tree.parent[position]; parent >= 0) {
+        const auto siblings = tree.children[static_cast<std::size_t>(parent)].size();
+        load = load + Load{.steps = 2 * m.chunks,
+                           .sent = m.part,
+                           .taken = m.part,
+                           .common = CostModel::common(m.part, static_cast<int>(siblings))};
+      }
       if (children == 0) continue;
       load = load + Load{.steps = 2 * m.chunks,
                          .receivers = m.chunks * model.further(children, problem.ranks),

@@ -23,7 +23,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                   .receivers = m.chunks * model.further(m.others, problem.ranks),
                   .sent = model.multicast(m.bytes, m.others),
                   .copied = m.kept};
-  const Load other{.steps = m.chunks, .taken = m.bytes};
+  const Load other{.steps = m.chunks, .taken = m.bytes, .common = CostModel::common(m.bytes, m.others)};
   return model.time(Work{.hops = 1,
                          .inside = 0,
                          .turns = m.chunks / capacity(problem.ranks),

@@ -136,7 +136,11 @@ double all_reduce_cost(const Problem& problem, const Parameters& parameters, con
           cables.move(here + local, child * layout.ranks + local, m.part);
         }
       }
-      if (tree.parent[node] >= 0) load = load + Load{.steps = 2 * m.chunks, .sent = m.part, .taken = m.part};
+      if (const int parent = tree.parent[node]; parent >= 0)
+        load = load + Load{.steps = 2 * m.chunks,
+                           .sent = m.part,
+                           .taken = m.part,
+                           .common = CostModel::common(m.part, static_cast<int>(tree.children[at(parent)].size()))};
       if (children > 0)
         load = load + Load{.steps = 2 * m.chunks,
                            .receivers = m.chunks * model.further(children, problem.ranks),
@@ -149,7 +153,8 @@ double all_reduce_cost(const Problem& problem, const Parameters& parameters, con
                            .sent = others * m.part + model.multicast(m.part, others),
                            .taken = others * m.part,
                            .folded = others * m.part,
-                           .written = m.part};
+                           .written = m.part,
+                           .common = CostModel::common(others * m.part, others)};
     }
   }
   const int inside = others > 0 ? 2 : 0;

@@ -157,7 +157,9 @@ double all_gather_cost(const Problem& problem, const Parameters& parameters, con
                   .receivers = handed_out * m.chunks * model.further(others, problem.ranks),
                   .sent = passed * m.bytes + handed_out * model.multicast(m.bytes, others),
                   .taken = m.others * m.bytes,
-                  .copied = m.kept};
+                  .copied = m.kept,
+                  .common = CostModel::common(passed * m.bytes, layout.nodes > 2 ? 2 : layout.ranks) +
+                            CostModel::common(handed_out * others * m.bytes, others)};
   const double inside = others > 0 ? 1 : 0;
   return model.time(Work{.hops = passed + inside,
                          .inside = inside,

@@ -44,7 +44,9 @@ double broadcast_cost(const Problem& problem, const Parameters& parameters, cons
   const auto passes_on = [](double bytes, double steps) {
     return Load{.steps = steps, .sent = bytes, .passed = bytes};
   };
-  const auto takes = [](double bytes, double steps) { return Load{.steps = steps, .taken = bytes}; };
+  const auto takes = [others = problem.ranks - 1](double bytes, double steps) {
+    return Load{.steps = steps, .taken = bytes, .common = CostModel::common(bytes, others)};
+  };
   std::vector<Load> loads(at(problem.ranks));
   for (int i = 0; i < layout.nodes; ++i) {
     for (int j = 0; j < layout.ranks; ++j) {

@@ -196,7 +196,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
         const double subtree = (end_of_subtree(child, width, n) - child) * m.bytes;
         const bool up = which == Collective::reduce || which == Collective::gather;
         cables.move(up ? child : parent, up ? parent : child, in_blocks ? subtree : m.bytes);
-        if (which == Collective::broadcast) add(child, {.steps = m.chunks, .taken = m.bytes});
+        if (which == Collective::broadcast)
+          add(child, {.steps = m.chunks, .taken = m.bytes, .common = CostModel::common(m.bytes, number)});
         if (which == Collective::reduce) add(child, {.steps = m.chunks, .sent = m.bytes});
         if (which == Collective::gather) add(child, {.steps = m.chunks, .sent = subtree});
         if (which == Collective::gather) add(parent, {.steps = m.chunks, .taken = subtree});

@@ -15,7 +15,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                   .receivers = m.chunks * model.further(m.others, problem.ranks),
                   .sent = model.multicast(m.bytes, m.others),
                   .folded = m.others * m.bytes,
-                  .written = m.bytes};
+                  .written = m.bytes,
+                  .common = CostModel::common(m.others * m.bytes, m.others)};
   return model.time(Work{.hops = 1,
                          .inside = 0,
                          .turns = m.chunks,

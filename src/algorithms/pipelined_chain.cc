@@ -67,8 +67,9 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const auto passes_on = [folds](double bytes, double steps) {
     return Load{.steps = steps, .sent = bytes, .passed = folds ? 0 : bytes};
   };
-  const auto takes = [folds](double bytes, double steps) {
-    return Load{.steps = steps, .taken = folds ? 0 : bytes, .folded = folds ? bytes : 0, .written = folds ? bytes : 0};
+  const auto takes = [folds, others = m.others](double bytes, double steps) {
+    if (folds) return Load{.steps = steps, .folded = bytes, .written = bytes};
+    return Load{.steps = steps, .taken = bytes, .common = CostModel::common(bytes, others)};
   };
   const Load kept{.copied = folds ? 0 : m.kept};
   const Load ends = model.busier(folds ? takes(m.bytes, m.chunks) : sends(m.bytes, m.chunks) + kept,

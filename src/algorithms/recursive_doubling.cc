@@ -44,7 +44,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                        .receivers = m.chunks * model.further(partners, problem.ranks),
                        .sent = model.multicast(m.bytes, partners),
                        .folded = partners * m.bytes,
-                       .written = m.bytes};
+                       .written = m.bytes,
+                       .common = CostModel::common(partners * m.bytes, partners)};
     for (int actor = 0; actor < surplus.actors; ++actor)
       for (int partner = actor % distance; partner < surplus.actors; partner += distance)
         if (partner / (distance * (partners + 1)) == actor / (distance * (partners + 1)))

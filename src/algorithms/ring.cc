@@ -74,7 +74,8 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                     .sent = all,
                     .passed = both ? all : all - m.part,
                     .taken = all,
-                    .copied = both ? 0 : m.kept};
+                    .copied = both ? 0 : m.kept,
+                    .common = CostModel::common(all, m.others)};
   const Load load = both ? scatter + gather : problem.collective == Collective::all_gather ? gather : scatter;
   // Two chunks on each link, so half of the steps wait.
   const double waits = (both ? 2 : 1) * m.others * std::ceil(m.chunks / 2);

@@ -18,8 +18,9 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   if (n == 1) return model.time(Load{.copied = m.kept});
   const double others = m.others * m.part;
   const Load first{.steps = m.chunks * n, .sent = others, .folded = others, .written = m.part};
-  const Load takes{.steps = m.chunks * m.others, .taken = others};
   const bool all = problem.collective == Collective::all_reduce;
+  const Load takes{
+      .steps = m.chunks * m.others, .taken = others, .common = all ? CostModel::common(others, m.others) : 0};
   const Load hands_on{.steps = m.chunks,
                       .receivers = all ? m.chunks * model.further(m.others, n) : 0,
                       .sent = all ? model.multicast(m.part, m.others) : m.part};

@@ -58,7 +58,10 @@ CostModel Communicator::cost_model(DataType type) const {
   model.element = size_of(type);
   model.largest_chunk = connections_.largest_message;
   model.sharing = connections_.sharing;
-  if (connections_.sharing > 1) model.switching = 2.0 * connections_.sharing;
+  if (connections_.sharing > 1) {
+    model.switching = 2.0 * connections_.sharing;
+    model.common_share = model.passing_share = 0;  // ranks on one CPU have one cache
+  }
   if (connections_.several_nodes) {
     double stream = fastest_stream;
     double cable = 3000;
@@ -70,6 +73,7 @@ CostModel Communicator::cost_model(DataType type) const {
     }
     model.chunk_start = model.start;
     model.passing_share = 1;
+    model.common_share = 0;
     if (connections_.nodes.ranks > 1) {
       model.node_ranks = connections_.nodes.ranks;
       model.order = connections_.nodes.order;

@@ -128,6 +128,7 @@ CostModel model_of(std::size_t element, std::uint64_t largest_chunk) {
   model.copy_bandwidth = 600e3;
   model.duplex = 1;
   model.multicast_share = model.passing_share = 1;
+  model.common_share = 0;
   model.element = element;
   model.largest_chunk = largest_chunk;
   return model;

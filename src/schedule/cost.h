@@ -27,14 +27,15 @@ struct Load {
   double folded = 0;   // received and folded into the rank's own data
   double written = 0;  // results of folds: a fold of many operands writes once
   double copied = 0;   // from one of its buffers to another
+  double common = 0;   // received, folded or not, where other ranks read it, too: it was written once for all of them
 
   friend Load operator+(const Load& a, const Load& b) {
-    return {a.steps + b.steps, a.receivers + b.receivers, a.sent + b.sent,       a.passed + b.passed,
-            a.taken + b.taken, a.folded + b.folded,       a.written + b.written, a.copied + b.copied};
+    return {a.steps + b.steps,   a.receivers + b.receivers, a.sent + b.sent,     a.passed + b.passed, a.taken + b.taken,
+            a.folded + b.folded, a.written + b.written,     a.copied + b.copied, a.common + b.common};
   }
   friend Load operator*(double factor, const Load& a) {
-    return {factor * a.steps, factor * a.receivers, factor * a.sent,    factor * a.passed,
-            factor * a.taken, factor * a.folded,    factor * a.written, factor * a.copied};
+    return {factor * a.steps,  factor * a.receivers, factor * a.sent,   factor * a.passed, factor * a.taken,
+            factor * a.folded, factor * a.written,   factor * a.copied, factor * a.common};
   }
 };
 
@@ -57,29 +58,32 @@ struct Work {
   Crossing cable;       // of the busiest node
 };
 
-// The defaults are for shared memory: those by which the choice came nearest to the fastest on 2 to 16 CPUs of one
-// machine (tests/python/test_untuned_choice.py).
+// The defaults are for shared memory: those by which the choice came nearest to the fastest on 2 to 16 CPUs of three
+// machines (tests/python/test_untuned_choice.py).
 struct CostModel {
   static constexpr double at_once = 1e15;  // a rate
 
   double call = 0;                  // a call, beside its messages: ranks do not enter it together, for instance
   double start = 0.75;              // t_s: one message from one rank to the next, without its bytes
   double chunk_start = 0.22;        // one more chunk through a pipeline: t_s where each waits for the one before
-  double step = 0.045;              // what one more step costs the rank that takes it
+  double step = 0.015;              // what one more step costs the rank that takes it
   double partner = 0.27;            // one more rank to take a message from, whose mailbox another CPU has just written
-  double board = 0.15;              // one more rank to take a message from that it has written once, for all to read
-  double receiver = 0.07;           // one more rank to give a message to, whose mailbox another CPU has just read
-  double bandwidth = 16000;         // B: bytes per us that one rank moves to another
-  double reduce_bandwidth = 20000;  // bytes per us that one rank folds into its own
-  double write_bandwidth = 40000;   // bytes per us of folds' results
-  double copy_bandwidth = 10000;    // bytes per us of a local copy
+  double board = 0.17;              // one more rank to take a message from that it has written once, for all to read
+  double receiver = 0.2;            // one more rank to give a message to, whose mailbox another CPU has just read
+  double bandwidth = 12500;         // B: bytes per us that one rank moves to another
+  double reduce_bandwidth = 22000;  // bytes per us that one rank folds into its own
+  double write_bandwidth = 75000;   // bytes per us of folds' results
+  double copy_bandwidth = 30000;    // bytes per us of a local copy
   double duplex = 0;                // how much of a rank's taking goes on beside its sending: 1 where links carry both
                                     // ways at once, 0 where the rank's CPU copies both
   double sharing = 1;               // ranks that take turns on one CPU
   double switching = 0;             // us for a turn of the others, waited for at each dependent step when sharing > 1
   double multicast_share = 0;   // what each further receiver of one message costs its sender, as a share of the first:
                                 // 0 in shared memory, 1 over TCP
-  double passing_share = 0;     // what passing a message on costs, as a share of sending it: likewise
+  double common_share = 0.9;    // what a byte that several ranks read where it is costs each of them beside, as a share
+                                // of one that moves from one to another; 0 over TCP
+  double passing_share = 0.57;  // what passing a message on costs, as a share of sending it: 1 over TCP, 0 where ranks
+                                // share CPUs
   int node_ranks = 1;           // ranks of each node; 1 where nodes do not matter or are not alike
   std::vector<int> order = {};  // the ranks, one node after another; empty: they are so by their numbers
   double node_start = 0.5;      // `start` of a message between two ranks of a node, where there are several
@@ -98,6 +102,8 @@ struct CostModel {
   [[nodiscard]] double further(int receivers, int ranks) const {
     return receivers < 2 ? 0 : (receivers - 1) * (receivers == ranks - 1 ? multicast_share : 1);
   }
+  // What a rank receives of messages that go to so many ranks, or are passed on (Load::common).
+  [[nodiscard]] static double common(double bytes, int receivers) { return receivers > 1 ? bytes : 0; }
   // Bytes that a rank sends, as far as they cost it anything.
   [[nodiscard]] double sending(const Load& load) const { return load.sent - (1 - passing_share) * load.passed; }
   // A rank's work, without waiting for others.
@@ -105,7 +111,7 @@ struct CostModel {
     const double sent = sending(load);
     const double both_ways = std::max(sent, load.taken) + (1 - duplex) * std::min(sent, load.taken);
     return load.steps * step + load.receivers * receiver + both_ways / bandwidth + load.folded / reduce_bandwidth +
-           load.written / write_bandwidth + load.copied / copy_bandwidth;
+           load.written / write_bandwidth + load.copied / copy_bandwidth + load.common * common_share / bandwidth;
   }
   [[nodiscard]] const Load& busier(const Load& a, const Load& b) const { return time(a) < time(b) ? b : a; }
   // The busiest and the mean of all ranks' loads.

@@ -37,6 +37,7 @@ constexpr Member members[] = {
     {"sharing", &CostModel::sharing, 0, 1e6},
     {"switching", &CostModel::switching, 0, 1e9},
     {"multicast_share", &CostModel::multicast_share, 0, 1},
+    {"common_share", &CostModel::common_share, 0, 10},
     {"passing_share", &CostModel::passing_share, 0, 1},
     {"node_start", &CostModel::node_start, 0, 1e9},
     {"cable", &CostModel::cable, least_rate, most_rate},

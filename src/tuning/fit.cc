@@ -44,6 +44,7 @@ constexpr double reluctance = 0.005;
 // A constant that is looked for: a rate or time by factors; by differences a share, or what may well be nothing.
 struct Unknown {
   static constexpr double least = 1e-3, most = 1e6;  // of what is looked for by factors
+  static constexpr double nothing = 0.02;            // us: of two shorter times neither is far from the other
 
   double CostModel::*field;
   double difference = 0;  // what changes it as a factor of e does a rate; 0: by factors
@@ -58,7 +59,7 @@ struct Unknown {
   // How far the one is from the other, in steps of move().
   [[nodiscard]] double distance(const CostModel& a, const CostModel& b) const {
     if (difference > 0) return std::abs(a.*field - b.*field) / difference;
-    return std::abs(std::log(std::max(a.*field, least) / std::max(b.*field, least)));
+    return std::abs(std::log(std::max(a.*field, nothing) / std::max(b.*field, nothing)));
   }
   // As far again as from `before`.
   void repeat(CostModel& model, const CostModel& before) const {
@@ -68,6 +69,7 @@ struct Unknown {
 };
 constexpr double share_step = 0.3;
 constexpr double call_step = 1;  // us
+constexpr double highest_common_share = 10;
 
 std::vector<Unknown> unknowns(const CostModel& base) {
   std::vector<Unknown> fields{{&CostModel::start},
@@ -82,8 +84,12 @@ std::vector<Unknown> unknowns(const CostModel& base) {
                               {&CostModel::duplex, share_step}};
   // Between machines a start is so long that it hides what a call costs; of messages in memory the share is known.
   const bool in_memory = base.multicast_share == 0 && base.node_ranks == 1;
-  fields.push_back(in_memory ? Unknown{&CostModel::call, call_step, Unknown::most}
-                             : Unknown{&CostModel::multicast_share, share_step});
+  if (in_memory) {
+    fields.push_back({&CostModel::call, call_step, Unknown::most});
+    fields.push_back({&CostModel::common_share, share_step, highest_common_share});
+  } else {
+    fields.push_back({&CostModel::multicast_share, share_step});
+  }
   if (base.sharing > 1) fields.push_back({&CostModel::switching});
   if (base.node_ranks > 1)
     for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})

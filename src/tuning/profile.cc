@@ -39,6 +39,7 @@ constexpr Constant constants[] = {
     {"copy_gbs", &CostModel::copy_bandwidth, 1e-3, 1e-6, 1e6},
     {"duplex", &CostModel::duplex, 1, 0, 1},
     {"multicast_share", &CostModel::multicast_share, 1, 0, 1},
+    {"common_share", &CostModel::common_share, 1, 0, 10, Constant::optional},
     {"switching_us", &CostModel::switching, 1, 0, 1e6},
     {"sharing", &CostModel::sharing, 1, 1, 1e6},
     {"node_start_us", &CostModel::node_start, 1, 0, 1e6, Constant::of_nodes},

@@ -50,6 +50,7 @@ CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Mach
   model.duplex = 1;
   model.multicast_share = machine.multicast ? 0 : 1;
   model.passing_share = 1;
+  model.common_share = 0;
   model.node_ranks = node_ranks(topology, gpus);
   model.element = element_bytes;
   model.largest_chunk = std::size_t{1} << 40;

@@ -60,6 +60,9 @@ Setting completed(Setting setting) {
   if (setting.transport != "shm") {
     setting.model.chunk_start = setting.model.start;
     setting.model.passing_share = 1;
+    setting.model.common_share = 0;
+  } else if (setting.model.sharing > 1) {
+    setting.model.passing_share = 0;
   }
   return setting;
 }
@@ -95,7 +98,7 @@ CostModel Tuned::model(CostModel base) const {
        {&CostModel::call, &CostModel::start, &CostModel::chunk_start, &CostModel::step, &CostModel::partner,
         &CostModel::board, &CostModel::receiver, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
         &CostModel::write_bandwidth, &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share,
-        &CostModel::passing_share})
+        &CostModel::common_share, &CostModel::passing_share})
     base.*field = between(low_.model.*field, high_.model.*field, high_share);
   if (base.node_ranks > 1)
     for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})

@@ -43,6 +43,7 @@ CostModel bytes_only(double bandwidth, double reduce_bandwidth, double write_ban
   model.copy_bandwidth = copy_bandwidth;
   model.element = 1;
   model.passing_share = 1;
+  model.common_share = 0;
   return model;
 }
 
@@ -251,6 +252,33 @@ TEST_CASE("what a cost formula says is passed on, plans pass on") {
       const double without = algorithm.cost(problem, parameters, model);
       INFO(fmt::format("{} {}", by, name(collective)));
       CHECK((all - without) / 1e9 * n == doctest::Approx(passed).epsilon(0.01));
+    }
+  }
+}
+
+TEST_CASE("what a cost formula says is read in common, schedules send to several ranks at once") {
+  for (const std::string_view by :
+       {"direct", "fan_out", "knomial", "one_shot", "two_shot", "recursive_doubling", "double_tree", "bruck"}) {
+    const Algorithm& algorithm = *algorithm_named(by);
+    for (const Collective collective : algorithm.collectives) {
+      for (const int n : {2, 3, 4, 6, 8}) {
+        const Problem problem{.collective = collective, .ranks = n, .count = count};
+        const Parameters parameters{.chunk = count, .radix = 4};
+        Schedule schedule(problem, parameters);
+        algorithm.write(schedule);
+        double common = 0;
+        for (int rank = 0; rank < n; ++rank)
+          for (const Step& step : schedule.steps(rank))
+            if (step.action == Action::send && step.peer_count > 1)
+              common += static_cast<double>(step.source.count) * step.peer_count;
+        CostModel model = bytes_only(1, 1, 1, 1);
+        model.sharing = 1e9;  // all ranks' bytes
+        const double without = algorithm.cost(problem, parameters, model);
+        model.common_share = 1;
+        const double all = algorithm.cost(problem, parameters, model);
+        INFO(fmt::format("{} {} ranks {}", by, name(collective), n));
+        CHECK((all - without) / 1e9 * n == doctest::Approx(common).epsilon(0.01));
+      }
     }
   }
 }

@@ -103,6 +103,7 @@ TEST_CASE("the cost formula has the bytes of the schedule") {
   CostModel model;
   model.start = model.step = model.partner = model.receiver = 0;
   model.passing_share = 1;
+  model.common_share = 0;
   model.element = 1;
   for (const Collective collective : hierarchical().collectives) {
     const Problem problem{.collective = collective, .ranks = 24, .count = 1 << 15, .in_place = true};

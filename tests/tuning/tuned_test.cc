@@ -42,6 +42,14 @@ TEST_CASE("a prediction is the formula's, times what was measured over it") {
   CHECK(tuned->model(CostModel()).start == 1);
 }
 
+TEST_CASE("ranks that share CPUs pass messages on for nothing") {
+  Setting setting = setting_of(4, 1.5, 20);
+  setting.model.sharing = 2;
+  const auto tuned = Tuned::of({"", "", {setting}}, "shm", 4);
+  REQUIRE(tuned != nullptr);
+  CHECK(tuned->model(CostModel()).passing_share == 0);
+}
+
 TEST_CASE("at a size that was measured the prediction is what was measured, over any transport") {
   for (const std::string_view transport : {"shm", "tcp"}) {
     Setting setting = setting_of(4, 1.5, 20);
@@ -50,7 +58,8 @@ TEST_CASE("at a size that was measured the prediction is what was measured, over
     const auto tuned = Tuned::of({"", "", {setting}}, transport, 4);
     REQUIRE(tuned != nullptr);
     const CostModel model = tuned->model(CostModel());
-    CHECK(model.passing_share == (transport == "shm" ? 0 : 1));
+    CHECK(model.passing_share == (transport == "shm" ? CostModel().passing_share : 1));
+    CHECK(model.common_share == (transport == "shm" ? CostModel().common_share : 0));
     for (const Point& point : setting.curves[0].points) {
       const double correction = tuned->correction(*ring, all_reduce(4, point.bytes), point.bytes);
       CHECK(correction * formula(*ring, 4, point.bytes, model) == doctest::Approx(point.us));
