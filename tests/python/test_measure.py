@@ -23,6 +23,7 @@ class FakeTrial:
         self.comm = SimpleNamespace(size=2, set_algorithm=self._set_algorithm, all_reduce=lambda *_, **__: None)
         self.pattern = SimpleNamespace(op="sum")
         self._planned, self._algorithm = False, "ring"
+        self.walked = 0  # bytes
 
     def _set_algorithm(self, name: str | None) -> None:
         self._planned, self._algorithm = False, (name or "ring").split()[0]
@@ -33,6 +34,9 @@ class FakeTrial:
     def plan(self, count: int, algorithm: str | None) -> Any:
         self._set_algorithm(algorithm)
         return SimpleNamespace(algorithm=self._algorithm, transport="shm", chunk_bytes=4 * count)
+
+    def repeat(self, count: int, calls: int) -> None:
+        self.walked += 4 * count * calls
 
     def run(self, count: int, calls: int) -> array[int]:
         times = array("q", [CALL] * calls)
@@ -63,3 +67,13 @@ def test_an_algorithm_and_a_way_to_run_it_are_two_rows(algorithms: list[str | No
 def test_the_chosen_algorithm_is_not_measured_twice() -> None:
     rows = measure(cast(Trial, FakeTrial()), 1000, [None, "ring", "direct"], Effort(iterations=1), False)
     assert list(rows) == [None, "direct"]
+
+
+@pytest.mark.parametrize("count", [64 << 10, 1 << 20])
+def test_staging_has_been_walked_before_a_time_counts(count: int) -> None:
+    trial = FakeTrial()
+    measure(cast(Trial, trial), count, ["ring", "direct"], Effort(seconds=1e-9), False, rounds=1)
+    assert trial.walked >= 2 * (2 << 20)
+    trial = FakeTrial()
+    measure(cast(Trial, trial), count, ["ring"], Effort(iterations=3, warmup=1), False)
+    assert trial.walked == 0  # who says how many calls to warm up with means these

@@ -16,6 +16,10 @@ from ..communicator import Plan
 from .sizes import size_text
 from .trial import Trial
 
+_STAGING = 5 << 19  # bytes: what a rank has (node_layout.h), and some more
+_IN_CELL = 1 << 10  # bytes: shorter messages do not go there
+_MOST_WALKING = 500  # calls
+
 
 @dataclass(frozen=True)
 class Times:
@@ -104,6 +108,8 @@ def measure(
             comm.set_algorithm(name)
             if effort.warmup != 0:
                 trial.run(count, 1)  # the first call after set_algorithm() makes the plan: no call of a program's
+            if effort.warmup is None:
+                trial.repeat(count, _to_walk_staging(count * trial.dtype.size, plans[name].transport))
             if effort.warmup is None and number == 0:
                 trial.run(count, min(50, fitting // 10))
             times[name].extend(trial.run(count, -(-calls[name] // rounds)))
@@ -131,6 +137,19 @@ def _needed(trial: Trial, count: int, algorithm: str | None, effort: Effort) -> 
     comm.set_algorithm(None)
     comm.all_reduce(needed, op="max")
     return needed[0]
+
+
+def _to_walk_staging(nbytes: int, transport: str) -> int:
+    """Calls after which ranks of a node have written all of their staging, as programs have that call again and again.
+
+    What several ranks read there, they are slow to write for the second time (docs/cpu.md, Read by several).
+
+    >>> [_to_walk_staging(nbytes, "shm") for nbytes in (8, 4096, 1 << 20, 8 << 20)], _to_walk_staging(4096, "tcp")
+    ([0, 500, 3, 1], 0)
+    """
+    if transport != "shm" or nbytes < _IN_CELL:
+        return 0
+    return min(_MOST_WALKING, -(-_STAGING // nbytes))
 
 
 def _around(microseconds: float) -> float:

@@ -44,6 +44,10 @@ class Trial(ABC):
     def run(self, count: int, calls: int) -> array[int]:
         """Make the call a number of times; this rank's time of each, ns."""
 
+    def repeat(self, count: int, calls: int) -> None:
+        """Make the call a number of times, one right after the other, without a clock."""
+        self.run(count, calls)
+
     @abstractmethod
     def _output(self, nbytes: int) -> memoryview:
         """The first bytes of what the last call has written, in host memory."""
@@ -140,6 +144,12 @@ class HostTrial(Trial):
                 raise self.comm._failure(status)
             times.append(elapsed)
         return times
+
+    def repeat(self, count: int, calls: int) -> None:
+        arguments = self._arguments(count, self._buffers.send[0], self._buffers.recv[0], None)
+        for _ in range(calls):
+            if status := self._function(*arguments):
+                raise self.comm._failure(status)
 
     def _output(self, nbytes: int) -> memoryview:
         return (self._buffers.send if self._in_place else self._buffers.recv)[1][:nbytes]
