@@ -5,19 +5,20 @@
     python bench/prediction.py --transport tcp              4 and 8 nodes on shaped links (root, iproute2; Linux)
     python bench/prediction.py --again F --profile P        measure nothing: predict F's rows with this profile
 
-First `paceline tune` makes a profile (--profile F: take this one), of --calibrate's numbers of ranks. Then, with that
-profile, each algorithm's time is predicted (paceExplain) and measured. What is measured is the call's slowest rank: the
-median over the calls of a pass, and over several passes, each with ranks started anew. The calibration's own estimator
-is the same, and in both each rank has a CPU of its own. No prediction can be better than measurements are repeatable:
-"halves" says how far every other pass is from the rest, as median and 90th percentile over all rows.
+In each of several passes, with ranks started anew, `paceline tune` measures --calibrate's numbers of ranks, and then
+every algorithm is measured at other sizes and on all --ranks: in turn, since many a machine is faster in one minute
+than in the next. From tune's times comes a profile (--profile F: one that is there is taken as it is), and from this
+each prediction. What is measured is the call's slowest rank: the median over the calls of a pass, and over the passes;
+tune does the same, and in both each rank has a CPU of its own. No prediction can be better than measurements are
+repeatable: "halves" says how far every other pass is from the rest, as median and 90th percentile over all rows.
 
 The nodes of --transport tcp are network namespaces around a bridge. Each sends and receives at 1 Gbit/s, the last one
 at 200 Mbit/s (token buckets, `tc`), so a ring is as slow as its slowest link.
 
-Beside every algorithm, what the tuned table would run is measured, and what the model would choose that was not tuned,
-each with its chunk and protocol: their times over the fastest measured say how good the two choices are. The least of
-many rows is also the luckiest one: a choice beyond its bar (5%, untuned 20%) and that fastest are measured again, alone
-and in turn, and this ratio counts.
+Two choices are measured too, each with its chunk and protocol: what the tuned table runs, and what the model runs that
+was not tuned. Their times over the fastest measured say how good they are. The least of many rows is also the luckiest
+one: a choice beyond its bar (5%, untuned 20%) and that fastest are measured again, alone and in turn, and this ratio
+counts.
 
 Writes {"rows":[{"collective","algorithm","transport","ranks","bytes","predicted_us","measured_us","error"}],
 "median_error","p90_error","halves":[median, p90],"choices":[...]}. error = |predicted / measured - 1|; "choices" has,
@@ -29,10 +30,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,43 +59,60 @@ def main() -> int:
     if chosen.again:
         before = json.loads(Path(chosen.again).read_text())
         rows = _again(before["rows"], Path(chosen.profile).read_text())
-        return _show(_document(rows, before["calibrated_ranks"]), chosen)
+        return _show(_document(rows, before["calibrated_ranks"], []), chosen)
     cpus = len(os.sched_getaffinity(0))
     over_tcp = chosen.transport == "tcp"
     ranks = chosen.ranks or ([4, 8] if over_tcp else [n for n in (2, 3, 4, 6, 8, 12, 16) if n <= cpus])
     calibrated = chosen.calibrate or ([4, 8] if over_tcp else [n for n in (2, 4, 8, 16) if n <= cpus])
+    passes = chosen.passes or PASSES[chosen.transport]
+    start = _in_namespaces if over_tcp else _here
     with tempfile.TemporaryDirectory() as folder:
         profile = Path(chosen.profile or Path(folder) / "profile.json").absolute()
-        start = _in_namespaces if over_tcp else _here
-        if not profile.exists():
-            seconds = str(chosen.seconds)
-            if over_tcp:
-                for count in calibrated:
-                    words = ["-m", "paceline", "tune", "--output", str(profile), "--seconds", seconds]
-                    start(count, [*words, "--largest", "512K", "--collectives", ",".join(COLLECTIVES)], "off")
-            else:
-                counts = ",".join(map(str, calibrated))
-                words = ["tune", "-n", counts, "--transport", "shm", "--seconds", seconds, "--output", str(profile)]
-                words += ["--collectives", ",".join(COLLECTIVES)]
-                subprocess.run([sys.executable, "-m", "paceline", *words], check=True)
-        passes: list[dict[str, Any]] = []
-        for _ in range(chosen.passes or PASSES[chosen.transport]):
+        result = Path(folder) / "side.json"
+        side = [str(Path(__file__).resolve()), "--side", str(result), "--transport", chosen.transport]
+        calibrates = not profile.exists()
+        found: list[dict[str, Any]] = []
+        end = time.monotonic() + (chosen.within or math.inf)
+        for _ in range(passes):
+            if found and time.monotonic() > end:
+                break
+            if calibrates:
+                seconds = chosen.seconds / passes / len(calibrated)
+                _calibrate(start, calibrated, seconds, "512K" if over_tcp else "32M", Path(folder), profile)
             for count in ranks:
-                result = Path(folder) / "side.json"
-                words = [str(Path(__file__).resolve()), "--side", str(result), "--transport", chosen.transport]
-                start(count, words, str(profile))
-                passes += json.loads(result.read_text())
-        document = _document(_typical(passes), calibrated)
+                start(count, side, str(profile))
+                found += json.loads(result.read_text())
+        rows = _again(_typical(found), profile.read_text())
+        choices: list[dict[str, Any]] = []
         for count in ranks:
-            doubts = _doubts(document["choices"], count)
-            if not doubts:
-                continue
-            listed = Path(folder) / "doubts.json"
-            listed.write_text(json.dumps(doubts))
-            words = [str(Path(__file__).resolve()), "--side", str(result), "--transport", chosen.transport]
-            start(count, [*words, "--doubts", str(listed)], str(profile))
-            _settle_doubts(document["choices"], json.loads(result.read_text()))
+            measured = Path(folder) / "measured.json"
+            measured.write_text(json.dumps([row for row in rows if row["ranks"] == count]))
+            start(count, [*side, "--measured", str(measured)], str(profile))
+            choices += json.loads(result.read_text())
+        document = _document(rows, calibrated, choices)
     return _show(document, chosen)
+
+
+def _calibrate(
+    start: Callable[[int, list[str], str], None],
+    counts: list[int],
+    seconds: float,
+    largest: str,
+    folder: Path,
+    profile: Path,
+) -> None:
+    """One more pass of `paceline tune` of each number of ranks, and a profile of all that there are by now."""
+    from paceline import tuning
+    from paceline.command.host_tune import finished
+
+    settings = []
+    for count in counts:
+        setting = folder / f"setting-{count}.json"
+        words = ["-m", "paceline", "tune", "--setting", str(setting), "--seconds", str(max(1, round(seconds)))]
+        start(count, [*words, "--largest", largest, "--collectives", ",".join(COLLECTIVES)], "off")
+        settings.append(finished(json.loads(setting.read_text())))
+    for reason in tuning.merge(profile, settings):
+        sys.exit(f"{profile}: {reason}")
 
 
 def _show(document: dict[str, Any], chosen: argparse.Namespace) -> int:
@@ -122,14 +143,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--transport", choices=("shm", "tcp"), default="shm")
     parser.add_argument("--ranks", type=counts, metavar="LIST")
     parser.add_argument("--calibrate", type=counts, metavar="LIST", help="numbers of ranks that tune measures")
-    parser.add_argument("--seconds", type=int, default=150, help="of tune's measuring")
-    parser.add_argument("--passes", type=int, help="of measuring, each with ranks started anew (8; tcp: 4)")
+    parser.add_argument("--seconds", type=int, default=150, help="of tune's measuring, in all passes")
+    parser.add_argument("--passes", type=int, help="each with ranks started anew (8; tcp: 4)")
+    parser.add_argument("--within", type=int, metavar="S", help="begin no pass later than this")
     parser.add_argument("--profile", metavar="F", help="the profile: taken if it exists, else made there")
     parser.add_argument("--again", metavar="F", help="what --json has written: predict its rows with --profile")
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--times", metavar="F", help="write the measured times alone, for tests of the untuned model")
     parser.add_argument("--side", help=argparse.SUPPRESS)
-    parser.add_argument("--doubts", help=argparse.SUPPRESS)
+    parser.add_argument("--measured", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -166,8 +188,8 @@ def _side(chosen: argparse.Namespace) -> int:
     import paceline
 
     with paceline.init() as comm:
-        if chosen.doubts:
-            rows = _doubted_rows(comm, chosen.transport, json.loads(Path(chosen.doubts).read_text()))
+        if chosen.measured:
+            rows = _choices(comm, chosen.transport, json.loads(Path(chosen.measured).read_text()))
         else:
             rows = _all_rows(comm, chosen.transport)
         if comm.rank == 0:
@@ -197,7 +219,7 @@ def _row_seconds(transport: str) -> float:
 
 
 def _all_rows(comm: Any, transport: str) -> list[dict[str, Any]]:
-    """Every algorithm and the two choices at every size."""
+    """Every algorithm at every size, and what the model chooses that was not tuned."""
     from paceline import tuning
     from paceline.command.bench import algorithm_table
     from paceline.command.measure import Effort, measure
@@ -213,35 +235,58 @@ def _all_rows(comm: Any, transport: str) -> list[dict[str, Any]]:
         untuned = {count: trial.plan(count, None) for count in counts}
         tuning.use(comm, profile)
         for count in counts:
-            tuned_run = _run_by_table(profile, transport, comm.size, name, count * trial.dtype.size)
-            tuned_run = tuned_run or trial.plan(count, None).algorithm
             plan = untuned[count]
             as_planned = trial.plan(count, plan.algorithm).chunk_bytes == plan.chunk_bytes
             untuned_run = plan.algorithm if as_planned else f"{plan.algorithm} chunk={plan.chunk_bytes}"
-            runs = list(dict.fromkeys([*names, tuned_run, untuned_run]))
+            runs = list(dict.fromkeys([*names, untuned_run]))
             for run, row in measure(trial, count, runs, effort, False, rounds=1).items():
-                predicted = trial.plan(count, run).predicted_us
-                comm.set_algorithm(None)
                 rows.append({"collective": name, "algorithm": run, "transport": transport,
-                             "ranks": comm.size, "bytes": row.bytes, "predicted_us": predicted,
-                             "measured_us": row.time_us.median, "chosen": run == tuned_run,
+                             "ranks": comm.size, "bytes": row.bytes, "measured_us": row.time_us.median,
                              "untuned": run == untuned_run})  # fmt: skip
     return rows
 
 
-def _doubted_rows(comm: Any, transport: str, doubts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The doubts with the times of their two runs, measured alone and in turn."""
+def _choices(comm: Any, transport: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the two choices are at each size of these rows, and their times over the fastest."""
+    from paceline import tuning
     from paceline.command.measure import Effort, measure
 
+    profile = json.loads(Path(os.environ["PACELINE_TUNING"]).read_text())
     effort = Effort(seconds=0.5 if transport == "tcp" else 0.1, least=15)
-    for name in dict.fromkeys(doubt["collective"] for doubt in doubts):
+    found = []
+    for name in dict.fromkeys(row["collective"] for row in rows):
         trial = _trial(comm, name, max(SIZES[transport]))
-        for doubt in doubts:
-            if doubt["collective"] == name:
-                count = trial.collective.count(doubt["bytes"], comm.size, trial.dtype.size)
-                times = measure(trial, count, doubt["runs"], effort, False, rounds=15)
-                doubt["times_us"] = [times[run].time_us.median for run in doubt["runs"]]
-    return doubts
+        tuning.use(comm, profile)
+        for nbytes in dict.fromkeys(row["bytes"] for row in rows if row["collective"] == name):
+            same = [row for row in rows if (row["collective"], row["bytes"]) == (name, nbytes)]
+            count = trial.collective.count(nbytes, comm.size, trial.dtype.size)
+            tuned = _run_by_table(profile, transport, comm.size, name, count * trial.dtype.size)
+            choice = _first_choice(same, tuned or trial.plan(count, None).algorithm)
+            comm.set_algorithm(None)
+            for which, ratio, bar in CHOICES:
+                if which not in choice or choice.get(ratio, float("inf")) <= bar:
+                    continue
+                times = measure(trial, count, [choice[which], choice["best"]], effort, False, rounds=15)
+                if ratio in choice:
+                    choice.setdefault("first", {})[ratio] = choice[ratio]
+                choice[ratio] = times[choice[which]].time_us.median / times[choice["best"]].time_us.median
+            found.append(choice)
+    return found
+
+
+def _first_choice(rows: list[dict[str, Any]], tuned: str) -> dict[str, Any]:
+    """Of the rows of one call, the fastest, and the two choices over it as far as they were measured."""
+    best = min(rows, key=lambda row: float(row["measured_us"]))
+    choice = {key: best[key] for key in ("collective", "ranks", "bytes")}
+    choice |= {"best": best["algorithm"], "chosen": tuned}
+    for row in rows:
+        if row["untuned"]:
+            choice["untuned"] = row["algorithm"]
+    for which, ratio, _ in CHOICES:
+        for row in rows:
+            if row["algorithm"] == choice.get(which):
+                choice[ratio] = row["measured_us"] / best["measured_us"]
+    return choice
 
 
 def _run_by_table(profile: dict[str, Any], transport: str, ranks: int, collective: str, nbytes: int) -> str | None:
@@ -258,24 +303,26 @@ def _run_by_table(profile: dict[str, Any], transport: str, ranks: int, collectiv
 
 
 def _again(rows: list[dict[str, Any]], profile: str) -> list[dict[str, Any]]:
-    """Measured rows, with what this profile predicts."""
+    """Measured rows, with what this profile predicts and how far it is off. A chunk that only the model would take that
+    was not tuned is not predicted."""
     from paceline.prediction import predict
 
     asked: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if " " not in row["algorithm"]:
             asked.setdefault((row["collective"], row["transport"], row["ranks"], row["algorithm"]), []).append(row)
-    found = []
+    found = [row for row in rows if " " in row["algorithm"]]
     for (collective, transport, ranks, algorithm), same in asked.items():
         answer = predict({"collective": collective, "profile": profile, "transport": transport, "ranks": ranks,
                           "algorithm": algorithm, "sizes": [row["bytes"] for row in same]})  # fmt: skip
         for row, predicted in zip(same, answer["rows"], strict=True):
-            found.append({**row, "predicted_us": predicted["time_us"]})
-    return _with_errors(found)
+            us = predicted["time_us"]
+            found.append({**row, "predicted_us": us, "error": abs(us / row["measured_us"] - 1)})
+    return found
 
 
 def _typical(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of the passes' rows of one call a row with what counts of them, its error and the times of all passes."""
+    """Of the passes' rows of one call a row with what counts of them, and the times of all passes."""
     from paceline.command.pass_times import typical
 
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -284,11 +331,7 @@ def _typical(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
         before = rows.setdefault(key, {**row, "passes_us": []})
         before["passes_us"].append(row["measured_us"])
         before["measured_us"] = typical(before["passes_us"])
-    return _with_errors([*rows.values()])
-
-
-def _with_errors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**row, "error": abs(row["predicted_us"] / row["measured_us"] - 1)} for row in rows]
+    return [*rows.values()]
 
 
 def _quantile(values: list[float], share: float) -> float:
@@ -296,19 +339,8 @@ def _quantile(values: list[float], share: float) -> float:
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def _document(rows: list[dict[str, Any]], calibrated: list[int]) -> dict[str, Any]:
-    choices = []
-    for key in dict.fromkeys((row["collective"], row["ranks"], row["bytes"]) for row in rows):
-        same = [row for row in rows if (row["collective"], row["ranks"], row["bytes"]) == key]
-        best = min(same, key=lambda row: float(row["measured_us"]))
-        choice = {"collective": key[0], "ranks": key[1], "bytes": key[2], "best": best["algorithm"]}
-        for which, ratio, _ in CHOICES:
-            taken = next((row for row in same if row.get(which)), None)
-            if taken is not None:
-                choice |= {which: taken["algorithm"], ratio: taken["measured_us"] / best["measured_us"]}
-        choices.append(choice)
-    # A chunk that only the untuned model would take was not calibrated.
-    errors = [row["error"] for row in rows if " " not in row["algorithm"] or row["chosen"]]
+def _document(rows: list[dict[str, Any]], calibrated: list[int], choices: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = [row["error"] for row in rows if "error" in row]
     return {
         "rows": rows,
         "median_error": _quantile(errors, 0.5),
@@ -317,26 +349,6 @@ def _document(rows: list[dict[str, Any]], calibrated: list[int]) -> dict[str, An
         "calibrated_ranks": calibrated,
         "choices": choices,
     }
-
-
-def _doubts(choices: list[dict[str, Any]], ranks: int) -> list[dict[str, Any]]:
-    """The choices of so many ranks that are beyond their bar, each beside the fastest."""
-    return [
-        {"collective": choice["collective"], "ranks": ranks, "bytes": choice["bytes"], "ratio": ratio,
-         "runs": [choice[which], choice["best"]]}
-        for choice in choices
-        for which, ratio, bar in CHOICES
-        if choice["ranks"] == ranks and choice.get(ratio, 0) > bar
-    ]  # fmt: skip
-
-
-def _settle_doubts(choices: list[dict[str, Any]], doubts: list[dict[str, Any]]) -> None:
-    """The ratios measured again in place of the first ones."""
-    for doubt in doubts:
-        place = (doubt["collective"], doubt["ranks"], doubt["bytes"])
-        choice = next(one for one in choices if (one["collective"], one["ranks"], one["bytes"]) == place)
-        choice.setdefault("first", {})[doubt["ratio"]] = choice[doubt["ratio"]]
-        choice[doubt["ratio"]] = doubt["times_us"][0] / doubt["times_us"][1]
 
 
 def _halves(rows: list[dict[str, Any]]) -> list[float]:
@@ -348,7 +360,7 @@ def _halves(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def _report(document: dict[str, Any]) -> str:
-    rows, choices = document["rows"], document["choices"]
+    rows, choices = [row for row in document["rows"] if "error" in row], document["choices"]
     lines = [
         f"{'':<32} {'error':>15}   {'tuned choice':>15}   {'untuned choice':>15}   over the fastest",
         f"{'collective':<15} {'ranks':>5} {'rows':>5}    {'median':>7} {'p90':>7}"
