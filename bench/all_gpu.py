@@ -30,12 +30,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from compare_gpu import WITHOUT_MULTICAST
+
 ROOT = Path(__file__).resolve().parents[1]
-WITHOUT_MULTICAST = {
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "NVSHMEM_DISABLE_NVLS": "1",
-}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import subprocess
 import sys
@@ -12,18 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_script import BENCH, load
 
-SCRIPT = Path(__file__).parents[2] / "bench" / "all_gpu.py"
+SCRIPT = BENCH / "all_gpu.py"
 
 
 @pytest.fixture(scope="module")
 def all_gpu() -> Any:
-    specification = importlib.util.spec_from_file_location("all_gpu", SCRIPT)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["all_gpu"] = module  # where its dataclass looks for its types
-    specification.loader.exec_module(module)
-    return module
+    return load("all_gpu")
 
 
 def python(text: str) -> list[str]:

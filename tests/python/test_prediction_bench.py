@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-SCRIPT = Path(__file__).parents[2] / "bench" / "prediction.py"
+from bench_script import load
 
 
 @pytest.fixture(scope="module")
 def prediction() -> Any:
-    specification = importlib.util.spec_from_file_location("prediction_bench", SCRIPT)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load("prediction")
 
 
 def row(algorithm: str, measured: float, untuned: bool = False) -> dict[str, Any]:
