@@ -108,8 +108,9 @@ def measure(
             comm.set_algorithm(name)
             if effort.warmup != 0:
                 trial.run(count, 1)  # the first call after set_algorithm() makes the plan: no call of a program's
-            if effort.warmup is None:
-                trial.repeat(count, _to_walk_staging(count * trial.dtype.size, plans[name].transport))
+            walk = _to_walk_staging(count * trial.dtype.size, plans[name].transport)
+            if effort.warmup is None and walk > 0:
+                trial.repeat(count, walk)
             if effort.warmup is None and number == 0:
                 trial.run(count, min(50, fitting // 10))
             times[name].extend(trial.run(count, -(-calls[name] // rounds)))
