@@ -375,7 +375,7 @@ def _report(document: dict[str, Any]) -> str:
             ratios = [
                 row[ratio] for row in choices if (row["collective"], row["ranks"]) == (name, ranks) and ratio in row
             ]
-            line += f"   {_quantile(ratios, 0.5):>7.3f} {max(ratios, default=0.0):>7.3f}"
+            line += f"   {_quantile(ratios, 0.5):>7.3f} {max(ratios):>7.3f}" if ratios else f"   {'-':>7} {'-':>7}"
         lines.append(line + ("" if ranks in document["calibrated_ranks"] else "   ranks not calibrated"))
     worst = sorted(rows, key=lambda row: -float(row["error"]))[:10]
     lines += ["the ten worst:"]
@@ -386,6 +386,8 @@ def _report(document: dict[str, Any]) -> str:
     ]
     for which, ratio, bar in CHOICES:
         taken = sorted((choice for choice in choices if ratio in choice), key=lambda choice: -choice[ratio])
+        if not taken:
+            continue  # nothing was measured: --again
         within = sum(choice[ratio] <= bar for choice in taken)
         again = sum(ratio in choice.get("first", {}) for choice in taken)
         lines.append(f"{which}: {within} of {len(taken)} within {bar - 1:.0%} of the fastest, {again} measured again; "
