@@ -74,7 +74,7 @@ def test_jax_arrays() -> None:
         x = jax.device_put(np.full(1000, rank.rank + 1, np.float32), device).block_until_ready()
         out = torch.zeros(1000, device="cuda")
         torch.cuda.synchronize()
-        barrier.wait()  # what JAX begins on one GPU may wait for the end of a kernel on another, which waits for this rank
+        barrier.wait()  # what JAX begins on one GPU may wait for a kernel on another, and that for this rank
         rank.comm.all_reduce(x, out=out)
         torch.cuda.synchronize()
         assert rank.comm.get_async_error() is None
