@@ -3,7 +3,7 @@
     paceline tune --device cuda -n 2,4 --output measured.json     # on a machine with such GPUs
     python tools/ship_gpu_tables.py measured.json                 # in the tree; then build
 
-The tables of the same GPU, link and number of ranks are replaced, others stay.
+The tables of the same GPU, link, number of ranks and blocks (PACELINE_GPU_BLOCKS) are replaced, others stay.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 SHIPPED = Path(__file__).resolve().parents[1] / "src" / "tuning" / "gpu_tables.json"
 
 
-def key(setting: dict[str, Any]) -> tuple[str, str, int]:
-    return setting["gpu"], setting["link"], setting["ranks"]
+def key(setting: dict[str, Any]) -> tuple[str, str, int, int]:
+    return setting["gpu"], setting["link"], setting["ranks"], setting["blocks"]
 
 
 def text(settings: list[dict[str, Any]]) -> str:
@@ -25,10 +25,9 @@ def text(settings: list[dict[str, Any]]) -> str:
     parts = []
     for setting in settings:
         rows = ",\n".join(f"  {json.dumps(row)}" for row in setting["table"])
-        gpu, link, ranks = key(setting)
-        parts.append(
-            f'{{"gpu": {json.dumps(gpu)}, "link": {json.dumps(link)}, "ranks": {ranks}, "table": [\n{rows}\n]}}'
-        )
+        gpu, link, ranks, blocks = key(setting)
+        machine = f'"gpu": {json.dumps(gpu)}, "link": {json.dumps(link)}, "ranks": {ranks}, "blocks": {blocks}'
+        parts.append(f'{{{machine}, "table": [\n{rows}\n]}}')
     return '{"gpus": [' + ",\n".join(parts) + "]}\n"
 
 

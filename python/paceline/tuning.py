@@ -67,10 +67,11 @@ def algorithm(row: Mapping[str, Any]) -> str:
 
 
 def gpu_table(comm: Communicator) -> dict[str, Any]:
-    """How the communicator's calls on GPU memory are launched: {"gpu", "link", "ranks", "table", "source"}.
+    """How the communicator's calls on GPU memory are launched: {"gpu", "link", "ranks", "blocks", "table", "source"}.
 
-    The source is "measured" (by a profile), "shipped" with the library or "rules", for other GPUs. Raises Unsupported
-    where such calls go through host memory, or none was made yet.
+    blocks: of a kernel that moves short messages at most (PACELINE_GPU_BLOCKS). The source is "measured" (by a
+    profile), "shipped" with the library or "rules", for other GPUs. Raises Unsupported where such calls go through host
+    memory, or none was made yet.
     """
     text = c_char_p()
     result = _native.library().paceCommGpuTable(comm._handle, byref(text))
@@ -160,7 +161,7 @@ def merge(path: Path, settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapp
         old, damage = _accepted(path)
         document = profile(
             _merged(old["settings"], settings, ("transport", "ranks")),
-            _merged(old["gpus"], gpus, ("gpu", "link", "ranks")),
+            _merged(old["gpus"], gpus, ("gpu", "link", "ranks", "blocks")),
         )
         # A job that starts now reads the old file or the new one.
         fresh = path.with_name(f"{path.name}.{uuid4().hex}")
@@ -215,5 +216,5 @@ def _accepted(path: Path) -> tuple[dict[str, Any], list[str]]:
 def _merged(
     old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> list[Mapping[str, Any]]:
-    fresh = {tuple(row[key] for key in keys) for row in new}
-    return [*(row for row in old if tuple(row[key] for key in keys) not in fresh), *new]
+    fresh = {tuple(row.get(key) for key in keys) for row in new}
+    return [*(row for row in old if tuple(row.get(key) for key in keys) not in fresh), *new]

@@ -14,6 +14,8 @@ namespace paceline {
 // More than any CPU's cache by far.
 inline constexpr std::size_t largest_staging = std::size_t{1} << 30;
 
+inline constexpr int most_gpu_blocks = 64;
+
 struct Configuration {
   // Launching
   int rank = -1;  // -1: by the launcher's variables
@@ -31,6 +33,7 @@ struct Configuration {
   std::string tuning;       // path of the profile, or off; empty: in the user's cache
   std::string single_copy;  // auto, on or off
   std::string gpu_direct;   // auto or off
+  int gpu_blocks = 32;
   double spin = 20;         // us
   std::size_t staging = 0;  // bytes a rank and channel; 0: chosen
   std::string log;          // warn, info or debug

@@ -111,18 +111,18 @@ __device__ bool same_call(const Task& task, const Expected& message, const Annou
 template <class Task>
 __device__ void move_on(const Task& task, const WarpNumbers& numbers, int warp, int warps) {
   WindowWords& mine = words(task.windows[task.rank]);
-  const unsigned copy = threadIdx.x % 32;
-  const bool in_share = copy % gridDim.x == blockIdx.x;
 #pragma unroll 1
   for (int peer = warp; peer < task.ranks; peer += warps) {
     const Numbers after = numbers.after(peer);
-    if (in_share)
-      asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(&mine.numbers[copy][peer]), "r"(after.given),
-                   "r"(after.taken)
-                   : "memory");
+#pragma unroll
+    for (unsigned copy = threadIdx.x % 32; copy < strip_blocks; copy += 32)
+      if (copy % gridDim.x == blockIdx.x)
+        asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(&mine.numbers[copy][peer]), "r"(after.given),
+                     "r"(after.taken)
+                     : "memory");
   }
 }
-static_assert(max_blocks == 32);
+static_assert(strip_blocks % 32 == 0);
 
 // The last that a block does, by its first thread: a call on another stream waits for it (gpu_calls.cc). What the
 // block's other threads have written is to come before.

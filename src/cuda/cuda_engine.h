@@ -81,6 +81,7 @@ class CudaEngine final : public GpuEngine {
   std::uint32_t blocks_ = 0;                    // that were launched for them, ever
   bool counts_ = false;                         // the call that is being made is one of them
   bool used_ = false;
+  bool shares_gpu_ = false;             // with another rank: clusters might not find room
   bool on_hopper_ = false;              // or later: kernels may start early, and have clusters
   std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
   std::unique_ptr<SideStream> side_;    // nullptr: none was needed so far

@@ -7,15 +7,18 @@
 namespace paceline::cuda {
 namespace {
 
-// Blocks that load from other ranks, or store to them: found on H200 (direct_moves.cuh). With more than two ranks,
-// whose ways cross, eight are the fastest that only store.
+// Blocks that load from other ranks, or store to them: found on two and four H200 (direct_moves.cuh). With more than
+// two ranks, whose ways cross, eight are the fastest that only store.
 constexpr int storing_blocks(int ranks) { return ranks == 2 ? 16 : 8; }
-constexpr int loading_blocks(int ranks) { return ranks == 2 ? 24 : max_blocks; }
+constexpr int loading_blocks = 24;
+constexpr int relaying_blocks = 16;     // that load a broadcast's parts and store them to the others
+constexpr int few_pushing_blocks = 12;  // of two ranks: the multiprocessors are for what else goes on
 constexpr int blocks_in_cluster = 4;
-// That load and store. Of two ranks few for a long message: the multiprocessors are for what else goes on.
+// That load and store: of two ranks few for a long message.
 constexpr std::uint64_t long_from = 24 << 20;  // bytes
 constexpr int both_blocks(int ranks, std::uint64_t bytes) {
-  return ranks > 2 ? 24 : bytes < long_from ? max_blocks : 16;
+  if (ranks == 2) return bytes < long_from ? max_blocks : 16;
+  return bytes < 4 * long_from ? 16 : 24;
 }
 
 // Equal parts of a message, multiples of 16 bytes, the last ones shorter or empty.
@@ -51,19 +54,18 @@ void plan_folds(const Request& request, std::uint64_t bytes, int ranks, bool pus
     stretch.from = all(ranks);
     stretch.to = to;
   }
+  plan.cluster = blocks_in_cluster;
   if (pushed) {
     plan.pushes = true;
-    plan.cluster = blocks_in_cluster;
-    plan.blocks = 2 * pushing_blocks;
-    plan.link_blocks = pushing_blocks;
+    plan.link_blocks = ranks == 2 ? few_pushing_blocks : pushing_blocks;
+    plan.blocks = 2 * plan.link_blocks;
     return;
   }
-  const bool all_reduce = request.which == Collective::all_reduce;
-  const bool stores_to_others = all_reduce || (ranks > 2 && request.which == Collective::reduce);
-  plan.link_blocks = stores_to_others ? both_blocks(ranks, bytes) : max_blocks;
-  if (ranks > 2 || request.which == Collective::reduce) return;
-  plan.cluster = blocks_in_cluster;
-  if (all_reduce) plan.blocks = plan.link_blocks;
+  const bool everything = request.which == Collective::reduce_scatter;
+  const std::uint64_t all_bytes = everything ? bytes * static_cast<unsigned>(ranks) : bytes;
+  const bool only_loads = ranks == 2 && request.which != Collective::all_reduce;
+  plan.link_blocks = plan.blocks = only_loads ? max_blocks : both_blocks(ranks, all_bytes);
+  if (ranks == 2 && request.which == Collective::reduce) plan.cluster = 1;
 }
 
 // What goes one way is loaded by who gets it, which leaves more of the link to data. But what several give to a root
@@ -85,7 +87,7 @@ void plan_moves(const Request& request, std::uint64_t bytes, int rank, int ranks
       if (ranks > 2) {
         add({0, 0, 0, mine, bytes}, only(rank), only(root));
       } else if (rank == root) {
-        plan.link_blocks = loading_blocks(ranks);
+        plan.link_blocks = loading_blocks;
         for (int peer = 0; peer < ranks; ++peer)
           add({0, 0, 0, bytes * static_cast<unsigned>(peer), bytes}, only(peer), only(root));
       }
@@ -95,11 +97,11 @@ void plan_moves(const Request& request, std::uint64_t bytes, int rank, int ranks
         add(part(bytes, 0, 1), only(rank), only(rank));
       else
         add(part(bytes, rank > root ? rank - 1 : rank, ranks - 1), only(root), everyone & ~only(root));
-      plan.link_blocks = ranks == 2 ? loading_blocks(ranks) : both_blocks(ranks, bytes);
+      plan.link_blocks = ranks == 2 ? loading_blocks : relaying_blocks;
       break;
     case Collective::scatter:
       add({0, 0, mine, 0, bytes}, only(root), only(rank));
-      plan.link_blocks = loading_blocks(ranks);
+      plan.link_blocks = loading_blocks;
       break;
     case Collective::all_to_all:
       for (int step = 0; step < ranks; ++step) {
@@ -109,10 +111,10 @@ void plan_moves(const Request& request, std::uint64_t bytes, int rank, int ranks
       break;
     default: break;
   }
-  if (ranks > 2) return;
   const bool rooted = request.which == Collective::broadcast || request.which == Collective::scatter;
-  const int link_blocks = request.which == Collective::gather ? loading_blocks(ranks) : plan.link_blocks;
-  plan.blocks = rooted ? link_blocks : link_blocks + keeping_blocks;  // the same on both
+  const bool loaded = request.which == Collective::gather && ranks == 2;
+  const int link_blocks = loaded ? loading_blocks : plan.link_blocks;
+  plan.blocks = rooted ? link_blocks : link_blocks + keeping_blocks;  // the same on all ranks
   plan.cluster = blocks_in_cluster;
 }
 

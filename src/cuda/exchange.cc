@@ -21,7 +21,7 @@ constexpr std::uint64_t brief_message_to = 512 << 10;
 
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return (value + grain - 1) / grain * grain; }
 
-int most_blocks(const GpuWay& way) { return way.blocks == 0 ? max_blocks : std::min<int>(way.blocks, max_blocks); }
+int most_blocks(const GpuWay& way, int limit) { return way.blocks == 0 ? limit : std::min<int>(way.blocks, limit); }
 
 // Chunks short enough to fill the pipeline, long enough to be worth their flags. Both sides of a message cut it alike.
 Cut cut(std::uint64_t bytes, const WindowLayout& layout, bool short_chunks, const GpuWay& way = {}) {
@@ -33,7 +33,7 @@ Cut cut(std::uint64_t bytes, const WindowLayout& layout, bool short_chunks, cons
                                   ? std::clamp<std::uint64_t>(share, 4 << 10, most)
                                   : std::clamp<std::uint64_t>(rounded_up(way.chunk, grain), 4 << 10, layout.chunk_slot);
   const std::uint64_t chunks = std::max<std::uint64_t>(1, (bytes + chunk - 1) / chunk);
-  const std::uint64_t lanes = static_cast<std::uint64_t>(most_blocks(way)) * lanes_in_block;
+  const std::uint64_t lanes = static_cast<std::uint64_t>(most_blocks(way, max_blocks)) * lanes_in_block;
   return {static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(std::min(chunks, lanes))};
 }
 
@@ -74,8 +74,8 @@ std::uint32_t strips_of(std::uint64_t bytes) {
 // The way's family, or the next one that has room for so many strips: brief and wide ones have no loop.
 Family family_with_room(const GpuWay& way, std::uint32_t strips, int width) {
   for (const Family family : {Family::brief, Family::wide})
-    if (way.family <= family &&
-        strips <= static_cast<unsigned>(most_blocks(way) * most_lanes(family, width) * stride_of(family).strips))
+    if (way.family <= family && strips <= static_cast<unsigned>(most_blocks(way, strip_blocks) *
+                                                                most_lanes(family, width) * stride_of(family).strips))
       return family;
   return Family::streaming;
 }
@@ -94,15 +94,13 @@ Launch by_strips(Family family, std::uint32_t lanes, int width, int blocks, std:
 
 Launch by_strips(const GpuWay& way, std::uint32_t strips, int width) {
   const Family family = family_with_room(way, strips, width);
-  const auto blocks = static_cast<std::uint32_t>(most_blocks(way));
+  const int blocks = most_blocks(way, strip_blocks);
   const auto at_once = static_cast<std::uint32_t>(stride_of(family).strips);
-  if (family == Family::streaming)
-    return by_strips(family, (strips + at_once - 1) / at_once, width, most_blocks(way), way.lanes);
+  if (family == Family::streaming) return by_strips(family, (strips + at_once - 1) / at_once, width, blocks, way.lanes);
   // A lane has no more strips than it moves at once.
-  const std::uint32_t room = blocks * at_once;
+  const std::uint32_t room = static_cast<unsigned>(blocks) * at_once;
   const std::uint32_t needed = (strips + room - 1) / room;
-  return by_strips(family, strips, width, most_blocks(way),
-                   way.lanes == 0 ? 0 : std::max<std::uint32_t>(way.lanes, needed));
+  return by_strips(family, strips, width, blocks, way.lanes == 0 ? 0 : std::max<std::uint32_t>(way.lanes, needed));
 }
 
 // All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
@@ -232,6 +230,11 @@ GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t byt
 
 }  // namespace
 
+GpuWay in_blocks(GpuWay way, int blocks) {
+  way.blocks = static_cast<std::uint8_t>(most_blocks(way, blocks));
+  return way;
+}
+
 void plan_collective(const Request& request, int rank, int ranks, const GpuWay& wanted, std::byte* dummy,
                      Exchanges& exchanges) {
   const std::uint64_t bytes = request.count * size_of(request.type);
@@ -354,18 +357,19 @@ bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay&
 namespace {
 
 // Lanes of a message that goes by strips: the same on both sides, whatever else they send and receive.
-std::uint32_t message_lanes(std::uint64_t bytes) {
-  return std::min(strips_of(bytes), static_cast<std::uint32_t>(max_blocks * strip_warps(streaming_stride, true)));
+std::uint32_t lanes_of_message(std::uint64_t bytes) {
+  return std::min(strips_of(bytes), static_cast<std::uint32_t>(message_lanes));
 }
 
 }  // namespace
 
-void plan_messages(std::span<const Request* const> messages, int rank, int ranks, MessageTask& task, Launch& launch) {
+void plan_messages(std::span<const Request* const> messages, int rank, int ranks, int blocks, MessageTask& task,
+                   Launch& launch) {
   task = MessageTask();
   std::uintptr_t addresses = 0;
   bool any_long = false;
-  std::uint32_t strip_lanes = 1;  // of the message that has most
-  std::uint64_t longest = 0;      // that goes by strips
+  std::uint32_t lanes = 1;    // of the message that has most
+  std::uint64_t longest = 0;  // that goes by strips
   const std::byte* to_self = nullptr;
   for (const Request* message : messages) {
     const std::uint64_t bytes = message->count * size_of(message->type);
@@ -390,9 +394,9 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
     Cut& its = (sends ? task.give_cuts : task.take_cuts)[message->root];
     addresses |= reinterpret_cast<std::uintptr_t>(piece.data);
     if (short_one) {
-      its = {0, message_lanes(bytes)};
+      its = {0, lanes_of_message(bytes)};
       task.ways[task.way_count++] = {static_cast<std::uint8_t>(message->root), sends};
-      strip_lanes = std::max(strip_lanes, its.lanes);
+      lanes = std::max(lanes, its.lanes);
       longest = std::max(longest, bytes);
     } else {
       its = cut(bytes, task.layout, false);
@@ -405,7 +409,7 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
   align(task, addresses);
   if (!any_long)
     launch = by_strips(longest <= brief_message_to ? Family::brief : Family::streaming,
-                       strip_lanes * std::max<std::uint32_t>(1, task.way_count), 1, max_blocks, 0);
+                       lanes * std::max<std::uint32_t>(1, task.way_count), 1, blocks, 0);
   else
     launch = {Family::large, max_blocks, 0};
 }

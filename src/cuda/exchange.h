@@ -38,6 +38,8 @@ struct Exchanges {
   std::array<Task, 2> tasks;
   std::array<Launch, 2> launches;
 };
+// A table's way in no more than so many blocks.
+GpuWay in_blocks(GpuWay way, int blocks);
 // way: what the table says, the same on every rank. dummy: memory of max_gpus * 8 bytes that barriers pass on.
 void plan_collective(const Request& request, int rank, int ranks, const GpuWay& way, std::byte* dummy,
                      Exchanges& exchanges);
@@ -51,7 +53,8 @@ void start(Terms& terms, int rank, int ranks, const Request& request);
 void set_operation(Terms& terms, const Request& request);
 
 // Sends and receives side by side, at most one in each direction with each peer, all of one type and of any lengths but
-// 0.
-void plan_messages(std::span<const Request* const> messages, int rank, int ranks, MessageTask& task, Launch& launch);
+// 0. blocks: of a kernel that moves short ones, at most.
+void plan_messages(std::span<const Request* const> messages, int rank, int ranks, int blocks, MessageTask& task,
+                   Launch& launch);
 
 }  // namespace paceline::cuda

@@ -131,7 +131,7 @@ Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, 
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim = {static_cast<unsigned>(how.cluster), 1, 1};
   config.attrs = attributes;
-  config.numAttrs = !on_hopper_ ? 0 : how.cluster > 1 ? 2 : 1;
+  config.numAttrs = !on_hopper_ ? 0 : how.cluster > 1 && !shares_gpu_ ? 2 : 1;
   PACE_CUDA("launching a kernel", cudaLaunchKernelExC(&config, kernel, &argument));
   if (counts_) blocks_ += config.gridDim.x;
   return {};
@@ -141,7 +141,8 @@ Status CudaEngine::run(const Request& request, void* stream) {
   const OnDevice here(device_);
   auto* const on = static_cast<cudaStream_t>(stream);
   PACE_TRY(follow(on));
-  const GpuWay way = choice_.table.way(request.which, request.count * size_of(request.type));
+  const GpuWay way =
+      in_blocks(choice_.table.way(request.which, request.count * size_of(request.type)), machine_.blocks);
   DirectTask direct;
   Launch how_direct;
   const bool tries_direct =
@@ -348,7 +349,7 @@ Status CudaEngine::run_messages(std::span<const Request> messages, void* stream)
     }
     MessageTask task;
     Launch how;
-    plan_messages(wave, rank_, ranks_, task, how);
+    plan_messages(wave, rank_, ranks_, machine_.blocks, task, how);
     const bool both = how.family == Family::large && task.way_count != 0;
     if (both) how.threads = large_block_with_strips;
     if (how.family == Family::large && registration_ != nullptr) PACE_TRY(offer(task));

@@ -12,7 +12,9 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/configuration.h"
@@ -32,6 +34,7 @@ struct Card {
   std::uint64_t process = 0;
   std::uint64_t window = 0;
   std::int32_t device = 0;
+  std::int32_t blocks = 0;     // of a kernel that moves short messages, at most
   std::array<char, 32> bus{};  // PCI address: the GPU's name across processes
   cudaIpcMemHandle_t handle{};
   std::array<char, 64> board{};  // of its registration; empty: it has none
@@ -41,6 +44,8 @@ struct Card {
 };
 
 namespace {
+
+static_assert(most_gpu_blocks == strip_blocks);
 
 // How long a rank that leaves waits for the others to let go of its window.
 constexpr auto farewell_time = std::chrono::milliseconds(500);
@@ -82,6 +87,11 @@ class WindowUsers {
   }
 };
 
+bool any_share_a_gpu(const std::vector<Card>& cards) {
+  std::set<std::string_view> seen;
+  return std::ranges::any_of(cards, [&](const Card& card) { return !seen.insert(card.bus.data()).second; });
+}
+
 template <std::size_t size>
 void put(std::array<char, size>& into, const std::string& text) {
   const std::size_t length = std::min(text.size(), size - 1);
@@ -112,6 +122,7 @@ Status CudaEngine::allocate(Card& card) {
   PACE_CUDA("the GPU's generation cannot be told",
             cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device_));
   on_hopper_ = generation >= 9;
+  card.blocks = configuration().gpu_blocks;
   void* memory = nullptr;
   PACE_CUDA("allocating the communicator's window on the GPU", cudaMalloc(&memory, layout_.total(ranks_)));
   windows_[static_cast<std::size_t>(rank_)] = static_cast<std::byte*>(memory);
@@ -213,7 +224,9 @@ Status CudaEngine::map(const std::vector<Card>& cards) {
 // What tables are measured on. A link with atomics of its own is NVLink; GPUs that other processes keep to themselves
 // cannot be asked about.
 void CudaEngine::look_at_machine(const std::vector<Card>& cards) {
-  machine_ = {cards[static_cast<std::size_t>(rank_)].gpu.data(), "", ranks_};
+  const int blocks = std::ranges::min(cards, {}, &Card::blocks).blocks;
+  machine_ = {cards[static_cast<std::size_t>(rank_)].gpu.data(), "", ranks_,
+              shares_gpu_ ? std::min(blocks, max_blocks) : blocks};
   for (const Card& card : cards) {
     int peer = device_;
     const bool seen = cudaDeviceGetByPCIBusId(&peer, card.bus.data()) == cudaSuccess;
@@ -253,6 +266,7 @@ Status CudaEngine::connect(std::span<const GpuSetting> measured, const Gather& g
   if (!status.ok()) put(card.trouble, status.message());
   auto cards = show(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
+  shares_gpu_ = any_share_a_gpu(*cards);
   status = map(*cards);
   open_boards(*cards);
   look_at_machine(*cards);

@@ -12,7 +12,7 @@ namespace paceline::cuda {
 // The part of one of `warps` warps, all of which call it with all of their threads.
 template <int unroll>
 __device__ void move_messages(const MessageTask& task, std::uint32_t warp, std::uint32_t warps) {
-  using Link = StripLink<MessageTask, unroll>;
+  using Link = StripLink<MessageTask, unroll, false>;
   const std::uint32_t ways = task.way_count;
   if (ways == 0) return;
   const Way way = task.ways[warp % ways];

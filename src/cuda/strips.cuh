@@ -37,11 +37,11 @@ __device__ inline bool looks_blank(Pair pair) { return pair.x == blank || pair.y
 // Of a lane, seen from `source`: the first strip of its ring in the owner's window. Strips of the same number lie side
 // by side, for all lanes are at about the same one: far apart, they would meet on few ways into the memory.
 __device__ inline std::uint64_t first_strip(const Terms& terms, int owner, int source, std::uint32_t lane) {
-  return static_cast<std::uint64_t>(place_of(source, owner)) * terms.layout.ring * strip_lanes + lane;
+  return static_cast<std::uint64_t>(place_of(source, owner)) * terms.layout.ring * terms.layout.strip_lanes + lane;
 }
 // From there, that of a number.
 __device__ inline std::uint32_t strips_on(const Terms& terms, std::uint32_t number) {
-  return (number & (terms.layout.ring - 1)) * strip_lanes;
+  return (number & (terms.layout.ring - 1)) * terms.layout.strip_lanes;
 }
 
 // ---- What few calls need, out of line: an instruction that is not in the cache costs more than the memory ----
@@ -107,7 +107,8 @@ struct Part {
       : data(held(piece.data)), bytes(held(static_cast<std::uint32_t>(piece.bytes))) {}
 };
 
-template <class Task, int unroll>
+// takes: what it gives and takes are of one warp, which then tells what it has taken while it waits for room.
+template <class Task, int unroll, bool takes = true>
 class StripLink {
  public:
   using Pairs = Pair[unroll];
@@ -172,7 +173,7 @@ class StripLink {
   __device__ void put(std::uint32_t bytes, std::uint32_t round, const Pairs& pairs) {
     const std::uint32_t count = strips(bytes, round);
     if (const std::uint32_t wanted = given() + count - task_.layout.ring; !reached(freed_, wanted)) {
-      tell();  // the peer may be waiting too
+      if (takes) tell();  // the peer may be waiting too
       well_ = wait_for_room(task_, numbers_ + freed_words, peer_, wanted) && well_;
       freed_ = peek(numbers_ + freed_words);
     }

@@ -25,11 +25,12 @@ namespace paceline::cuda {
 
 inline constexpr int max_gpus = 16;       // ranks of one communicator
 inline constexpr int max_blocks = 32;     // of one kernel: those of several communicators fit on a GPU together
+inline constexpr int strip_blocks = 64;   // of one that moves short messages, if the user says so
 inline constexpr int lanes_in_block = 4;  // of long messages
 inline constexpr int max_lanes = max_blocks * lanes_in_block;
-// Of long folds that are pushed (pushes.cuh): blocks that push, and as many that fold; each of their warps has a lane,
-// and moves so many vectors a thread at once.
-inline constexpr int pushing_blocks = 12;
+// Of long folds that are pushed (pushes.cuh): blocks that push at most, and as many that fold; each of their warps has
+// a lane, and moves so many vectors a thread at once.
+inline constexpr int pushing_blocks = 16;
 inline constexpr int pushing_warps = 15;
 inline constexpr int push_lanes = pushing_blocks * pushing_warps;
 inline constexpr int push_unroll = 4;
@@ -51,7 +52,15 @@ constexpr int strip_warps(Stride stride, bool two_ranks) {
   if (two_ranks) return stride.once ? 16 : 15;
   return stride.strips == 1 ? 24 : stride.once ? 18 : 15;
 }
-inline constexpr int strip_lanes = max_blocks * 16;     // with more than two ranks a lane has several warps
+// Lanes of a sent message at most: as many warps as there are serve one that is given and one that is taken.
+inline constexpr int message_lanes = strip_blocks * strip_warps(streaming_stride, true) / 2;
+// Lanes that have rings: with more than two ranks each has a warp for every other one.
+constexpr int strip_lanes(int ranks) {
+  const int in_block = ranks <= 2 ? 16 : strip_warps(brief_stride, false) / (ranks - 1);
+  const int lanes = strip_blocks * in_block;
+  return lanes < message_lanes ? message_lanes : lanes;
+}
+inline constexpr int most_strip_lanes = strip_lanes(2);
 inline constexpr std::size_t largest_chunk = 32 << 10;  // bytes
 // Where a rank folds, or gives and takes at the same time, shorter ones are faster: by a fifth for a long all-reduce.
 inline constexpr std::size_t largest_short_chunk = 16 << 10;
@@ -99,15 +108,15 @@ struct WindowWords {
   // The last message that the other's block has loaded from this rank's memory (long_messages.cuh).
   std::uint32_t loaded[max_gpus][max_blocks];
   // Written by this rank's kernels, and kept from one to the next.
-  alignas(
-      128) Numbers numbers[max_blocks][max_gpus];  // each block has its copy: the first may end before the last begins
+  // Each block has its copy of the numbers: the first may end before the last begins.
+  alignas(128) Numbers numbers[strip_blocks][max_gpus];
   std::uint32_t chunks_given[max_gpus][push_lanes];
   std::uint32_t chunks_taken[max_gpus][push_lanes];
   std::uint64_t dummy[max_gpus];          // what barriers pass on
   std::uint32_t went_direct[max_blocks];  // of the last kernel of exchange_direct.cuh: each block's copy
   std::uint32_t blocks_done;              // of kernels that were launched one by one, not by a graph; ever
   unsigned long long direct_calls;        // kernels of exchange_direct.cuh that did the work, ever
-  StripLane lanes[strip_lanes];
+  StripLane lanes[most_strip_lanes];
   // Written by the other rank's host, when it has let go of this window.
   std::uint32_t farewells[max_gpus];
 };
@@ -121,9 +130,10 @@ PACE_HOST_DEVICE inline WindowWords& words(std::byte* window) { return *reinterp
 constexpr int place_of(int source, int rank) { return source < rank ? source : source - 1; }
 
 struct WindowLayout {
-  std::uint64_t strips = 0;      // where the rings of strips begin, bytes
-  std::uint64_t vouchers = 0;    // where the words of the strips begin
-  std::uint64_t large = 0;       // where the rings of chunks begin
+  std::uint64_t strips = 0;    // where the rings of strips begin, bytes
+  std::uint64_t vouchers = 0;  // where the words of the strips begin
+  std::uint64_t large = 0;     // where the rings of chunks begin
+  std::uint32_t strip_lanes = 0;
   std::uint32_t ring = 0;        // strips of one lane: a power of two
   std::uint32_t chunk_slot = 0;  // bytes of one
   std::uint32_t chunk_slots = 0;
@@ -131,6 +141,7 @@ struct WindowLayout {
 
   static constexpr WindowLayout of(int ranks) {
     WindowLayout layout;
+    layout.strip_lanes = static_cast<std::uint32_t>(cuda::strip_lanes(ranks));
     // Few enough to stay in the L2 cache until they are taken.
     layout.ring = ranks <= 2 ? 64 : ranks <= 4 ? 32 : ranks <= 8 ? 16 : 8;
     layout.chunk_slot = ranks <= 2 ? largest_chunk : ranks <= 8 ? 16 << 10 : 8 << 10;

@@ -68,6 +68,7 @@ Result<GpuSetting> setting_of(const json& object) {
     return wrong("has no gpu, link, ranks and table");
   GpuSetting setting;
   setting.machine = {object["gpu"].get<std::string>(), object["link"].get<std::string>(), object["ranks"].get<int>()};
+  if (!read_optional(object, "blocks", UINT8_MAX, setting.machine.blocks)) return wrong("has wrong blocks");
   std::array<std::optional<std::uint64_t>, collective_count> last;
   for (const json& found : object["table"]) {
     if (!found.is_object() || !is_text(found, "collective")) return wrong("has a row without a collective");
@@ -85,11 +86,17 @@ Result<GpuSetting> setting_of(const json& object) {
 }
 
 const GpuSetting* setting_for(std::span<const GpuSetting> settings, const GpuMachine& machine) {
-  const auto found = std::ranges::find_if(settings, [&](const GpuSetting& setting) {
+  const GpuSetting* best = nullptr;
+  for (const GpuSetting& setting : settings) {
     const bool linked = machine.link.empty() || setting.machine.link == machine.link;
-    return linked && setting.machine.gpu == machine.gpu && setting.machine.ranks == machine.ranks;
-  });
-  return found == settings.end() ? nullptr : &*found;
+    if (!linked || setting.machine.gpu != machine.gpu || setting.machine.ranks != machine.ranks) continue;
+    // The most blocks that are not too many, else the fewest.
+    const auto worth = [&](const GpuSetting& one) {
+      return one.machine.blocks <= machine.blocks ? one.machine.blocks : -one.machine.blocks;
+    };
+    if (best == nullptr || worth(setting) > worth(*best)) best = &setting;
+  }
+  return best;
 }
 
 }  // namespace
@@ -119,7 +126,11 @@ json write_gpu_setting(const GpuSetting& setting) {
     table.push_back(std::move(written));
   }
   const GpuMachine& machine = setting.machine;
-  return {{"gpu", machine.gpu}, {"link", machine.link}, {"ranks", machine.ranks}, {"table", table}};
+  return {{"gpu", machine.gpu},
+          {"link", machine.link},
+          {"ranks", machine.ranks},
+          {"blocks", machine.blocks},
+          {"table", table}};
 }
 
 const std::vector<GpuSetting>& shipped_gpu_settings() {

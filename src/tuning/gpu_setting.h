@@ -1,8 +1,8 @@
 // Tables of GPU collectives as files have them, and which one a communicator goes by.
 //
-//   {"gpu": "NVIDIA H200", "link": "nvlink", "ranks": 2, "table": [
+//   {"gpu": "NVIDIA H200", "link": "nvlink", "ranks": 2, "blocks": 32, "table": [
 //     {"collective": "all_reduce", "from": 0, "family": "brief", "lanes": 4},
-//     {"collective": "all_reduce", "from": 1482910, "family": "streaming", "steps": 2, "blocks": 32, "direct": true}]}
+//     {"collective": "all_reduce", "from": 1482910, "family": "streaming", "steps": 2, "blocks": 24, "direct": true}]}
 //
 // `from` is bytes of the call's count. A field that a row does not have is as GpuWay has it by itself; what else stands
 // there, as the times that were measured, is for people.
@@ -24,6 +24,7 @@ struct GpuMachine {
   std::string gpu;   // its name
   std::string link;  // between the GPUs: "nvlink", "pcie"; empty: cannot be told
   int ranks = 0;
+  int blocks = 32;  // of a kernel that moves short messages, at most (PACELINE_GPU_BLOCKS)
 };
 
 struct GpuSetting {
@@ -45,7 +46,8 @@ struct GpuChoice {
   GpuTable table;
   std::string_view source;  // "measured" on this machine, "shipped", "rules"
 };
-// Collectives that a table lacks go by the next of the three.
+// Collectives that a table lacks go by the next of the three. Where no table is for so many blocks, one for fewer
+// counts.
 GpuChoice choose_gpu_table(std::span<const GpuSetting> measured, std::span<const GpuSetting> shipped,
                            const GpuMachine& machine);
 

@@ -23,23 +23,31 @@ std::uint64_t add(std::uint64_t digest, const GpuWay& way) {
   return digest;
 }
 
-// From which size on the users' buffers are faster than the window. Where each rank has a part, all of them together
-// have 12 MB, or 3 MB with more than two ranks.
-std::uint64_t direct_from(Collective which, int ranks) {
-  const bool many = ranks > 2;
+// From which size on the users' buffers are faster than the window, and, where they win at all, from which on copy
+// engines are, and what is pushed. Where each rank has a part: of all of them together.
+constexpr std::uint64_t never = std::uint64_t{1} << 62;
+struct Turns {
+  std::uint64_t direct = never;
+  std::uint64_t engines = never;
+  std::uint64_t pushed = never;
+};
+Turns turns_of(Collective which, bool many) {
   switch (which) {
-    case Collective::broadcast: return (many ? 8 : 20) * mega;
-    case Collective::all_reduce:
-    case Collective::reduce: return (many ? 4 : 12) * mega;
-    default: return (many ? 3 : 12) * mega / static_cast<unsigned>(ranks);
+    case Collective::broadcast: return many ? Turns{.direct = 8 * mega} : Turns{20 * mega, 40 * mega};
+    // Of two ranks multiprocessors count more below.
+    case Collective::all_reduce: return {.direct = (many ? 4 : 12) * mega, .pushed = (many ? 20 : 192) * mega};
+    case Collective::reduce: return many ? Turns{.direct = 4 * mega, .pushed = 80 * mega} : Turns{.direct = 12 * mega};
+    case Collective::reduce_scatter: return {.direct = (many ? 3 : 12) * mega};
+    case Collective::all_gather:
+    case Collective::all_to_all: return {(many ? 3 : 12) * mega, 320 * mega};
+    case Collective::gather: return {(many ? 3 : 12) * mega, (many ? 150 : 80) * mega};
+    default: return {(many ? 3 : 12) * mega, 80 * mega};
   }
 }
-
-// And from which size on the copy engines are, of two ranks. Where both give and take, they win less.
-std::uint64_t engines_from(Collective which) {
-  return (which == Collective::all_gather || which == Collective::all_to_all ? 160 : 40) * mega;
+// Parts may be folded, or taken from the root, and passed on; in the other collectives each rank has a part of its own.
+bool goes_in_parts(Collective which) {
+  return which == Collective::all_reduce || which == Collective::reduce || which == Collective::broadcast;
 }
-bool only_moves(Collective which) { return !reduces(which) && which != Collective::barrier; }
 
 // Rows that ascend, from a size on direct, pushed or by engines: the row that it falls into is cut in two.
 void change_from(std::vector<GpuRow>& rows, std::uint64_t from, bool GpuWay::*what) {
@@ -63,26 +71,26 @@ GpuTable GpuTable::rules(int ranks) {
   // By strips up to here; and parts that are passed on, of more than two ranks, from here.
   constexpr std::uint64_t strips_to = 8 * mega;
   constexpr std::uint64_t parts_from = 192 * kilo;
-  constexpr std::uint64_t pushed_from = 192 * mega;  // an all-reduce of two ranks; below, multiprocessors count more
   const bool many = ranks > 2;
   const auto parts = static_cast<unsigned>(ranks);
   GpuTable table;
   for (const Collective which :
        {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::all_gather,
         Collective::reduce_scatter, Collective::gather, Collective::scatter, Collective::all_to_all}) {
-    const bool in_parts =
-        many && (which == Collective::all_reduce || which == Collective::reduce || which == Collective::broadcast);
     std::vector<GpuRow>& rows = table.rows_[static_cast<std::size_t>(which)];
     rows.push_back({which, 0, {}});
-    if (in_parts) rows.push_back({which, parts_from, {.family = GpuFamily::wide, .two_steps = true}});
+    if (many && goes_in_parts(which))
+      rows.push_back({which, parts_from, {.family = GpuFamily::wide, .two_steps = true}});
     // A long broadcast is relayed strip by strip, as far as they reach; of a reduce in chunks there is one step.
     if (which == Collective::all_reduce && many)
       rows.push_back({which, strips_to * parts + 1, {.family = GpuFamily::large, .two_steps = true}});
     else if (!(which == Collective::broadcast && many))
       rows.push_back({which, strips_to + 1, {.family = GpuFamily::large}});
-    change_from(rows, direct_from(which, ranks), &GpuWay::direct);
-    if (which == Collective::all_reduce && !many) change_from(rows, pushed_from, &GpuWay::pushed);
-    if (only_moves(which) && !many) change_from(rows, engines_from(which), &GpuWay::engines);
+    const Turns turns = turns_of(which, many);
+    const std::uint64_t share = goes_in_parts(which) ? 1 : parts;
+    for (const auto& [from, what] : {std::pair(turns.direct, &GpuWay::direct), std::pair(turns.pushed, &GpuWay::pushed),
+                                     std::pair(turns.engines, &GpuWay::engines)})
+      if (from != never) change_from(rows, from / share, what);
   }
   return table;
 }

@@ -64,6 +64,7 @@ TEST_CASE("configuration: what is not set has its default") {
   CHECK(c.chunk == 0);
   CHECK(c.transport == "auto");
   CHECK(c.single_copy == "auto");
+  CHECK(c.gpu_blocks == 32);
   CHECK(c.spin == 20);
   CHECK(c.staging == 0);
   CHECK(c.log == "warn");
@@ -79,6 +80,7 @@ TEST_CASE("configuration: the defaults that the table shows are those of the fie
     CHECK(shown.timeout == unset.timeout);
     CHECK(shown.transport == unset.transport);
     CHECK(shown.single_copy == unset.single_copy);
+    CHECK(shown.gpu_blocks == unset.gpu_blocks);
     CHECK(shown.spin == unset.spin);
     CHECK(shown.log == unset.log);
   }
@@ -99,6 +101,8 @@ TEST_CASE("configuration: every variable reaches its field") {
   for (const char* choice : {"auto", "shm", "tcp"}) CHECK(read("PACELINE_TRANSPORT", choice).transport == choice);
   for (const char* choice : {"auto", "on", "off"}) CHECK(read("PACELINE_SINGLE_COPY", choice).single_copy == choice);
   for (const char* choice : {"auto", "off"}) CHECK(read("PACELINE_GPU_DIRECT", choice).gpu_direct == choice);
+  for (const int blocks : {1, most_gpu_blocks})
+    CHECK(read("PACELINE_GPU_BLOCKS", std::to_string(blocks)).gpu_blocks == blocks);
   CHECK(read("PACELINE_SPIN", "0").spin == 0);
   CHECK(read("PACELINE_STAGING", "4K").staging == 4096);
   for (const char* choice : {"warn", "info", "debug"}) CHECK(read("PACELINE_LOG", choice).log == choice);
@@ -123,6 +127,7 @@ TEST_CASE("configuration: a value that cannot be read is an error that names it,
       {"PACELINE_CHUNK", {"-1", "K", "1T", "1KB", "1.5M", "1k", "18446744073709551616", "17179869184G"}},
       {"PACELINE_TRANSPORT", {"SHM", "udp", "tcp "}},
       {"PACELINE_SINGLE_COPY", {"yes", "1", "of"}},
+      {"PACELINE_GPU_BLOCKS", {"0", "65", "-1", "many", "1.5"}},
       {"PACELINE_SPIN", {"-1", "x", "inf", "20us"}},
       {"PACELINE_STAGING", {"-1", "much", "1073741825", "2G", "17179869183G"}},
       {"PACELINE_LOG", {"error", "WARN", "2"}},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda/case.h"
+#include "tuning/gpu_setting.h"
 
 namespace paceline::cuda {
 namespace {
@@ -132,7 +133,7 @@ class Run {
   // What kernels take for granted.
   static void check_launch(const Launch& launch, const Task& task) {
     REQUIRE(launch.blocks >= 1);
-    REQUIRE(launch.blocks <= max_blocks);
+    REQUIRE(launch.blocks <= (launch.family == Family::large ? max_blocks : strip_blocks));
     const bool relays = task.relays != 0 || task.gathered.ranks != 0;
     if (launch.family == Family::large) {
       REQUIRE_FALSE(relays);
@@ -153,7 +154,7 @@ class Run {
     REQUIRE(warps % (task.ranks - 1) == 0);
     REQUIRE(warps <= strip_warps(stride, task.ranks == 2));
     const int lanes = launch.blocks * warps / (task.ranks - 1);
-    REQUIRE(lanes <= strip_lanes);
+    REQUIRE(lanes <= strip_lanes(task.ranks));
     // What has no loop must have a place for every strip.
     if (stride.once) REQUIRE(static_cast<std::uint32_t>(lanes * stride.strips) >= task.strips);
   }
@@ -299,11 +300,12 @@ TEST_CASE("a table's lanes and blocks are kept as far as there are strips for th
   const Launch more = launch(64 << 10, {.lanes = 4, .blocks = 16});
   CHECK(more.family == Family::brief);
   CHECK(more.threads == (8 + 1) * 32);
-  const Launch next = launch(512 << 10, {.lanes = 4});
+  const Launch next = launch(1 << 20, {.lanes = 4});
   CHECK(next.family == Family::wide);
-  CHECK(next.blocks == max_blocks);
+  CHECK(next.blocks == strip_blocks);
   CHECK(next.threads == (16 + 1) * 32);
-  CHECK(launch((512 << 10) + 1, {.lanes = 4}).family == Family::streaming);
+  CHECK(launch((1 << 20) + 1, {.lanes = 4}).family == Family::streaming);
+  CHECK(launch((512 << 10) + 1, {.lanes = 4, .blocks = 32}).family == Family::streaming);
   const Launch narrow = launch(1000, {.lanes = 4, .blocks = 16});
   CHECK(narrow.blocks == 1);
   CHECK(narrow.threads == (2 + 1) * 32);
@@ -395,7 +397,7 @@ TEST_CASE("messages have their own pieces, and both sides cut them alike") {
   const Request* const both[] = {&send, &recv};
   MessageTask task;
   Launch launch;
-  plan_messages(both, 1, 3, task, launch);
+  plan_messages(both, 1, 3, strip_blocks, task, launch);
   CHECK(task.give(2).data == memory.data());
   CHECK(task.give(2).bytes == 4000);
   CHECK(task.give(0).bytes == 0);
@@ -410,10 +412,60 @@ TEST_CASE("messages have their own pieces, and both sides cut them alike") {
   there.root = 1;
   const Request* const one[] = {&there};
   MessageTask other;
-  plan_messages(one, 2, 3, other, launch);
+  plan_messages(one, 2, 3, strip_blocks, other, launch);
   CHECK(other.take_cut(1).chunk == task.give_cut(2).chunk);
   CHECK(other.take_cut(1).lanes == task.give_cut(2).lanes);
   CHECK(other.call_what == task.call_what);
+}
+
+TEST_CASE("no kernel has more blocks than are allowed, whatever a table says") {
+  std::vector<std::byte> dummy(std::size_t{max_gpus} * 8);
+  for (const int limit : {1, 7, max_blocks, strip_blocks})
+    for (const GpuSetting& setting : shipped_gpu_settings()) {
+      GpuTable table;
+      table.replace(setting.rows);
+      for (const Collective which : {Collective::all_reduce, Collective::broadcast, Collective::all_gather})
+        for (std::uint64_t bytes = 16; bytes <= 64 << 20; bytes *= 4) {
+          Request request;
+          request.which = which;
+          request.type = DataType::uint8;
+          request.count = bytes;
+          const GpuWay way = in_blocks(table.way(which, bytes), limit);
+          Exchanges exchanges;
+          plan_collective(request, 0, setting.machine.ranks, way, dummy.data(), exchanges);
+          for (int i = 0; i < exchanges.count; ++i)
+            CHECK(exchanges.launches[static_cast<std::size_t>(i)].blocks <= limit);
+          DirectTask task;
+          Launch launch;
+          if (plan_direct_task(request, 0, setting.machine.ranks, way, task, launch))
+            CHECK(launch.blocks <= max_blocks);
+        }
+    }
+}
+
+TEST_CASE("a message has the same lanes however many blocks there is room for, and rings for all of them") {
+  std::vector<std::byte> memory(16);
+  Request request;
+  request.which = Collective::send;
+  request.send = memory.data();
+  request.type = DataType::uint8;
+  request.count = 4 << 20;
+  request.root = 1;
+  const Request* const one[] = {&request};
+  for (const int ranks : {2, 3, 4, 5, 8, 9, max_gpus}) {
+    std::uint32_t lanes = 0;
+    for (const int blocks : {strip_blocks, max_blocks, 1}) {
+      MessageTask task;
+      Launch launch;
+      plan_messages(one, 0, ranks, blocks, task, launch);
+      CHECK(launch.blocks <= blocks);
+      CHECK(launch.threads <= (strip_warps(streaming_stride, true) + 1) * 32);
+      CHECK((lanes == 0 || task.give_cut(1).lanes == lanes));
+      lanes = task.give_cut(1).lanes;
+    }
+    CHECK(lanes == message_lanes);
+    CHECK(lanes <= WindowLayout::of(ranks).strip_lanes);
+  }
 }
 
 TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serves both") {
@@ -434,7 +486,7 @@ TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serv
   const Request long_out = message(Collective::send, 2, long_one);
   const auto plan = [&](std::vector<const Request*> messages, Launch& launch) {
     MessageTask task;
-    plan_messages(messages, 0, 3, task, launch);
+    plan_messages(messages, 0, 3, strip_blocks, task, launch);
     return task;
   };
   Launch alone;

@@ -27,7 +27,7 @@ void exchange_by(const paceline::GpuTable& table, int machine_ranks) {
       cuda::plan_collective(request, 0, ranks, table.way(request.which, count), memory, exchanges);
       for (int i = 0; i < exchanges.count; ++i) {
         const cuda::Launch& launch = exchanges.launches[static_cast<std::size_t>(i)];
-        if (launch.blocks < 1 || launch.blocks > cuda::max_blocks || launch.threads > 1024) std::abort();
+        if (launch.blocks < 1 || launch.blocks > cuda::strip_blocks || launch.threads > 1024) std::abort();
       }
     }
 }

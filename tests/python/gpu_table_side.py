@@ -31,7 +31,7 @@ LONG = 16 << 20  # elements
 
 
 def use(comm: Communicator, name: str, way: dict[str, Any]) -> None:
-    machine = {key: tuning.gpu_table(comm)[key] for key in ("gpu", "link", "ranks")}
+    machine = {key: tuning.gpu_table(comm)[key] for key in ("gpu", "link", "ranks", "blocks")}
     table = [{"collective": name, "from": 0, **way}]
     tuning.use(comm, tuning.profile([], [{**machine, "table": table}]))
 

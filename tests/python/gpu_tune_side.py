@@ -9,7 +9,7 @@ from paceline import init, tuning
 from paceline.command import gpu_tune
 from paceline.cuda_driver import Gpu
 
-MACHINE = {"gpu": "fake GPU", "link": "nvlink", "ranks": 2}
+MACHINE = {"gpu": "fake GPU", "link": "nvlink", "ranks": 2, "blocks": 32}
 
 
 def main() -> None:

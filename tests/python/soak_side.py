@@ -19,7 +19,7 @@ ROOM = 1 << 12  # bytes of a buffer beside the call's: offsets, guard, a part of
 
 def _go_by(team: paceline.Communicator, table: list[dict[str, Any]]) -> None:
     if team.gpus_direct():
-        machine = {key: tuning.gpu_table(team)[key] for key in ("gpu", "link", "ranks")}
+        machine = {key: tuning.gpu_table(team)[key] for key in ("gpu", "link", "ranks", "blocks")}
         tuning.use(team, tuning.profile([], [{**machine, "table": table}]))
 
 

@@ -115,6 +115,25 @@ def test_no_long_message_waits_for_another(order: str) -> None:
     on_gpus(3, body)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="kernels of eight ranks do not fit on one GPU")
+def test_pairs_exchange_more_than_rings_hold() -> None:
+    count = (4 << 20) // 4  # the longest that goes by strips: with eight ranks, 17 strips in rings of 16
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        other = rank.rank ^ 1
+        with torch.cuda.stream(rank.stream):
+            out = torch.arange(count, dtype=torch.float32, device="cuda") + rank.rank
+            into = torch.zeros_like(out)
+            for _ in range(20):
+                with paceline.group():
+                    rank.comm.send(out, other)
+                    rank.comm.recv(into, other)
+            rank.finish()
+            assert bool((into == out - rank.rank + other).all())
+
+    on_gpus(8, body)
+
+
 @pytest.mark.parametrize("count", [3, 5_000_000])
 def test_a_group_has_messages_of_several_types(count: int) -> None:
     kinds = [torch.int8, torch.float32]

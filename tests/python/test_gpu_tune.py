@@ -120,7 +120,7 @@ def test_every_rank_measures_the_same_ways(fake_cuda: dict[str, str], tmp_path: 
     done = paceline("run", "-n", "2", "--", sys.executable, str(HERE / "gpu_tune_side.py"), **fake_cuda)
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, Any] = json.loads(done.stdout)
-    assert (found["gpu"], found["link"], found["ranks"]) == ("fake GPU", "nvlink", 2)
+    assert (found["gpu"], found["link"], found["ranks"], found["blocks"]) == ("fake GPU", "nvlink", 2, 32)
     assert found["table"][0]["from"] == 0
     sizes = [row["from"] for row in found["table"]]
     assert sizes == sorted(set(sizes))
@@ -167,20 +167,22 @@ def test_tables_are_kept_beside_settings(tmp_path: Path) -> None:
              "largest_chunk": 65536}  # fmt: skip
     setting = {"transport": "shm", "ranks": 2, "model": model, "measured": [], "table": []}
     of_two, of_four = ({"gpu": "G", "link": "nvlink", "ranks": ranks, "table": []} for ranks in (2, 4))
+    wide = {**of_two, "blocks": 64}
     tuning.merge(path, [setting])
-    tuning.merge(path, [], [of_two, of_four])
+    tuning.merge(path, [], [of_two, of_four, wide])
     again = {**of_two, "table": [{"collective": "reduce", "from": 0, "family": "large"}]}
     tuning.merge(path, [], [again])
     found = tuning.load(path)
     assert found is not None
     assert found["settings"] == [setting]
-    assert found["gpus"] == [of_four, again]
+    assert found["gpus"] == [of_four, wide, again]
 
 
 def test_measured_tables_become_shipped_ones(tmp_path: Path) -> None:
     shipped, profile = tmp_path / "gpu_tables.json", tmp_path / "profile.json"
     row = {"collective": "reduce", "from": 0, "family": "large"}
-    of_two, of_four = ({"gpu": "G", "link": "nvlink", "ranks": ranks, "table": [row]} for ranks in (2, 4))
+    machine = {"gpu": "G", "link": "nvlink", "blocks": 32}
+    of_two, of_four = ({**machine, "ranks": ranks, "table": [row]} for ranks in (2, 4))
     shipped.write_text(json.dumps({"gpus": [of_four]}))
     other = {**of_four, "table": [row, {**row, "from": 100}]}
     tuning.merge(profile, [], [of_two, other])

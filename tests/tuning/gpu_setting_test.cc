@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tuning/profile.h"
 
@@ -24,7 +25,7 @@ std::string with_row(const std::string& row) {
 }  // namespace
 
 TEST_CASE("GPU settings that are written are read") {
-  GpuSetting setting = setting_of({"NVIDIA H200", "nvlink", 4}, 8);
+  GpuSetting setting = setting_of({"NVIDIA H200", "nvlink", 4, 48}, 8);
   setting.rows.push_back({Collective::all_reduce,
                           1 << 20,
                           {.family = GpuFamily::streaming, .two_steps = true, .lanes = 15, .blocks = 24}});
@@ -39,6 +40,7 @@ TEST_CASE("GPU settings that are written are read") {
   CHECK((*read)[0].machine.gpu == "NVIDIA H200");
   CHECK((*read)[0].machine.link == "nvlink");
   CHECK((*read)[0].machine.ranks == 4);
+  CHECK((*read)[0].machine.blocks == 48);
   CHECK((*read)[0].rows == setting.rows);
 }
 
@@ -61,6 +63,8 @@ TEST_CASE("a table that is wrong is told") {
   CHECK(error("{}") == "the GPU table stands in no list");
   CHECK(error("[3]") == "the GPU table has no gpu, link, ranks and table");
   CHECK(error(R"([{"gpu": "G", "link": "nvlink", "ranks": 0, "table": []}])").find("has no gpu") != std::string::npos);
+  CHECK(error(R"([{"gpu": "G", "link": "nvlink", "ranks": 2, "blocks": 256, "table": []}])") ==
+        "the GPU table has wrong blocks");
   const auto row_error = [](const char* row) { return error(with_row(row).c_str()); };
   CHECK(row_error(R"({"collective": "reduce", "from": 0, "family": "brief"})") == "no error");
   CHECK(row_error(R"({"collective": "gather", "from": 0, "family": "brief", "engines": 1})") ==
@@ -123,6 +127,12 @@ TEST_CASE("measured tables go before shipped ones, and both before the rules") {
   for (const GpuMachine& other :
        {GpuMachine{"NVIDIA H100", "nvlink", 2}, {"NVIDIA H200", "pcie", 2}, {"NVIDIA H200", "nvlink", 4}})
     CHECK(choose_gpu_table(measured, shipped, other).source == "rules");
+  // Of tables for other numbers of blocks that for the most that are not too many.
+  const std::vector<GpuSetting> by_blocks{setting_of({"NVIDIA H200", "nvlink", 2, 64}, 9), shipped[0],
+                                          setting_of({"NVIDIA H200", "nvlink", 2, 16}, 7)};
+  const std::pair<int, int> lanes_by_blocks[] = {{64, 9}, {48, 5}, {32, 5}, {31, 7}, {16, 7}, {8, 7}};
+  for (const auto& [blocks, wanted] : lanes_by_blocks)
+    CHECK(lanes(choose_gpu_table({}, by_blocks, {"NVIDIA H200", "nvlink", 2, blocks})) == wanted);
   // A link that cannot be told may be any.
   CHECK(choose_gpu_table(measured, shipped, {"NVIDIA H200", "", 2}).source == "measured");
 }

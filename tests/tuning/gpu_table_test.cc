@@ -25,23 +25,26 @@ TEST_CASE("the rules of two ranks") {
     CHECK(rules.way(which, 8 * mega + 1).family == GpuFamily::large);
     CHECK_FALSE(rules.way(which, 64 * mega).two_steps);
   }
-  CHECK_FALSE(rules.way(Collective::all_reduce, 12 * mega - 1).direct);
-  CHECK(rules.way(Collective::all_reduce, 12 * mega).direct);
-  CHECK(rules.way(Collective::all_reduce, UINT64_MAX).direct);
-  CHECK_FALSE(rules.way(Collective::all_reduce, 192 * mega - 1).pushed);
-  CHECK(rules.way(Collective::all_reduce, 192 * mega).pushed);
-  CHECK_FALSE(rules.way(Collective::reduce_scatter, 192 * mega).pushed);
-  CHECK_FALSE(rules.way(Collective::all_gather, 6 * mega - 1).direct);
-  CHECK(rules.way(Collective::all_gather, 6 * mega).direct);
+  const auto turns_at = [&](Collective which, std::uint64_t from, bool GpuWay::*what) {
+    CAPTURE(name(which));
+    CHECK_FALSE(rules.way(which, from - 1).*what);
+    CHECK(rules.way(which, from).*what);
+    CHECK(rules.way(which, UINT64_MAX).*what);
+  };
+  turns_at(Collective::all_reduce, 12 * mega, &GpuWay::direct);
+  turns_at(Collective::all_reduce, 192 * mega, &GpuWay::pushed);
+  turns_at(Collective::all_gather, 6 * mega, &GpuWay::direct);
   CHECK(rules.way(Collective::all_gather, 6 * mega).family == GpuFamily::brief);
-  CHECK_FALSE(rules.way(Collective::broadcast, 20 * mega - 1).direct);
-  CHECK(rules.way(Collective::broadcast, 20 * mega).direct);
+  turns_at(Collective::broadcast, 20 * mega, &GpuWay::direct);
+  turns_at(Collective::broadcast, 40 * mega, &GpuWay::engines);
+  turns_at(Collective::all_to_all, 160 * mega, &GpuWay::engines);
+  turns_at(Collective::all_gather, 160 * mega, &GpuWay::engines);
+  turns_at(Collective::scatter, 40 * mega, &GpuWay::engines);
+  turns_at(Collective::gather, 40 * mega, &GpuWay::engines);
   for (const Collective which : of_gpus) {
     CAPTURE(name(which));
-    const bool both_ways = which == Collective::all_gather || which == Collective::all_to_all;
-    const std::uint64_t from = (both_ways ? 160 : 40) * mega;
-    CHECK_FALSE(rules.way(which, from - 1).engines);
-    CHECK(rules.way(which, from).engines == !reduces(which));
+    CHECK(rules.way(which, UINT64_MAX).engines == !reduces(which));
+    CHECK(rules.way(which, UINT64_MAX).pushed == (which == Collective::all_reduce));
   }
 }
 
@@ -52,17 +55,23 @@ TEST_CASE("the rules of more") {
     CHECK(rules.way(which, 192 * kilo - 1) == GpuWay{});
     CHECK(rules.way(which, 192 * kilo) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
   }
-  CHECK(rules.way(Collective::all_reduce, 32 * mega).family == GpuFamily::wide);
+  CHECK_FALSE(rules.way(Collective::all_reduce, 20 * mega - 1).pushed);
+  CHECK(rules.way(Collective::all_reduce, 32 * mega) ==
+        GpuWay{.family = GpuFamily::wide, .two_steps = true, .direct = true, .pushed = true});
   CHECK(rules.way(Collective::all_reduce, 32 * mega + 1) ==
-        GpuWay{.family = GpuFamily::large, .two_steps = true, .direct = true});
+        GpuWay{.family = GpuFamily::large, .two_steps = true, .direct = true, .pushed = true});
   CHECK(rules.way(Collective::reduce, 8 * mega + 1) == GpuWay{.family = GpuFamily::large, .direct = true});
+  CHECK(rules.way(Collective::reduce, 80 * mega).pushed);
   CHECK(rules.way(Collective::broadcast, 8 * mega - 1) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
   CHECK(rules.way(Collective::broadcast, 1024 * mega) ==
         GpuWay{.family = GpuFamily::wide, .two_steps = true, .direct = true});
   CHECK_FALSE(rules.way(Collective::scatter, 3 * mega / 4 - 1).direct);
   CHECK(rules.way(Collective::scatter, 3 * mega / 4).direct);
+  CHECK_FALSE(rules.way(Collective::scatter, 20 * mega - 1).engines);
+  CHECK(rules.way(Collective::scatter, 20 * mega).engines);
   CHECK_FALSE(rules.way(Collective::all_to_all, 512 * kilo + 1).two_steps);
-  CHECK_FALSE(rules.way(Collective::all_to_all, 1024 * mega).engines);
+  CHECK(rules.way(Collective::all_to_all, 80 * mega).engines);
+  CHECK_FALSE(rules.way(Collective::reduce_scatter, 1024 * mega).pushed);
 }
 
 TEST_CASE("what is no collective of a table has the plainest way") {

@@ -102,7 +102,7 @@ class GpuTuning:
         trial = GpuTrial(self._comm, collective, pattern, 0, most, self._graphs, _CALLS)
         if not self._machine:
             found = tuning.gpu_table(self._comm)  # there is one now: the trial has connected the GPUs
-            self._machine = {key: found[key] for key in ("gpu", "link", "ranks")}
+            self._machine = {key: found[key] for key in ("gpu", "link", "ranks", "blocks")}
         one = _Collective(trial, self._machine)
         one.make_buffers_known(most)
         counts = sorted({collective.count(size, self._comm.size, dtype.size) for size in self._sizes()})
@@ -111,7 +111,9 @@ class GpuTuning:
             for count in counts:
                 progress.step(f"{self._comm.size} ranks: {name} {size_text(trial.bytes(count))}")
                 if not late:
-                    one.measure(count, gpu_ways.candidates(name, self._comm.size, count * dtype.size))
+                    one.measure(
+                        count, gpu_ways.candidates(name, self._comm.size, count * dtype.size, self._machine["blocks"])
+                    )
         for _ in range(_HALVINGS):
             for nbytes, ways in gpu_ways.between(one.times).items():
                 for _ in range(_PASSES):

@@ -19,8 +19,10 @@ WORTH = 0.97  # a change is worth at least 3%: between equals what ran at the ne
 
 _KILO, _MEGA = 1 << 10, 1 << 20
 _STRIP = 512  # bytes
-_BLOCKS = 32  # of a kernel at most
+BLOCKS = 32  # of a kernel at most, by default
 _AT_ONCE = {"brief": 1, "wide": 2, "streaming": 2}  # strips that a lane moves
+_WARPS = {"brief": 24, "wide": 18, "streaming": 15}  # of a block at most, which move strips
+_WARPS_OF_TWO = {"brief": 16, "wide": 16, "streaming": 15}  # of two ranks
 _GRAIN = 64  # bytes: sizes between two are multiples of it, so that all ways are possible
 
 # What is tried from which size on, up to which.
@@ -67,8 +69,8 @@ class Way:
 Times = Mapping[int, Mapping[Way, float]]
 
 
-def candidates(collective: str, ranks: int, nbytes: int) -> list[Way]:
-    """The ways to try at a size."""
+def candidates(collective: str, ranks: int, nbytes: int, blocks: int = BLOCKS) -> list[Way]:
+    """The ways to try at a size. blocks: of a kernel that moves short messages at most."""
 
     def fits(limits: tuple[int, int]) -> bool:
         return limits[0] <= nbytes <= limits[1]
@@ -77,18 +79,18 @@ def candidates(collective: str, ranks: int, nbytes: int) -> list[Way]:
     one_step = not in_parts or nbytes <= _ALL_TO_ALL_TO
     ways: list[Way] = []
     if fits(_BRIEF):
-        ways += _short("brief", 1, nbytes, ranks)
+        ways += _short("brief", 1, nbytes, ranks, blocks)
     for steps, piece in ((1, nbytes), (2, nbytes // ranks)):
         if not (one_step if steps == 1 else in_parts):
             continue
         if fits(_WIDE):
-            ways += _short("wide", steps, piece, ranks)
+            ways += _short("wide", steps, piece, ranks, blocks)
         if fits(_STREAMING) or (fits(_WIDE) and not any(way.steps == steps for way in ways)):
-            ways += _short("streaming", steps, piece, ranks)
+            ways += _short("streaming", steps, piece, ranks, blocks)
         if fits(_LARGE):
             chunks = (0, 8 * _KILO, 16 * _KILO, 32 * _KILO)
             ways += [Way("large", steps, chunk=chunk) for chunk in chunks[: 4 if ranks == 2 else 3]]
-            ways.append(Way("large", steps, blocks=_BLOCKS // 2))
+            ways.append(Way("large", steps, blocks=BLOCKS // 2))
     if fits(_DIRECT) and nbytes % 16 == 0:
         # Where not all ranks see the buffers, the kernel after it does the work; else that one ends at once.
         family = "streaming" if nbytes <= 8 * _MEGA else "large"
@@ -100,13 +102,13 @@ def candidates(collective: str, ranks: int, nbytes: int) -> list[Way]:
     return ways
 
 
-def _short(family: str, steps: int, piece: int, ranks: int) -> list[Way]:
+def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list[Way]:
     """With few or many lanes in a block, of which each has a warp for every other rank."""
     strips, at_once = -(-piece // _STRIP), _AT_ONCE[family]
-    most = max(1, (24 if family == "brief" and ranks > 2 else 15) // (ranks - 1))
+    most = max(1, (_WARPS if ranks > 2 else _WARPS_OF_TWO)[family] // (ranks - 1))
     ways = []
     for lanes in sorted({1, 2, 4, 8, most}):
-        room = lanes * _BLOCKS * at_once
+        room = lanes * blocks * at_once
         if lanes > most or (lanes > 1 and lanes // 2 >= strips):
             continue
         if family != "streaming" and strips > room:
