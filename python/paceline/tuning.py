@@ -213,8 +213,14 @@ def _accepted(path: Path) -> tuple[dict[str, Any], list[str]]:
     return kept, damage
 
 
+_ABSENT = {"blocks": 32}  # what a field is that an older file does not have
+
+
 def _merged(
     old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> list[Mapping[str, Any]]:
-    fresh = {tuple(row.get(key) for key in keys) for row in new}
-    return [*(row for row in old if tuple(row.get(key) for key in keys) not in fresh), *new]
+    def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row.get(key, _ABSENT.get(key)) for key in keys)
+
+    fresh = {key_of(row) for row in new}
+    return [*(row for row in old if key_of(row) not in fresh), *new]

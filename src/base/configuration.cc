@@ -105,10 +105,11 @@ constexpr Row rows[] = {
      [](std::string_view text, C& into) {
        return read_choice(text, into.gpu_direct, {"auto", "off"});
      }},
-    {{"PACELINE_GPU_BLOCKS", "number, at most 64", "32",
+    {{"PACELINE_GPU_BLOCKS", "number, 4 to 64", "32",
       "blocks of a kernel that moves short messages on a GPU, at most; of the ranks' the least counts"},
      [](std::string_view text, C& into) {
-       return read_number(text, into.gpu_blocks) && into.gpu_blocks >= 1 && into.gpu_blocks <= most_gpu_blocks;
+       return read_number(text, into.gpu_blocks) && into.gpu_blocks >= least_gpu_blocks &&
+              into.gpu_blocks <= most_gpu_blocks;
      }},
     {{"PACELINE_SPIN", "microseconds", "20",
       "time to spin before a waiting rank yields its CPU; with more ranks than CPUs none does"},

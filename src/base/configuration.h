@@ -14,6 +14,7 @@ namespace paceline {
 // More than any CPU's cache by far.
 inline constexpr std::size_t largest_staging = std::size_t{1} << 30;
 
+inline constexpr int least_gpu_blocks = 4;  // so that each message of a group has a warp
 inline constexpr int most_gpu_blocks = 64;
 
 struct Configuration {

@@ -101,7 +101,7 @@ TEST_CASE("configuration: every variable reaches its field") {
   for (const char* choice : {"auto", "shm", "tcp"}) CHECK(read("PACELINE_TRANSPORT", choice).transport == choice);
   for (const char* choice : {"auto", "on", "off"}) CHECK(read("PACELINE_SINGLE_COPY", choice).single_copy == choice);
   for (const char* choice : {"auto", "off"}) CHECK(read("PACELINE_GPU_DIRECT", choice).gpu_direct == choice);
-  for (const int blocks : {1, most_gpu_blocks})
+  for (const int blocks : {least_gpu_blocks, most_gpu_blocks})
     CHECK(read("PACELINE_GPU_BLOCKS", std::to_string(blocks)).gpu_blocks == blocks);
   CHECK(read("PACELINE_SPIN", "0").spin == 0);
   CHECK(read("PACELINE_STAGING", "4K").staging == 4096);
@@ -127,7 +127,7 @@ TEST_CASE("configuration: a value that cannot be read is an error that names it,
       {"PACELINE_CHUNK", {"-1", "K", "1T", "1KB", "1.5M", "1k", "18446744073709551616", "17179869184G"}},
       {"PACELINE_TRANSPORT", {"SHM", "udp", "tcp "}},
       {"PACELINE_SINGLE_COPY", {"yes", "1", "of"}},
-      {"PACELINE_GPU_BLOCKS", {"0", "65", "-1", "many", "1.5"}},
+      {"PACELINE_GPU_BLOCKS", {"0", "3", "65", "-1", "many", "1.5"}},
       {"PACELINE_SPIN", {"-1", "x", "inf", "20us"}},
       {"PACELINE_STAGING", {"-1", "much", "1073741825", "2G", "17179869183G"}},
       {"PACELINE_LOG", {"error", "WARN", "2"}},

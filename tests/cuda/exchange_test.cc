@@ -380,44 +380,6 @@ TEST_CASE("a barrier takes a word from everyone") {
   CHECK(exchanges.tasks[0].take(1).bytes == 0);
 }
 
-TEST_CASE("messages have their own pieces, and both sides cut them alike") {
-  std::vector<std::byte> memory(1 << 20);
-  Request send;
-  send.which = Collective::send;
-  send.send = memory.data();
-  send.count = 1000;
-  send.type = DataType::float32;
-  send.root = 2;
-  Request recv;
-  recv.which = Collective::recv;
-  recv.recv = memory.data() + 8000;
-  recv.count = 100000;
-  recv.type = DataType::float32;
-  recv.root = 0;
-  const Request* const both[] = {&send, &recv};
-  MessageTask task;
-  Launch launch;
-  plan_messages(both, 1, 3, strip_blocks, task, launch);
-  CHECK(task.give(2).data == memory.data());
-  CHECK(task.give(2).bytes == 4000);
-  CHECK(task.give(0).bytes == 0);
-  CHECK(task.take(0).data == memory.data() + 8000);
-  CHECK(task.take(0).bytes == 400000);
-  CHECK(task.alignment == 16);
-
-  // The receiver of the first alone.
-  Request there = send;
-  there.which = Collective::recv;
-  there.recv = memory.data();
-  there.root = 1;
-  const Request* const one[] = {&there};
-  MessageTask other;
-  plan_messages(one, 2, 3, strip_blocks, other, launch);
-  CHECK(other.take_cut(1).chunk == task.give_cut(2).chunk);
-  CHECK(other.take_cut(1).lanes == task.give_cut(2).lanes);
-  CHECK(other.call_what == task.call_what);
-}
-
 TEST_CASE("no kernel has more blocks than are allowed, whatever a table says") {
   std::vector<std::byte> dummy(std::size_t{max_gpus} * 8);
   for (const int limit : {1, 7, max_blocks, strip_blocks})
@@ -441,94 +403,6 @@ TEST_CASE("no kernel has more blocks than are allowed, whatever a table says") {
             CHECK(launch.blocks <= max_blocks);
         }
     }
-}
-
-TEST_CASE("a message has the same lanes however many blocks there is room for, and rings for all of them") {
-  std::vector<std::byte> memory(16);
-  Request request;
-  request.which = Collective::send;
-  request.send = memory.data();
-  request.type = DataType::uint8;
-  request.count = 4 << 20;
-  request.root = 1;
-  const Request* const one[] = {&request};
-  for (const int ranks : {2, 3, 4, 5, 8, 9, max_gpus}) {
-    std::uint32_t lanes = 0;
-    for (const int blocks : {strip_blocks, max_blocks, 1}) {
-      MessageTask task;
-      Launch launch;
-      plan_messages(one, 0, ranks, blocks, task, launch);
-      CHECK(launch.blocks <= blocks);
-      CHECK(launch.threads <= (strip_warps(streaming_stride, true) + 1) * 32);
-      CHECK((lanes == 0 || task.give_cut(1).lanes == lanes));
-      lanes = task.give_cut(1).lanes;
-    }
-    CHECK(lanes == message_lanes);
-    CHECK(lanes <= WindowLayout::of(ranks).strip_lanes);
-  }
-}
-
-TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serves both") {
-  std::vector<std::byte> memory(16);
-  const auto message = [&](Collective which, int peer, std::size_t bytes) {
-    Request request;
-    request.which = which;
-    request.send = request.recv = memory.data();
-    request.type = DataType::uint8;
-    request.count = bytes;
-    request.root = peer;
-    return request;
-  };
-  constexpr std::size_t length = 1 << 10;
-  constexpr std::size_t long_one = 64 << 20;
-  const Request out = message(Collective::send, 1, length);
-  const Request in = message(Collective::recv, 1, length);
-  const Request long_out = message(Collective::send, 2, long_one);
-  const auto plan = [&](std::vector<const Request*> messages, Launch& launch) {
-    MessageTask task;
-    plan_messages(messages, 0, 3, strip_blocks, task, launch);
-    return task;
-  };
-  Launch alone;
-  Launch together;
-  Launch with_long;
-  Launch only_long;
-  const MessageTask one = plan({&out}, alone);
-  const MessageTask two = plan({&out, &in}, together);
-  const MessageTask three = plan({&out, &in, &long_out}, with_long);
-  const MessageTask four = plan({&long_out}, only_long);
-  CHECK(alone.family == Family::brief);
-  CHECK(together.family == Family::brief);
-  CHECK(with_long.family == Family::large);
-  CHECK(only_long.family == Family::large);
-  CHECK(one.way_count == 1);
-  CHECK(two.way_count == 2);
-  CHECK(three.way_count == 2);
-  CHECK(four.way_count == 0);
-  // A message crosses in the same lanes whatever else is in its group.
-  for (const MessageTask* task : {&one, &two, &three}) {
-    CHECK(task->give_cut(1).chunk == 0);
-    CHECK(task->give_cut(1).lanes == length / strip_bytes);
-  }
-  CHECK(three.give_cut(2).chunk != 0);
-  // Long ones are offered; where the other side sees them, nothing goes through the window, but they are told of.
-  CHECK(one.offers_to == 0);
-  CHECK(three.offers_to == 1U << 2);
-  CHECK(three.offers_from == 0);
-  const Request long_in = message(Collective::recv, 2, long_one);
-  CHECK(plan({&in, &long_in}, together).offers_from == 1U << 2);
-  MessageTask offered = four;
-  offered.offers[2] = 1 << 20;
-  CHECK(offered.give(2).bytes == 0);
-  CHECK(offered.messages_to(2) == 1);
-  CHECK(offered.count_to(2) == typed(long_one, static_cast<std::uint8_t>(DataType::uint8)));
-  // Block speaks with block, so both sides have all.
-  CHECK(only_long.blocks == max_blocks);
-  CHECK(with_long.blocks == max_blocks);
-  // Each way has a warp at least.
-  CHECK(plan({&out, &in}, together).way_count == 2);
-  CHECK(alone.blocks * (alone.threads / 32 - 1) >= 1);
-  CHECK(together.blocks * (together.threads / 32 - 1) >= 2);
 }
 
 TEST_CASE("addresses that are not multiples of 16 are told") {

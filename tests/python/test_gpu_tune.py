@@ -170,7 +170,7 @@ def test_tables_are_kept_beside_settings(tmp_path: Path) -> None:
     wide = {**of_two, "blocks": 64}
     tuning.merge(path, [setting])
     tuning.merge(path, [], [of_two, of_four, wide])
-    again = {**of_two, "table": [{"collective": "reduce", "from": 0, "family": "large"}]}
+    again = {**of_two, "blocks": 32, "table": [{"collective": "reduce", "from": 0, "family": "large"}]}
     tuning.merge(path, [], [again])
     found = tuning.load(path)
     assert found is not None
