@@ -1,6 +1,7 @@
 // Sends and receives on GPUs: how they are cut and launched.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/configuration.h"
@@ -147,8 +148,8 @@ TEST_CASE("each message of the largest group has a warp in the fewest blocks tha
         request.root = peer;
         requests.push_back(request);
       }
-    std::vector<const Request*> group;
-    for (const Request& request : requests) group.push_back(&request);
+    std::vector<const Request*> group(requests.size());
+    std::ranges::transform(requests, group.begin(), [](const Request& request) { return &request; });
     MessageTask task;
     Launch launch;
     plan_messages(group, 0, max_gpus, least_gpu_blocks, task, launch);
