@@ -11,8 +11,8 @@ namespace {
 // two ranks, whose ways cross, eight are the fastest that only store.
 constexpr int storing_blocks(int ranks) { return ranks == 2 ? 16 : 8; }
 constexpr int loading_blocks = 24;
-constexpr int relaying_blocks = 16;     // that load a broadcast's parts and store them to the others
-constexpr int few_pushing_blocks = 12;  // of two ranks: the multiprocessors are for what else goes on
+constexpr int relaying_blocks = 16;  // that load a broadcast's parts and store them to the others
+constexpr int passing_blocks = 24;   // of an all-reduce; where there are fewer steps, all
 constexpr int blocks_in_cluster = 4;
 // That load and store: of two ranks few for a long message.
 constexpr std::uint64_t long_from = 24 << 20;  // bytes
@@ -35,9 +35,10 @@ std::uint32_t only(int one) { return std::uint32_t{1} << one; }
 std::uint32_t all(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
 
 // What each rank folds. Parts of a reduce are folded by those who are not the root: its link carries all of the message
-// as it is. Of two ranks the root does it all.
-void plan_folds(const Request& request, std::uint64_t bytes, int ranks, bool pushed, DirectPlan& plan) {
+// as it is. Of two ranks the root does it all, and what is passed on ends there.
+void plan_folds(const Request& request, std::uint64_t bytes, int ranks, Folding folding, DirectPlan& plan) {
   const int root = request.root;
+  const bool at_root = ranks == 2 || folding == Folding::passed;
   plan.count = ranks;
   for (int rank = 0; rank < ranks; ++rank) {
     Stretch& stretch = plan.stretches[rank];
@@ -47,18 +48,22 @@ void plan_folds(const Request& request, std::uint64_t bytes, int ranks, bool pus
       to = all(ranks);
     } else if (request.which == Collective::reduce_scatter) {
       stretch = {0, 0, bytes * static_cast<unsigned>(rank), 0, bytes};
-    } else if (ranks == 2 ? rank == root : rank != root) {
-      stretch = ranks == 2 ? part(bytes, 0, 1) : part(bytes, rank > root ? rank - 1 : rank, ranks - 1);
+    } else if (at_root ? rank == root : rank != root) {
+      stretch = at_root ? part(bytes, 0, 1) : part(bytes, rank > root ? rank - 1 : rank, ranks - 1);
       to = only(root);
     }
     stretch.from = all(ranks);
     stretch.to = to;
   }
   plan.cluster = blocks_in_cluster;
-  if (pushed) {
-    plan.pushes = true;
-    plan.link_blocks = ranks == 2 ? few_pushing_blocks : pushing_blocks;
-    plan.blocks = 2 * plan.link_blocks;
+  plan.folding = folding;
+  if (folding == Folding::passed) {
+    plan.link_blocks = plan.blocks = request.which == Collective::all_reduce ? passing_blocks : max_blocks;
+    return;
+  }
+  if (folding == Folding::pushed) {
+    plan.link_blocks = pushing_blocks;
+    plan.blocks = 2 * pushing_blocks;
     return;
   }
   const bool everything = request.which == Collective::reduce_scatter;
@@ -120,20 +125,31 @@ void plan_moves(const Request& request, std::uint64_t bytes, int rank, int ranks
 
 }  // namespace
 
-DirectPlan plan_direct(const Request& request, int rank, int ranks, bool pushed) {
+DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding folding) {
   DirectPlan plan;
   const std::uint64_t bytes = request.count * size_of(request.type);
   plan.possible = ranks > 1 && request.which != Collective::barrier && bytes > 0 && bytes % 16 == 0;
   if (!plan.possible) return plan;
   if (reduces(request.which))
-    plan_folds(request, bytes, ranks, pushed, plan);
+    plan_folds(request, bytes, ranks, folding, plan);
   else
     plan_moves(request, bytes, rank, ranks, plan);
   return plan;
 }
 
-Seen seen_by_others(const Request& request, bool pushes) {
-  return {!pushes, !pushes || request.which != Collective::reduce_scatter};
+bool passes_sums(DataType type) {
+  switch (type) {
+    case DataType::float16:
+    case DataType::bfloat16:
+    case DataType::float8e4m3:
+    case DataType::float8e5m2: return false;
+    default: return true;
+  }
+}
+
+Seen seen_by_others(const Request& request, Folding folding) {
+  const bool loaded = folding == Folding::loaded;
+  return {loaded, loaded || request.which != Collective::reduce_scatter};
 }
 
 bool fits_direct(const Request& request, int ranks) {

@@ -326,10 +326,21 @@ void plan_collective(const Request& request, int rank, int ranks, const GpuWay& 
          exchanges.launches[0]);
 }
 
+namespace {
+
+// Of two ranks, what is pushed is passed on.
+Folding folding_of(const GpuWay& way, const Request& request, int ranks) {
+  if (ranks == 2) return way.passed || way.pushed ? Folding::passed : Folding::loaded;
+  if (way.passed && passes_sums(request.type)) return Folding::passed;
+  return way.pushed ? Folding::pushed : Folding::loaded;
+}
+
+}  // namespace
+
 bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task,
                       Launch& launch) {
   if (!way.direct) return false;
-  const DirectPlan plan = plan_direct(request, rank, ranks, way.pushed);
+  const DirectPlan plan = plan_direct(request, rank, ranks, folding_of(way, request, ranks));
   if (!plan.possible) return false;
   task = DirectTask();
   start(task, rank, ranks, request);
@@ -340,7 +351,7 @@ bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay&
   task.input = writable(request.send);
   task.output = request.recv;
   task.link_blocks = static_cast<std::uint32_t>(plan.link_blocks);
-  task.pushes = plan.pushes;
+  task.folding = plan.folding;
   task.count = plan.count;
   std::copy_n(plan.stretches, plan.count, task.stretches);
   launch = {Family::streaming, plan.blocks, direct_threads, plan.cluster};

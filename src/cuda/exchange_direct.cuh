@@ -3,7 +3,7 @@
 // At the beginning every rank tells every other at which addresses that one sees its input and output (registration.h),
 // in a packet each with the message's number as its flag. If all ranks see all buffers, each moves its stretches: it
 // loads from the inputs, folds in the order of the ranks, and stores into the outputs; or what is folded is pushed
-// (pushes.cuh). At the end every block tells its
+// (pushes.cuh) or passed on (passes.cuh). At the end every block tells its
 // like on the other ranks, and waits for them, so that a kernel's end means that its rank's buffers are done with. If
 // some rank does not see some buffer, all go through the window instead: by strips, in this kernel; or, if there are
 // too many, in the next one, which finds out so (`went_direct`).
@@ -14,6 +14,7 @@
 
 #include "cuda/direct_moves.cuh"
 #include "cuda/exchange_short.cuh"
+#include "cuda/passes.cuh"
 #include "cuda/pushes.cuh"
 #include "cuda/sights.cuh"
 
@@ -56,12 +57,15 @@ __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers
                               std::byte* const* outputs) {
   WindowWords& mine = words(task.windows[task.rank]);
   const int thread = static_cast<int>(threadIdx.x);
-  if (task.pushes)
-    push_and_fold<Element, two>(task, numbers, outputs);
-  else if (task.folds)
-    fold_directly<Element>(task, inputs, outputs);
-  else
+  if (!task.folds) {
     Copier(task, inputs, outputs).copy();
+  } else if (task.folding == Folding::loaded) {
+    fold_directly<Element>(task, inputs, outputs);
+  } else if (task.folding == Folding::passed) {
+    if constexpr (two || sums_are_stored<Element>) pass_on<Element, two>(task, numbers, outputs);
+  } else if constexpr (!two) {
+    push_and_fold<Element>(task, numbers, outputs);
+  }
   fence_system();  // every thread's part comes before its block's word
   __syncthreads();
   if (thread >= task.ranks || thread == task.rank) return;

@@ -183,7 +183,7 @@ bool CudaEngine::see(const Request& request, DirectTask& task) const {
   problem.ranks = ranks_;
   problem.root = request.root;
   problem.count = request.count * size_of(request.type);
-  const Seen buffers = seen_by_others(request, task.pushes);
+  const Seen buffers = seen_by_others(request, task.folding);
   const std::uint64_t given = buffers.input ? input_elements(problem, rank_) : 0;
   const std::uint64_t taken = buffers.output ? output_elements(problem, rank_) : 0;
   registration_->look();

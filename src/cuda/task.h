@@ -168,7 +168,7 @@ struct DirectTask : Terms {
   std::uint64_t inputs[max_gpus];
   std::uint64_t outputs[max_gpus];
   std::uint32_t link_blocks;  // that load from other ranks, or store to them; or push
-  bool pushes;
+  Folding folding;
   int count;
   Stretch stretches[max_gpus];  // of a fold: what rank p folds
   Task otherwise;  // by strips, where some rank does not see all buffers; without strips: in a kernel behind this one

@@ -6,7 +6,7 @@
 //             (exchange_short.cuh)
 //   vouchers  a word for each strip, for what looks blank itself
 //   chunks    for each source and lane a ring of chunks, with a flag for each chunk (exchange_large.cuh), or of
-//             shorter ones (pushes.cuh): one kernel's are all taken before the other kind comes
+//             shorter ones (pushes.cuh, passes.cuh): one kernel's are all taken before another kind comes
 //
 // The layout depends on the number of ranks alone, so every rank knows where to write in every window.
 #pragma once
@@ -29,13 +29,23 @@ inline constexpr int strip_blocks = 64;   // of one that moves short messages, i
 inline constexpr int lanes_in_block = 4;  // of long messages
 inline constexpr int max_lanes = max_blocks * lanes_in_block;
 // Of long folds that are pushed (pushes.cuh): blocks that push at most, and as many that fold; each of their warps has
-// a lane, and moves so many vectors a thread at once.
+// a lane, and moves so many vectors a thread at once. Where they are passed on (passes.cuh), all blocks do the same.
 inline constexpr int pushing_blocks = 16;
 inline constexpr int pushing_warps = 15;
 inline constexpr int push_lanes = pushing_blocks * pushing_warps;
 inline constexpr int push_unroll = 4;
 inline constexpr std::uint32_t push_chunk = push_unroll * 512;  // bytes
-static_assert(push_lanes >= max_lanes);
+inline constexpr int pass_lanes = max_blocks * pushing_warps;
+inline constexpr int pass_unroll = 8;
+inline constexpr std::uint32_t pass_chunk = pass_unroll * 512;  // bytes
+inline constexpr std::uint32_t pass_slots = 8;                  // chunks of a lane's ring
+// Words of lanes: those of a block that pushes lie in half a line, and are told in one store.
+inline constexpr int words_of_block = 16;
+inline constexpr int lane_words = max_blocks * words_of_block;
+static_assert(words_of_block >= pushing_warps && lane_words >= max_lanes);
+constexpr std::uint32_t word_of_lane(std::uint32_t block, int warp) {
+  return block * words_of_block + static_cast<std::uint32_t>(warp);
+}
 inline constexpr int announcements = 8;     // kept of each source
 inline constexpr int strip_bytes = 512;     // of short messages: what a warp moves at once, 16 bytes a thread
 inline constexpr int direct_threads = 512;  // of a block that works in the users' buffers
@@ -99,8 +109,8 @@ struct StripLane {
 struct WindowWords {
   // Written by the other rank.
   Announcement announced[max_gpus][announcements];
-  std::uint32_t ready[max_gpus][push_lanes];  // how many chunks it has put here, ever
-  std::uint32_t freed[max_gpus][push_lanes];  // how many of this rank's chunks it has taken, ever
+  alignas(128) std::uint32_t ready[max_gpus][lane_words];  // how many chunks it has put here, ever
+  std::uint32_t freed[max_gpus][lane_words];               // how many of this rank's chunks it has taken, ever
   // Of blocks of exchange_direct.cuh: where this rank sees the other's input and output, for odd and even messages; and
   // the last message that the block has done. Offers of messages lie where inputs do.
   Packet sights[max_gpus][max_blocks][2][2];
@@ -110,8 +120,8 @@ struct WindowWords {
   // Written by this rank's kernels, and kept from one to the next.
   // Each block has its copy of the numbers: the first may end before the last begins.
   alignas(128) Numbers numbers[strip_blocks][max_gpus];
-  std::uint32_t chunks_given[max_gpus][push_lanes];
-  std::uint32_t chunks_taken[max_gpus][push_lanes];
+  std::uint32_t chunks_given[max_gpus][lane_words];
+  std::uint32_t chunks_taken[max_gpus][lane_words];
   std::uint64_t dummy[max_gpus];          // what barriers pass on
   std::uint32_t went_direct[max_blocks];  // of the last kernel of exchange_direct.cuh: each block's copy
   std::uint32_t blocks_done;              // of kernels that were launched one by one, not by a graph; ever
@@ -168,12 +178,21 @@ struct WindowLayout {
     const std::uint64_t slot = std::uint64_t{lane} * push_slots + number % push_slots;
     return large + static_cast<std::uint64_t>(place) * chunks_of_source() + slot * push_chunk;
   }
+  // These come from one rank, and have the room of all.
+  [[nodiscard]] constexpr std::uint64_t passed(std::uint32_t lane, std::uint32_t number) const {
+    return large + (std::uint64_t{number % pass_slots} * pass_lanes + lane) * pass_chunk;
+  }
   [[nodiscard]] constexpr bool has_room_for_pushes() const {
     return std::uint64_t{push_lanes} * push_slots * push_chunk <= chunks_of_source();
+  }
+  [[nodiscard]] constexpr bool has_room_for_passes(int ranks) const {
+    return std::uint64_t{pass_lanes} * pass_slots * pass_chunk <= total(ranks) - large;
   }
 };
 static_assert(WindowLayout::of(2).total(2) < (64u << 20) && WindowLayout::of(4).total(4) < (64u << 20) &&
               WindowLayout::of(8).total(8) < (64u << 20) && WindowLayout::of(16).total(16) < (64u << 20));
+static_assert(WindowLayout::of(2).has_room_for_passes(2) && WindowLayout::of(3).has_room_for_passes(3) &&
+              WindowLayout::of(5).has_room_for_passes(5) && WindowLayout::of(9).has_room_for_passes(9));
 static_assert(WindowLayout::of(2).has_room_for_pushes() && WindowLayout::of(4).has_room_for_pushes() &&
               WindowLayout::of(8).has_room_for_pushes() && WindowLayout::of(16).has_room_for_pushes());
 

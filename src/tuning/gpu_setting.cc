@@ -54,6 +54,7 @@ Result<GpuRow> row_of(const json& object, Collective collective) {
   row.way.two_steps = steps == 2;
   if (!read_flag(object, "direct", row.way.direct)) return wrong("has a row with a wrong direct");
   if (!read_flag(object, "pushed", row.way.pushed)) return wrong("has a row with a wrong pushed");
+  if (!read_flag(object, "passed", row.way.passed)) return wrong("has a row with a wrong passed");
   if (!read_flag(object, "engines", row.way.engines)) return wrong("has a row with a wrong engines");
   if (!read_optional(object, "lanes", UINT8_MAX, row.way.lanes) ||
       !read_optional(object, "blocks", UINT8_MAX, row.way.blocks) ||
@@ -119,6 +120,7 @@ json write_gpu_setting(const GpuSetting& setting) {
     if (row.way.two_steps) written["steps"] = 2;
     if (row.way.direct) written["direct"] = true;
     if (row.way.pushed) written["pushed"] = true;
+    if (row.way.passed) written["passed"] = true;
     if (row.way.engines) written["engines"] = true;
     if (row.way.lanes > 0) written["lanes"] = row.way.lanes;
     if (row.way.blocks > 0) written["blocks"] = row.way.blocks;

@@ -16,28 +16,36 @@ constexpr std::uint64_t no_digest = 0xcbf29ce484222325U;
 
 std::uint64_t add(std::uint64_t digest, const GpuWay& way) {
   // In an order in which ways that are one call's have marks of their own.
-  for (const std::uint64_t value : {std::uint64_t{way.engines}, static_cast<std::uint64_t>(way.family),
-                                    std::uint64_t{way.two_steps}, std::uint64_t{way.direct}, std::uint64_t{way.pushed},
-                                    std::uint64_t{way.lanes}, std::uint64_t{way.blocks}, std::uint64_t{way.chunk}})
+  for (const std::uint64_t value :
+       {std::uint64_t{way.engines}, static_cast<std::uint64_t>(way.family), std::uint64_t{way.direct},
+        std::uint64_t{way.pushed}, std::uint64_t{way.passed}, std::uint64_t{way.two_steps}, std::uint64_t{way.lanes},
+        std::uint64_t{way.blocks}, std::uint64_t{way.chunk}})
     digest = add(digest, value);
   return digest;
 }
 
 // From which size on the users' buffers are faster than the window, and, where they win at all, from which on copy
-// engines are, and what is pushed. Where each rank has a part: of all of them together.
+// engines are, what is pushed and what is passed on. Where each rank has a part: of all of them together.
 constexpr std::uint64_t never = std::uint64_t{1} << 62;
 struct Turns {
   std::uint64_t direct = never;
   std::uint64_t engines = never;
   std::uint64_t pushed = never;
+  std::uint64_t passed = never;
 };
-Turns turns_of(Collective which, bool many) {
+Turns turns_of(Collective which, int ranks) {
+  const bool many = ranks > 2;
+  const std::uint64_t each = mega * static_cast<unsigned>(ranks);  // what goes round takes longer with more ranks
   switch (which) {
     case Collective::broadcast: return many ? Turns{.direct = 8 * mega} : Turns{20 * mega, 40 * mega};
     // Of two ranks multiprocessors count more below.
-    case Collective::all_reduce: return {.direct = (many ? 4 : 12) * mega, .pushed = (many ? 20 : 192) * mega};
-    case Collective::reduce: return many ? Turns{.direct = 4 * mega, .pushed = 80 * mega} : Turns{.direct = 12 * mega};
-    case Collective::reduce_scatter: return {.direct = (many ? 3 : 12) * mega};
+    case Collective::all_reduce:
+      return many ? Turns{.direct = 4 * mega, .pushed = 20 * mega, .passed = 16 * each}
+                  : Turns{.direct = 12 * mega, .passed = 192 * mega};
+    case Collective::reduce:
+      return many ? Turns{.direct = 4 * mega, .pushed = 80 * mega, .passed = 20 * each} : Turns{.direct = 12 * mega};
+    case Collective::reduce_scatter:
+      return many ? Turns{.direct = 3 * mega, .passed = 40 * each} : Turns{.direct = 12 * mega};
     case Collective::all_gather:
     case Collective::all_to_all: return {(many ? 3 : 12) * mega, 320 * mega};
     case Collective::gather: return {(many ? 3 : 12) * mega, (many ? 150 : 80) * mega};
@@ -49,7 +57,7 @@ bool goes_in_parts(Collective which) {
   return which == Collective::all_reduce || which == Collective::reduce || which == Collective::broadcast;
 }
 
-// Rows that ascend, from a size on direct, pushed or by engines: the row that it falls into is cut in two.
+// Rows that ascend, from a size on direct, pushed, passed on or by engines: the row that it falls into is cut in two.
 void change_from(std::vector<GpuRow>& rows, std::uint64_t from, bool GpuWay::*what) {
   const auto behind = std::ranges::find_if(rows, [&](const GpuRow& row) { return row.from >= from; });
   const GpuRow cut = *(behind - 1);
@@ -86,10 +94,11 @@ GpuTable GpuTable::rules(int ranks) {
       rows.push_back({which, strips_to * parts + 1, {.family = GpuFamily::large, .two_steps = true}});
     else if (!(which == Collective::broadcast && many))
       rows.push_back({which, strips_to + 1, {.family = GpuFamily::large}});
-    const Turns turns = turns_of(which, many);
+    const Turns turns = turns_of(which, ranks);
     const std::uint64_t share = goes_in_parts(which) ? 1 : parts;
-    for (const auto& [from, what] : {std::pair(turns.direct, &GpuWay::direct), std::pair(turns.pushed, &GpuWay::pushed),
-                                     std::pair(turns.engines, &GpuWay::engines)})
+    for (const auto& [from, what] :
+         {std::pair(turns.direct, &GpuWay::direct), std::pair(turns.pushed, &GpuWay::pushed),
+          std::pair(turns.passed, &GpuWay::passed), std::pair(turns.engines, &GpuWay::engines)})
       if (from != never) change_from(rows, from / share, what);
   }
   return table;

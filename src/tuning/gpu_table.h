@@ -28,6 +28,9 @@ struct GpuWay {
   bool direct = false;
   // Of what is folded directly: the ranks push it to who folds it; else that one loads it.
   bool pushed = false;
+  // Of what is folded directly: the sums go from rank to rank. Where they are wider than the type that is not possible,
+  // and they are pushed or loaded.
+  bool passed = false;
   // Of what is only moved directly: by the copy engines where a graph holds the call (cuda/engine_copies.h).
   bool engines = false;
   // Of short messages: strips that a block moves side by side. 0: as the size asks for; so are the two below.

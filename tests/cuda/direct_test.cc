@@ -5,7 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cuda/byte_buffers.h"
@@ -16,7 +18,7 @@ namespace {
 constexpr int ranks_most = 8;
 
 // False: not a call for this.
-bool run(const Case& c, bool pushed, Buffers& buffers) {
+bool run(const Case& c, Folding folding, Buffers& buffers) {
   bool possible = true;
   for (int rank = 0; rank < c.ranks; ++rank) {
     Request request;
@@ -24,13 +26,13 @@ bool run(const Case& c, bool pushed, Buffers& buffers) {
     request.count = c.count;
     request.root = c.root;
     request.type = DataType::uint8;
-    const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, c.ranks, pushed));
+    const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, c.ranks, folding));
     possible = possible && plan->possible;
-    REQUIRE(plan->pushes == (pushed && reduces(c.which)));
-    if (plan->pushes) REQUIRE(plan->blocks == 2 * plan->link_blocks);
+    REQUIRE(plan->folding == (reduces(c.which) ? folding : Folding::loaded));
+    if (plan->folding == Folding::pushed) REQUIRE(plan->blocks == 2 * plan->link_blocks);
     REQUIRE(plan->link_blocks > 0);
     REQUIRE(plan->link_blocks <= plan->blocks);
-    REQUIRE(plan->blocks == plan_direct(request, 0, c.ranks, pushed).blocks);
+    REQUIRE(plan->blocks == plan_direct(request, 0, c.ranks, folding).blocks);
     REQUIRE(plan->blocks <= max_blocks);
     REQUIRE(plan->blocks % plan->cluster == 0);
     // What a rank keeps of its own is copied by blocks that stay off the link.
@@ -78,9 +80,9 @@ TEST_CASE("a direct collective's stretches are its result") {
           CAPTURE(ranks);
           CAPTURE(root);
           CAPTURE(count);
-          for (const bool pushed : {false, true}) {
+          for (const Folding folding : {Folding::loaded, Folding::pushed, Folding::passed}) {
             Buffers buffers = buffers_of(c);
-            REQUIRE(run(c, pushed, buffers));
+            REQUIRE(run(c, folding, buffers));
             for (int rank = 0; rank < ranks; ++rank) {
               REQUIRE(wrong_in(c, buffers, rank) == 0);
             }
@@ -114,19 +116,21 @@ TEST_CASE("a rank that keeps some of its own and gives or gets more has blocks f
       }
 }
 
-// What a rank pushes to another is what that one folds: all ranks have the same list.
+// What a rank pushes to another, or passes on, is what that one folds: all ranks have the same list.
 TEST_CASE("all ranks know what each folds") {
-  for (const Collective which : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})
-    for (const int ranks : {2, 3, ranks_most}) {
+  for (const Folding folding : {Folding::pushed, Folding::passed})
+    for (const auto& [which, ranks] :
+         {std::pair(Collective::all_reduce, 2), std::pair(Collective::all_reduce, 3), std::pair(Collective::reduce, 2),
+          std::pair(Collective::reduce, ranks_most), std::pair(Collective::reduce_scatter, ranks_most)}) {
       Request request;
       request.which = which;
       request.type = DataType::uint8;
       request.count = (1 << 20) + 16;
       request.root = ranks - 1;
-      const auto first = std::make_unique<DirectPlan>(plan_direct(request, 0, ranks, true));
+      const auto first = std::make_unique<DirectPlan>(plan_direct(request, 0, ranks, folding));
       REQUIRE(first->count == ranks);
       for (int rank = 1; rank < ranks; ++rank) {
-        const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, ranks, true));
+        const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, ranks, folding));
         for (int folder = 0; folder < ranks; ++folder) {
           const Stretch& here = plan->stretches[folder];
           const Stretch& there = first->stretches[folder];
@@ -139,15 +143,134 @@ TEST_CASE("all ranks know what each folds") {
     }
 }
 
-TEST_CASE("of pushed folds no input is seen by others, and of a reduce-scatter no output") {
+// A rank's warp, step by step, with as many chunks on their way as its ring holds.
+class PassingRank {
+ public:
+  PassingRank(const Case& c, int rank, Buffers& buffers) : ranks_(c.ranks), rank_(rank), buffers_(buffers) {
+    Request request;
+    request.which = c.which;
+    request.count = c.count;
+    request.root = c.root;
+    request.type = DataType::uint8;
+    plan_ = plan_direct(request, rank, c.ranks, Folding::passed);
+    const int steps = pass_steps(plan_.stretches, ranks_);
+    std::uint64_t longest = 0;
+    for (int folder = 0; folder < ranks_; ++folder) longest = std::max(longest, plan_.stretches[folder].bytes);
+    for (std::uint64_t first = 0; first < longest; first += at_once * chunk)
+      for (int step = 0; step < steps; ++step)
+        for (std::uint64_t at = first; at < first + at_once * chunk; at += chunk) {
+          const PassStep now = pass_step(step, steps, rank, ranks_);
+          if (at < plan_.stretches[now.folder].bytes) turns_.push_back({now, at});
+        }
+  }
+
+  [[nodiscard]] bool is_done() const { return done_ == turns_.size(); }
+  // False: it waits.
+  bool go_on(PassingRank& next) {
+    if (is_done()) return false;
+    const auto& [step, at] = turns_[done_];
+    if ((step.takes && inbox_.empty()) || (step.gives && next.inbox_.size() == pass_slots)) return false;
+    const Stretch& stretch = plan_.stretches[step.folder];
+    const std::uint64_t bytes = std::min(chunk, stretch.bytes - at);
+    const auto output = [&](int rank) {
+      return buffers_.outputs[static_cast<std::size_t>(rank)].begin() +
+             static_cast<std::ptrdiff_t>(stretch.output + at);
+    };
+    std::vector<std::byte> sums(bytes);
+    if (step.takes) {
+      REQUIRE(inbox_.front().empty() == !step.folds);
+      if (step.folds)
+        sums = inbox_.front();
+      else
+        std::copy_n(output(rank_), bytes, sums.begin());
+      REQUIRE(sums.size() == bytes);
+      inbox_.pop_front();
+    }
+    for (std::size_t b = 0; step.folds && b < bytes; ++b) {
+      const std::byte own = buffers_.inputs[static_cast<std::size_t>(rank_)][stretch.input + at + b];
+      sums[b] = static_cast<std::byte>(static_cast<unsigned>(sums[b]) + static_cast<unsigned>(own));
+    }
+    if (step.finishes) std::copy(sums.begin(), sums.end(), output(rank_));
+    const bool result = step.finishes || !step.folds;
+    const int to = (rank_ + 1) % ranks_;
+    if (step.gives && result) std::copy(sums.begin(), sums.end(), output(to));
+    if (step.gives) next.inbox_.push_back(result ? std::vector<std::byte>() : sums);
+    ++done_;
+    return true;
+  }
+
+ private:
+  static constexpr std::uint64_t chunk = 64;
+  static constexpr std::uint64_t at_once = pass_slots / 2;
+  struct Turn {
+    PassStep step;
+    std::uint64_t at;
+  };
+  int ranks_;
+  int rank_;
+  Buffers& buffers_;
+  DirectPlan plan_;
+  std::vector<Turn> turns_;
+  std::size_t done_ = 0;
+  std::deque<std::vector<std::byte>> inbox_;  // in its window; empty: in its output
+};
+
+TEST_CASE("what is passed on comes round") {
+  for (const Collective which : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})
+    for (const int ranks : {2, 3, 4, ranks_most})
+      for (const int root : {0, 1, ranks - 1})
+        for (const std::size_t count : {16, 48, 5008}) {
+          const Case c{which, ranks, root, count, false};
+          CAPTURE(name(which));
+          CAPTURE(ranks);
+          CAPTURE(root);
+          CAPTURE(count);
+          Buffers buffers = buffers_of(c);
+          std::vector<PassingRank> all;
+          for (int rank = 0; rank < ranks; ++rank) all.emplace_back(c, rank, buffers);
+          bool goes_on = true;
+          while (goes_on) {
+            goes_on = false;
+            // The last ones first, as far as they come.
+            for (std::size_t rank = all.size(); rank-- > 0;)
+              while (all[rank].go_on(all[(rank + 1) % all.size()])) goes_on = true;
+          }
+          for (int rank = 0; rank < ranks; ++rank) {
+            REQUIRE(all[static_cast<std::size_t>(rank)].is_done());
+            REQUIRE(wrong_in(c, buffers, rank) == 0);
+          }
+        }
+}
+
+TEST_CASE("only sums that are as wide as their type are passed on") {
+  CHECK(passes_sums(DataType::float32));
+  CHECK(passes_sums(DataType::int8));
+  CHECK_FALSE(passes_sums(DataType::bfloat16));
+  CHECK_FALSE(passes_sums(DataType::float8e5m2));
+}
+
+TEST_CASE("of folds that are not loaded no input is seen by others, and of a reduce-scatter no output") {
   Request request;
-  request.which = Collective::all_reduce;
-  CHECK(seen_by_others(request, false).input);
-  CHECK_FALSE(seen_by_others(request, true).input);
-  CHECK(seen_by_others(request, true).output);
-  request.which = Collective::reduce_scatter;
-  CHECK(seen_by_others(request, false).output);
-  CHECK_FALSE(seen_by_others(request, true).output);
+  for (const Folding folding : {Folding::pushed, Folding::passed}) {
+    request.which = Collective::all_reduce;
+    CHECK(seen_by_others(request, Folding::loaded).input);
+    CHECK_FALSE(seen_by_others(request, folding).input);
+    CHECK(seen_by_others(request, folding).output);
+    request.which = Collective::reduce_scatter;
+    CHECK(seen_by_others(request, Folding::loaded).output);
+    CHECK_FALSE(seen_by_others(request, folding).output);
+  }
+}
+
+TEST_CASE("chunks that are passed on lie side by side in the window") {
+  for (const int ranks : {2, 3, 4, 5, 8, 9, max_gpus}) {
+    const WindowLayout layout = WindowLayout::of(ranks);
+    std::uint64_t next = layout.large;
+    for (std::uint32_t number = 0; number < pass_slots; ++number)
+      for (std::uint32_t lane = 0; lane < pass_lanes; ++lane, next += pass_chunk)
+        REQUIRE(layout.passed(lane, number + 5 * pass_slots) == next);
+    CHECK(next <= layout.total(ranks));
+  }
 }
 
 TEST_CASE("pushed chunks of all lanes lie side by side in the room that a source has") {

@@ -26,6 +26,7 @@ WAYS: dict[int, dict[str, Any]] = {
     4_500_000: {"family": "large", "steps": 2, "direct": True},
     4_500_016: {"family": "large", "steps": 2},
     4_500_032: {"family": "large", "direct": True, "pushed": True},
+    4_500_048: {"family": "large", "direct": True, "pushed": True, "passed": True},
     4_500_064: {"family": "large", "direct": True, "engines": True},
 }
 PIECES = tuple(WAYS)

@@ -24,6 +24,7 @@ from paceline.datatypes import DATA_TYPES
 from paceline.errors import Error
 
 FAMILIES = ("brief", "streaming", "large")
+FOLDINGS = (None, "loaded", "pushed", "passed")
 NUMBERS = (0, 1, 7, 255)
 COUNTS = (1, 1023, 1024, 20_001, 300_000)  # elements of float32
 MOST = max(COUNTS)
@@ -49,12 +50,12 @@ def extremes(comm: Communicator) -> None:
         if name == "barrier":
             continue
         trial = trial_of(comm, name)
-        for number, (family, steps, direct) in enumerate(product(FAMILIES, (1, 2), (None, "loaded", "pushed"))):
+        for number, (family, steps, direct) in enumerate(product(FAMILIES, (1, 2), FOLDINGS)):
             # Lanes, blocks and chunks in other combinations for each.
             lanes, blocks = NUMBERS[number % 4], NUMBERS[(number // 2 + 1) % 4]
             chunk = (0, 1, 5000, 2**32 - 1)[(number + 2) % 4]
             way = {"family": family, "steps": steps, "lanes": lanes, "blocks": blocks, "chunk": chunk}
-            way |= {"direct": direct is not None, "pushed": direct == "pushed"}
+            way |= {"direct": direct is not None, "pushed": direct == "pushed", "passed": direct == "passed"}
             use(comm, name, way)
             for count in COUNTS:
                 trial.run(count, 1)

@@ -118,6 +118,7 @@ def _row(rng: random.Random, kind: Collective) -> dict[str, Any]:
         "steps": rng.choice([1, 2]),
         "direct": rng.random() < 0.4,
         "pushed": rng.random() < 0.5,
+        "passed": rng.random() < 0.4,
         "engines": rng.random() < 0.5,
         "lanes": rng.choice([0, 0, 1, 3, 8, 16]),
         "blocks": rng.choice([0, 0, 2, 7, 32]),

@@ -23,6 +23,7 @@ NAMES = [name for name in COLLECTIVES if name != "barrier"]
 SIZES = [4, 500, 2000, 4096, 100_000, 1 << 20, 100 << 20, 1 << 30]
 BRIEF, WIDE, RELAYED, LARGE = Way("brief", lanes=4), Way("brief", lanes=15), Way("streaming", 2), Way("large")
 DIRECT, PUSHED = Way("large", direct=True), Way("large", direct=True, pushed=True)
+PASSED = Way("large", direct=True, passed=True)
 ENGINES = Way("large", direct=True, engines=True)
 
 
@@ -36,7 +37,9 @@ def test_ways_worth_a_try(name: str, ranks: int) -> None:
         parts = ranks > 2 and name in ("all_reduce", "reduce", "broadcast")
         assert any(way.steps == 2 for way in ways) == (parts and nbytes >= 8192)
         assert any(way.direct for way in ways) == (nbytes >= 65536 and nbytes % 16 == 0)
-        assert any(way.pushed for way in ways) == (any(way.direct for way in ways) and "reduce" in name)
+        folds_direct = any(way.direct for way in ways) and "reduce" in name
+        assert any(way.passed for way in ways) == folds_direct
+        assert any(way.pushed for way in ways) == (folds_direct and ranks > 2)
         assert any(way.engines for way in ways) == (nbytes >= 16 << 20 and "reduce" not in name and not parts)
 
 
@@ -80,6 +83,23 @@ def test_a_fold_is_pushed_where_that_is_worth_it() -> None:
     ]
     assert summary(table) == "direct, or large below 256M, then pushed, or large"
     assert choose({1 << 20: {LARGE: 9.0, PUSHED: 8.0}}) == {1 << 20: PUSHED}
+
+
+def test_a_fold_is_passed_on_where_that_is_worth_it() -> None:
+    times = {
+        32 << 20: {LARGE: 300.0, DIRECT: 170.0, PUSHED: 160.0, PASSED: 166.0},
+        128 << 20: {LARGE: 900.0, DIRECT: 640.0, PUSHED: 604.0, PASSED: 580.0},
+        1 << 30: {LARGE: 7000.0, DIRECT: 5000.0, PUSHED: 5010.0, PASSED: 4460.0},
+    }
+    both = Way("large", direct=True, pushed=True, passed=True)  # pushed what cannot be passed on
+    assert [*choose(times).values()] == [PUSHED, both, PASSED]
+    table = rows("all_reduce", choose(times))
+    assert table[1] == {"collective": "all_reduce", "from": 64 << 20, **both.fields()}
+    assert both.fields() == {"family": "large", "direct": True, "pushed": True, "passed": True}
+    assert summary(table) == (
+        "pushed, or large below 64M, then passed on, or large below 362M, then passed on, or large"
+    )
+    assert choose({1 << 20: {LARGE: 9.0, DIRECT: 8.0, PASSED: 7.9}}) == {1 << 20: DIRECT}
 
 
 def test_copy_engines_are_used_where_they_are_faster() -> None:
@@ -127,7 +147,7 @@ def test_every_rank_measures_the_same_ways(fake_cuda: dict[str, str], tmp_path: 
     assert {row["collective"] for row in found["table"]} == {"all_reduce"}
     measured = [{key: value for key, value in row.items() if key != "points"} for row in found["measured"]]
     for row in found["table"]:
-        way = {key: value for key, value in row.items() if key not in ("from", "direct", "pushed", "engines")}
+        way = {key: value for key, value in row.items() if key not in ("from", "direct", "pushed", "passed", "engines")}
         assert way in measured
     assert all(time > 0 for row in found["measured"] for _, time in row["points"])
     path = tmp_path / "profile.json"

@@ -29,10 +29,14 @@ TEST_CASE("GPU settings that are written are read") {
   setting.rows.push_back({Collective::all_reduce,
                           1 << 20,
                           {.family = GpuFamily::streaming, .two_steps = true, .lanes = 15, .blocks = 24}});
-  setting.rows.push_back(
-      {Collective::all_reduce,
-       std::uint64_t{1} << 33,
-       {.family = GpuFamily::large, .two_steps = true, .direct = true, .pushed = true, .chunk = 16384}});
+  setting.rows.push_back({Collective::all_reduce,
+                          std::uint64_t{1} << 33,
+                          {.family = GpuFamily::large,
+                           .two_steps = true,
+                           .direct = true,
+                           .pushed = true,
+                           .passed = true,
+                           .chunk = 16384}});
   setting.rows.push_back({Collective::gather, 0, {.family = GpuFamily::large, .direct = true, .engines = true}});
   const auto read = read_gpu_settings(json::array({write_gpu_setting(setting)}));
   REQUIRE_MESSAGE(read.ok(), read.status().message());

@@ -32,7 +32,7 @@ TEST_CASE("the rules of two ranks") {
     CHECK(rules.way(which, UINT64_MAX).*what);
   };
   turns_at(Collective::all_reduce, 12 * mega, &GpuWay::direct);
-  turns_at(Collective::all_reduce, 192 * mega, &GpuWay::pushed);
+  turns_at(Collective::all_reduce, 192 * mega, &GpuWay::passed);
   turns_at(Collective::all_gather, 6 * mega, &GpuWay::direct);
   CHECK(rules.way(Collective::all_gather, 6 * mega).family == GpuFamily::brief);
   turns_at(Collective::broadcast, 20 * mega, &GpuWay::direct);
@@ -44,7 +44,8 @@ TEST_CASE("the rules of two ranks") {
   for (const Collective which : of_gpus) {
     CAPTURE(name(which));
     CHECK(rules.way(which, UINT64_MAX).engines == !reduces(which));
-    CHECK(rules.way(which, UINT64_MAX).pushed == (which == Collective::all_reduce));
+    CHECK(rules.way(which, UINT64_MAX).passed == (which == Collective::all_reduce));
+    CHECK_FALSE(rules.way(which, UINT64_MAX).pushed);
   }
 }
 
@@ -62,6 +63,15 @@ TEST_CASE("the rules of more") {
         GpuWay{.family = GpuFamily::large, .two_steps = true, .direct = true, .pushed = true});
   CHECK(rules.way(Collective::reduce, 8 * mega + 1) == GpuWay{.family = GpuFamily::large, .direct = true});
   CHECK(rules.way(Collective::reduce, 80 * mega).pushed);
+  // What goes round takes longer with more ranks.
+  CHECK_FALSE(rules.way(Collective::all_reduce, 64 * mega - 1).passed);
+  CHECK(rules.way(Collective::all_reduce, 64 * mega).passed);
+  CHECK(rules.way(Collective::all_reduce, 64 * mega).pushed);  // what cannot be passed on
+  CHECK_FALSE(GpuTable::rules(8).way(Collective::all_reduce, 128 * mega - 1).passed);
+  CHECK(GpuTable::rules(8).way(Collective::all_reduce, 128 * mega).passed);
+  CHECK(rules.way(Collective::reduce, 80 * mega).passed);
+  CHECK_FALSE(rules.way(Collective::reduce_scatter, 40 * mega - 1).passed);
+  CHECK(rules.way(Collective::reduce_scatter, 40 * mega).passed);
   CHECK(rules.way(Collective::broadcast, 8 * mega - 1) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
   CHECK(rules.way(Collective::broadcast, 1024 * mega) ==
         GpuWay{.family = GpuFamily::wide, .two_steps = true, .direct = true});
@@ -113,12 +123,17 @@ TEST_CASE("ways that tables take side by side have marks of their own") {
   std::vector<std::uint8_t> marks;
   for (const GpuFamily family : {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::large})
     for (const bool two_steps : {false, true})
-      for (const GpuWay how :
-           {GpuWay{}, {.direct = true}, {.direct = true, .pushed = true}, {.direct = true, .engines = true}})
+      for (const GpuWay how : {GpuWay{},
+                               {.direct = true},
+                               {.direct = true, .pushed = true},
+                               {.direct = true, .passed = true},
+                               {.direct = true, .pushed = true, .passed = true},
+                               {.direct = true, .engines = true}})
         marks.push_back(mark({.family = family,
                               .two_steps = two_steps,
                               .direct = how.direct,
                               .pushed = how.pushed,
+                              .passed = how.passed,
                               .engines = how.engines}));
   std::sort(marks.begin(), marks.end());
   CHECK(std::unique(marks.begin(), marks.end()) == marks.end());

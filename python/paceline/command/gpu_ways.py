@@ -46,6 +46,7 @@ class Way:
     chunk: int = 0
     direct: bool = False  # in the users' buffers; else through the window
     pushed: bool = False  # what is folded so is pushed to who folds it; else loaded by it
+    passed: bool = False  # what is folded so goes from rank to rank, if its sums are no wider than the type
     engines: bool = False  # what is moved so is, where a graph holds the call, moved by the copy engines
 
     def fields(self) -> dict[str, Any]:
@@ -55,12 +56,17 @@ class Way:
         {'family': 'streaming', 'steps': 2, 'lanes': 8}
         """
         said = {"steps": self.steps if self.steps > 1 else 0, "lanes": self.lanes, "blocks": self.blocks}
-        said |= {"chunk": self.chunk, "direct": self.direct, "pushed": self.pushed, "engines": self.engines}
+        said |= {"chunk": self.chunk, "direct": self.direct, "pushed": self.pushed}
+        said |= {"passed": self.passed, "engines": self.engines}
         return {"family": self.family, **{key: value for key, value in said.items() if value}}
+
+    def means(self) -> str:
+        """What moves the data in the users' buffers."""
+        return "passed on" if self.passed else "pushed" if self.pushed else "copy engines" if self.engines else "direct"
 
     def __str__(self) -> str:
         if self.direct:
-            return "direct, pushed" if self.pushed else "copy engines" if self.engines else "direct"
+            return f"direct, {self.means()}" if self.pushed or self.passed else self.means()
         said = [f"{key} {value}" for key, value in self.fields().items() if key != "family"]
         return f"{self.family} ({', '.join(said)})" if said else self.family
 
@@ -96,7 +102,9 @@ def candidates(collective: str, ranks: int, nbytes: int, blocks: int = BLOCKS) -
         family = "streaming" if nbytes <= 8 * _MEGA else "large"
         ways.append(Way(family, direct=True))
         if collective in FOLDS:
-            ways.append(Way(family, direct=True, pushed=True))
+            if ranks > 2:
+                ways.append(Way(family, direct=True, pushed=True))
+            ways.append(Way(family, direct=True, passed=True))
         elif collective in MOVES and not in_parts and fits(_ENGINES):
             ways.append(Way(family, direct=True, engines=True))
     return ways
@@ -121,7 +129,7 @@ def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list
 
 def through_window(way: Way) -> Way:
     """The same where not all ranks see the buffers."""
-    return replace(way, direct=False, pushed=False, engines=False)
+    return replace(way, direct=False, pushed=False, passed=False, engines=False)
 
 
 def choose(times: Times) -> dict[int, Way]:
@@ -133,15 +141,19 @@ def choose(times: Times) -> dict[int, Way]:
         best = min(window, key=lambda way: window[way])
         if last is not None and WORTH * window.get(through_window(last), float("inf")) <= window[best]:
             best = through_window(last)
-        direct = {(way.pushed, way.engines): time for way, time in times[nbytes].items() if way.direct}
+        direct = {way.means(): time for way, time in times[nbytes].items() if way.direct}
         worth = 1 if last is not None and last.direct else WORTH
         goes = bool(direct) and min(direct.values()) < worth * window[best]
-        loaded, never = direct.get((False, False), float("inf")), float("inf")
-        # What is pushed takes more multiprocessors from what else goes on, and copy engines none.
+        never = float("inf")
+        engines = goes and direct.get("copy engines", never) < direct.get("direct", never)
+        # What is pushed or passed on takes more multiprocessors from what else goes on. What is passed on is pushed or
+        # loaded where its sums are wider than the type: whichever is faster.
         worth = 1 if last is not None and last.pushed else WORTH
-        pushed = goes and direct.get((True, False), never) < worth * loaded
-        engines = goes and direct.get((False, True), never) < loaded
-        last = replace(best, direct=goes, pushed=pushed, engines=engines)
+        pushed = goes and direct.get("pushed", never) < worth * direct.get("direct", never)
+        worth = 1 if last is not None and last.passed else WORTH
+        other = min(direct.get("direct", never), direct.get("pushed", never))
+        passed = goes and direct.get("passed on", never) < worth * other
+        last = replace(best, direct=goes, pushed=pushed, passed=passed, engines=engines)
         chosen[nbytes] = last
     return chosen
 
@@ -190,7 +202,7 @@ def summary(table: Sequence[Mapping[str, Any]]) -> str:
     for row, after in zip(table, [*table[1:], None], strict=True):
         way = Way(**{key: value for key, value in row.items() if key not in ("collective", "from")})
         below = "" if after is None else f" below {_rounded(after['from'])}"
-        direct = ("pushed" if way.pushed else str(way)) + ", or " if way.direct else ""
+        direct = way.means() + ", or " if way.direct else ""
         parts.append(f"{direct}{through_window(way)}{below}")
     return ", then ".join(parts)
 
