@@ -123,17 +123,17 @@ class Passer {
 #pragma unroll
       for (int u = 0; u < pass_unroll; ++u)
         sums[u] = fold_of_two<Element>(static_cast<Operation>(task_.op), task_.divides != 0, sums[u], own[u]);
-      return;
-    }
+    } else {
 #pragma unroll
-    for (int u = 0; u < pass_unroll; ++u) {
-      auto folded = Row<Element, Pair>::load(sums[u]);
-      folded.fold(static_cast<Operation>(task_.op), Row<Element, Pair>::load(own[u]));
-      sums[u] = folded.store();
-    }
-    if (!step.finishes || task_.divides == 0) return;
+      for (int u = 0; u < pass_unroll; ++u) {
+        auto folded = Row<Element, Pair>::load(sums[u]);
+        folded.fold(static_cast<Operation>(task_.op), Row<Element, Pair>::load(own[u]));
+        sums[u] = folded.store();
+      }
+      if (!step.finishes || task_.divides == 0) return;
 #pragma unroll
-    for (int u = 0; u < pass_unroll; ++u) sums[u] = quotient<Element>(sums[u], task_.divides);
+      for (int u = 0; u < pass_unroll; ++u) sums[u] = quotient<Element>(sums[u], task_.divides);
+    }
   }
   __device__ static void load(const std::byte* from, const Stretch& stretch, std::uint64_t at, Pairs& pairs) {
     for_each_pair<pass_unroll>(

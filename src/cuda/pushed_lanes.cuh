@@ -50,8 +50,7 @@ struct Progress {
   std::uint32_t taken_before[max_gpus][pushing_warps];
 
   // By each warp, with a barrier behind it. word: of its lane.
-  template <class Task>
-  __device__ void begin(const Task& task, int warp, std::uint32_t word) {
+  __device__ void begin(const DirectTask& task, int warp, std::uint32_t word) {
     const WindowWords& mine = words(task.windows[task.rank]);
     const int peer = static_cast<int>(threadIdx.x) % 32;
     if (peer < task.ranks) {

@@ -8,6 +8,20 @@
 #include "cuda/exchange.h"
 
 namespace paceline::cuda {
+namespace {
+
+// Bytes to or from a peer.
+Request message(Collective which, int peer, std::byte* data, std::size_t bytes) {
+  Request request;
+  request.which = which;
+  request.send = request.recv = data;
+  request.type = DataType::uint8;
+  request.count = bytes;
+  request.root = peer;
+  return request;
+}
+
+}  // namespace
 
 TEST_CASE("messages have their own pieces, and both sides cut them alike") {
   std::vector<std::byte> memory(1 << 20);
@@ -49,12 +63,7 @@ TEST_CASE("messages have their own pieces, and both sides cut them alike") {
 
 TEST_CASE("a message has the same lanes however many blocks there is room for, and rings for all of them") {
   std::vector<std::byte> memory(16);
-  Request request;
-  request.which = Collective::send;
-  request.send = memory.data();
-  request.type = DataType::uint8;
-  request.count = 4 << 20;
-  request.root = 1;
+  const Request request = message(Collective::send, 1, memory.data(), 4 << 20);
   const Request* const one[] = {&request};
   for (const int ranks : {2, 3, 4, 5, 8, 9, max_gpus}) {
     std::uint32_t lanes = 0;
@@ -74,20 +83,11 @@ TEST_CASE("a message has the same lanes however many blocks there is room for, a
 
 TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serves both") {
   std::vector<std::byte> memory(16);
-  const auto message = [&](Collective which, int peer, std::size_t bytes) {
-    Request request;
-    request.which = which;
-    request.send = request.recv = memory.data();
-    request.type = DataType::uint8;
-    request.count = bytes;
-    request.root = peer;
-    return request;
-  };
   constexpr std::size_t length = 1 << 10;
   constexpr std::size_t long_one = 64 << 20;
-  const Request out = message(Collective::send, 1, length);
-  const Request in = message(Collective::recv, 1, length);
-  const Request long_out = message(Collective::send, 2, long_one);
+  const Request out = message(Collective::send, 1, memory.data(), length);
+  const Request in = message(Collective::recv, 1, memory.data(), length);
+  const Request long_out = message(Collective::send, 2, memory.data(), long_one);
   const auto plan = [&](std::vector<const Request*> messages, Launch& launch) {
     MessageTask task;
     plan_messages(messages, 0, 3, strip_blocks, task, launch);
@@ -119,7 +119,7 @@ TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serv
   CHECK(one.offers_to == 0);
   CHECK(three.offers_to == 1U << 2);
   CHECK(three.offers_from == 0);
-  const Request long_in = message(Collective::recv, 2, long_one);
+  const Request long_in = message(Collective::recv, 2, memory.data(), long_one);
   CHECK(plan({&in, &long_in}, together).offers_from == 1U << 2);
   MessageTask offered = four;
   offered.offers[2] = 1 << 20;
@@ -134,20 +134,14 @@ TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serv
   CHECK(alone.blocks * (alone.threads / 32 - 1) >= 1);
   CHECK(together.blocks * (together.threads / 32 - 1) >= 2);
 }
+
 TEST_CASE("each message of the largest group has a warp in the fewest blocks that can be set") {
   std::vector<std::byte> memory(16);
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 10, std::size_t{4} << 20}) {
     std::vector<Request> requests;
     for (int peer = 1; peer < max_gpus; ++peer)
-      for (const Collective which : {Collective::send, Collective::recv}) {
-        Request request;
-        request.which = which;
-        request.send = request.recv = memory.data();
-        request.type = DataType::uint8;
-        request.count = bytes;
-        request.root = peer;
-        requests.push_back(request);
-      }
+      for (const Collective which : {Collective::send, Collective::recv})
+        requests.push_back(message(which, peer, memory.data(), bytes));
     std::vector<const Request*> group(requests.size());
     std::ranges::transform(requests, group.begin(), [](const Request& request) { return &request; });
     MessageTask task;
