@@ -35,10 +35,10 @@ std::uint32_t only(int one) { return std::uint32_t{1} << one; }
 std::uint32_t all(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
 
 // What each rank folds. Parts of a reduce are folded by those who are not the root: its link carries all of the message
-// as it is. Of two ranks the root does it all, and what is passed on ends there.
+// as it is. Of two ranks the root does it all.
 void plan_folds(const Request& request, std::uint64_t bytes, int ranks, Folding folding, DirectPlan& plan) {
   const int root = request.root;
-  const bool at_root = ranks == 2 || folding == Folding::passed;
+  const bool at_root = ranks == 2;
   plan.count = ranks;
   for (int rank = 0; rank < ranks; ++rank) {
     Stretch& stretch = plan.stretches[rank];
@@ -57,10 +57,6 @@ void plan_folds(const Request& request, std::uint64_t bytes, int ranks, Folding 
   }
   plan.cluster = blocks_in_cluster;
   plan.folding = folding;
-  if (folding == Folding::passed) {
-    plan.link_blocks = plan.blocks = request.which == Collective::all_reduce ? passing_blocks : max_blocks;
-    return;
-  }
   if (folding == Folding::pushed) {
     plan.link_blocks = pushing_blocks;
     plan.blocks = 2 * pushing_blocks;
@@ -123,6 +119,23 @@ void plan_moves(const Request& request, std::uint64_t bytes, int rank, int ranks
   plan.cluster = blocks_in_cluster;
 }
 
+// What is passed on: what is folded at each place of a ring; or all of it, to the root's place, which is the last, or
+// from there.
+void plan_passes(const Request& request, std::uint64_t bytes, int ranks, DirectPlan& plan) {
+  if (is_rooted(request.which)) {
+    const bool folds = request.which == Collective::reduce;
+    plan.count = ranks;
+    Stretch& stretch = plan.stretches[ranks - 1] = part(bytes, 0, 1);
+    stretch.from = folds ? all(ranks) : only(request.root);
+    stretch.to = folds ? only(request.root) : all(ranks);
+  } else {
+    plan_folds(request, bytes, ranks, Folding::passed, plan);
+  }
+  plan.cluster = blocks_in_cluster;
+  plan.folding = Folding::passed;
+  plan.link_blocks = plan.blocks = request.which == Collective::all_reduce ? passing_blocks : max_blocks;
+}
+
 }  // namespace
 
 DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding folding) {
@@ -130,7 +143,9 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding fold
   const std::uint64_t bytes = request.count * size_of(request.type);
   plan.possible = ranks > 1 && request.which != Collective::barrier && bytes > 0 && bytes % 16 == 0;
   if (!plan.possible) return plan;
-  if (reduces(request.which))
+  if (folding == Folding::passed && (reduces(request.which) || request.which == Collective::broadcast))
+    plan_passes(request, bytes, ranks, plan);
+  else if (reduces(request.which))
     plan_folds(request, bytes, ranks, folding, plan);
   else
     plan_moves(request, bytes, rank, ranks, plan);

@@ -3,8 +3,9 @@
 // A collective is stretches: the bytes at one offset of some ranks' inputs, folded in the order of the ranks if there
 // are several, go to one offset of some ranks' outputs. Every stretch is moved by one rank. The offsets are the same in
 // all buffers, so the addresses of the buffers are all that the ranks must tell each other (exchange_direct.cuh). What
-// is folded may also be pushed to who folds it (pushes.cuh), or passed on from rank to rank (passes.cuh): then nobody
-// loads from another rank's memory. No CUDA here: what a call does can be tested anywhere.
+// is folded may also be pushed to who folds it (pushes.cuh), and what is folded or broadcast passed on from rank to
+// rank (passes.cuh): then nobody loads from another rank's memory. No CUDA here: what a call does can be tested
+// anywhere.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,12 @@ struct Stretch {
   std::uint64_t bytes = 0;
 };
 
-// How what is folded comes together.
+// How what is folded comes together, and what is broadcast gets about: there what is not passed on is loaded.
 enum class Folding : std::uint8_t { loaded, pushed, passed };
 
-// The stretches that a rank moves, or, of a fold, what rank r folds at place r; and whether the call, which is the same
-// on every rank, can go this way at all. Whether it should, a table says (tuning/gpu_table.h).
+// The stretches that a rank moves; or, of a fold, what rank r folds at place r; or what ends, or begins, at a place of
+// a ring. And whether the call, which is the same on every rank, can go this way at all. Whether it should, a table
+// says (tuning/gpu_table.h).
 struct DirectPlan {
   bool possible = false;
   int blocks = max_blocks;       // of the kernel: the same on every rank
@@ -44,24 +46,58 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding fold
 // Whether sums of the type may go from rank to rank: the narrow floats' are wider until they are complete.
 bool passes_sums(DataType type);
 
-// A passed fold: a stretch begins behind the rank that folds it last, and goes round to it, each step on the next rank;
-// if others get it too, it goes round once more.
+// A block's ring, in which its chunks are passed on. Without a root each rank's place is its number. A root has the
+// last place, and the others turn by one from block to block: each of them gives to the root, or gets from it, an equal
+// part, and none has only the first place's work or the last one's.
+struct RingPlace {
+  int place;
+  int before;  // ranks
+  int next;
+};
+PACE_HOST_DEVICE constexpr RingPlace ring_place(int rank, int ranks, int root, int block) {
+  const int last = ranks - 1;
+  const bool has_root = root < ranks;
+  // Of those that turn, counted from behind the root.
+  const int turn = has_root ? block % last : 0;
+  const auto rank_at = [&](int place) {
+    if (!has_root) return place;
+    return place == last ? root : (root + 1 + (place + last - turn) % last) % ranks;
+  };
+  const int place = !has_root ? rank : rank == root ? last : ((rank + ranks - root - 1) % ranks + turn) % last;
+  return {place, rank_at(place > 0 ? place - 1 : last), rank_at(place < last ? place + 1 : 0)};
+}
+
+// A passed fold: a stretch begins behind the place where it is folded last, and goes round to that, each step on the
+// next rank; if others get it too, it goes round once more. A broadcast is that second round alone.
 struct PassStep {
-  int folder;     // whose stretch
+  int folder;     // the place, whose stretch it is
   bool takes;     // from the rank before: out of this one's window, or in its output if it is folded
   bool folds;     // adds this rank's part, or begins with it
   bool finishes;  // into this rank's output
   bool gives;     // to the next
 };
-PACE_HOST_DEVICE constexpr int pass_steps(const Stretch* stretches, int ranks) {
-  const bool goes_round = (stretches[0].to & (stretches[0].to - 1)) != 0;
-  return goes_round ? 2 * ranks - 1 : ranks;
+// Chunks of a step that a warp moves before it goes on to the next step, so that what it waits for was sent some time
+// ago. Fewer than a ring holds: then some rank of a ring can always go on.
+PACE_HOST_DEVICE constexpr std::uint32_t pass_turn(int ranks) { return ranks == 2 ? 6 : 4; }
+static_assert(pass_turn(2) < pass_slots && pass_turn(3) < pass_slots);
+// Chunks that are given before the first of them is taken, at most. What goes one way, to a root or from there, needs
+// fewer, and more only hold each other up: a reduce of 1 GB on two H200 takes 2973 us with eight, 2947 with four, 2968
+// with three.
+PACE_HOST_DEVICE constexpr std::uint32_t pass_ahead(bool one_way) { return one_way ? pass_slots / 2 : pass_slots; }
+struct PassSteps {
+  int first;
+  int behind;  // the last one
+};
+PACE_HOST_DEVICE constexpr PassSteps pass_steps(const Stretch* stretches, int ranks) {
+  const Stretch& last = stretches[ranks - 1];  // there is one, also where there are no others
+  const auto several = [](std::uint32_t some) { return (some & (some - 1)) != 0; };
+  return {several(last.from) ? 0 : ranks - 1, several(last.to) ? 2 * ranks - 1 : ranks};
 }
-PACE_HOST_DEVICE constexpr PassStep pass_step(int step, int steps, int rank, int ranks) {
+PACE_HOST_DEVICE constexpr PassStep pass_step(int step, const PassSteps& steps, int place, int ranks) {
   const bool once_more = step >= ranks;
   const int behind = 1 + (once_more ? step - ranks : step);
-  return {behind > rank ? rank - behind + ranks : rank - behind, step > 0, !once_more, step == ranks - 1,
-          step < steps - 1};
+  return {behind > place ? place - behind + ranks : place - behind, step > steps.first, !once_more, step == ranks - 1,
+          step < steps.behind - 1};
 }
 
 // Which buffers of a call other ranks must see: in folds that are pushed or passed they load none, and store to few.

@@ -328,8 +328,9 @@ void plan_collective(const Request& request, int rank, int ranks, const GpuWay& 
 
 namespace {
 
-// Of two ranks, what is pushed is passed on.
+// Of two ranks, what is pushed is passed on, and a broadcast is loaded.
 Folding folding_of(const GpuWay& way, const Request& request, int ranks) {
+  if (request.which == Collective::broadcast) return way.passed && ranks > 2 ? Folding::passed : Folding::loaded;
   if (ranks == 2) return way.passed || way.pushed ? Folding::passed : Folding::loaded;
   if (way.passed && passes_sums(request.type)) return Folding::passed;
   return way.pushed ? Folding::pushed : Folding::loaded;
@@ -352,6 +353,7 @@ bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay&
   task.output = request.recv;
   task.link_blocks = static_cast<std::uint32_t>(plan.link_blocks);
   task.folding = plan.folding;
+  task.root = is_rooted(request.which) ? request.root : no_rank;
   task.count = plan.count;
   std::copy_n(plan.stretches, plan.count, task.stretches);
   launch = {Family::streaming, plan.blocks, direct_threads, plan.cluster};

@@ -1,14 +1,13 @@
 // Long folds that are passed on (direct.h): a rank adds its part to what the one before has sent, and stores the sum
 // into the window of the next; the last one has the result. That of an all-reduce goes round once more, from output to
-// output. Each rank stores to one neighbour, and nothing else but small words takes the links.
+// output; so does a broadcast. Each rank stores to one neighbour, and nothing else but small words takes the links.
 //
 // All blocks do the same, all warps of one but the last have a lane, and in the next one's window a ring of chunks of
-// 4 KB (window.h); the last warp tells what the others have stored and taken. A warp does each step for a few chunks
-// before it goes on to the next step, so that what it waits for was sent some time ago.
+// 4 KB (window.h); the last warp tells what the others have stored and taken.
 //
 // Time: (n-1) M/(n B), twice for an all-reduce; a reduce M/B; and the way round, of which each rank takes some 10 us.
 // Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009. Measured on two H200: 357 GB/s each way;
-// on four: 361, a reduce 345.
+// on four: 361, a reduce 353.
 #pragma once
 
 #include "cuda/clerk.cuh"
@@ -27,19 +26,20 @@ inline constexpr bool sums_are_stored = !std::is_floating_point_v<typename Eleme
 template <class Element, bool two>
 class Passer {
   using Pairs = Pair[pass_unroll];
-  static constexpr std::uint32_t rounds_of_step = pass_slots / 2;
+  static constexpr std::uint32_t rounds_of_step = pass_turn(two ? 2 : max_gpus);
 
  public:
-  __device__ Passer(const DirectTask& task, const WarpNumbers& numbers, Progress& progress, int warp,
-                    std::byte* const* outputs)
+  __device__ Passer(const DirectTask& task, const WarpNumbers& numbers, const RingPlace& place, Progress& progress,
+                    int warp, std::byte* const* outputs)
       : task_(task),
         numbers_(numbers),
         progress_(progress),
         warp_(warp),
         lane_(blockIdx.x * pushing_warps + static_cast<unsigned>(warp)),
         word_(word_of_lane(blockIdx.x, warp)),
-        before_(task.rank > 0 ? task.rank - 1 : task.ranks - 1),
-        next_(task.rank + 1 < task.ranks ? task.rank + 1 : 0),
+        place_(place.place),
+        before_(place.before),
+        next_(place.next),
         outputs_(outputs) {}
 
   __device__ void run() {
@@ -47,13 +47,13 @@ class Passer {
     given_ = freed_ = progress_.given_before[next_][warp_];
     taken_ = come_ = progress_.taken_before[before_][warp_];
     const std::uint64_t longest = longest_stretch();
-    const int steps = pass_steps(task_.stretches, task_.ranks);
+    const PassSteps steps = pass_steps(task_.stretches, task_.ranks);
     bool well = true;
 #pragma unroll 1
     for (std::uint32_t first = 0; well && offset(first) < longest; first += rounds_of_step) {
 #pragma unroll 1
-      for (int number = 0; well && number < steps; ++number) {
-        const PassStep step = pass_step(number, steps, task_.rank, task_.ranks);
+      for (int number = steps.first; well && number < steps.behind; ++number) {
+        const PassStep step = pass_step(number, steps, place_, task_.ranks);
         const Stretch& stretch = task_.stretches[step.folder];
 #pragma unroll 1
         for (std::uint32_t round = first; well && round < first + rounds_of_step; ++round)
@@ -75,7 +75,7 @@ class Passer {
   [[nodiscard]] __device__ std::uint64_t longest_stretch() const {
     std::uint64_t longest = 0;
 #pragma unroll 1
-    for (int rank = 0; rank < task_.ranks; ++rank) longest = max(longest, task_.stretches[rank].bytes);
+    for (int place = 0; place < task_.ranks; ++place) longest = max(longest, task_.stretches[place].bytes);
     return longest;
   }
 
@@ -110,13 +110,17 @@ class Passer {
             sums);
       ++given_;
     }
-    if (step.finishes) store(outputs_[task_.rank] + stretch.output + here, stretch, at, sums);
+    if (step.finishes && !lies_there(step)) store(outputs_[task_.rank] + stretch.output + here, stretch, at, sums);
     if (step.gives) {
-      if (thread() == 1 && !reached(freed_, given_ + 1 - pass_slots)) freed_ = peek(freed_word());
+      if (thread() == 1 && !reached(freed_, given_ + 1 - ahead())) freed_ = peek(freed_word());
       __syncwarp();
       if (thread() == 0) progress_.given[warp_].raise_to(2 * (given_ - progress_.given_before[next_][warp_]));
     }
     return true;
+  }
+  // Whether a root broadcasts out of its output.
+  [[nodiscard]] __device__ bool lies_there(const PassStep& step) const {
+    return !step.takes && task_.input == outputs_[task_.rank];
   }
   __device__ void fold(const PassStep& step, Pairs& sums, const Pairs& own) const {
     if constexpr (two) {
@@ -147,6 +151,7 @@ class Passer {
     return task_.windows[owner] + task_.layout.passed(lane_, number) + thread() * 16;
   }
 
+  [[nodiscard]] __device__ std::uint32_t ahead() const { return pass_ahead(task_.root < task_.ranks); }
   [[nodiscard]] __device__ const std::uint32_t* ready_word() const {
     return &words(task_.windows[task_.rank]).ready[before_][word_];
   }
@@ -162,7 +167,7 @@ class Passer {
     return well;
   }
   __device__ bool wait_for_room() {
-    const std::uint32_t wanted = given_ + 1 - pass_slots;
+    const std::uint32_t wanted = given_ + 1 - ahead();
     const std::uint32_t message = numbers_.given(next_) + 1;
     bool well = true;
     if (thread() == 1 && !reached(freed_, wanted)) well = wait_for_freed(task_, freed_word(), next_, message, wanted);
@@ -180,6 +185,7 @@ class Passer {
   const int warp_;
   const std::uint32_t lane_;
   const std::uint32_t word_;
+  const int place_;
   const int before_;
   const int next_;
   std::byte* const* const outputs_;
@@ -195,22 +201,21 @@ template <class Element, bool two>
 __device__ void pass_on(const DirectTask& task, const WarpNumbers& numbers, std::byte* const* outputs) {
   __shared__ Progress progress;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int before = task.rank > 0 ? task.rank - 1 : task.ranks - 1;
-  const int next = task.rank + 1 < task.ranks ? task.rank + 1 : 0;
+  const RingPlace place = ring_place(task.rank, task.ranks, task.root, static_cast<int>(blockIdx.x));
   if (warp < pushing_warps) progress.begin(task, warp, word_of_lane(blockIdx.x, warp));
   __syncthreads();
   if (warp < pushing_warps) {
-    Passer<Element, two>(task, numbers, progress, warp, outputs).run();
+    Passer<Element, two>(task, numbers, place, progress, warp, outputs).run();
   } else if (warp == pushing_warps) {
     announce_progress(
         progress,
         [&](int of, std::uint32_t, std::uint32_t given) {
-          post(&words(task.windows[next]).ready[task.rank][word_of_lane(blockIdx.x, of)],
-               progress.given_before[next][of] + given);
+          post(&words(task.windows[place.next]).ready[task.rank][word_of_lane(blockIdx.x, of)],
+               progress.given_before[place.next][of] + given);
         },
         [&](int of, std::uint32_t taken) {
-          post(&words(task.windows[before]).freed[task.rank][word_of_lane(blockIdx.x, of)],
-               progress.taken_before[before][of] + taken);
+          post(&words(task.windows[place.before]).freed[task.rank][word_of_lane(blockIdx.x, of)],
+               progress.taken_before[place.before][of] + taken);
         });
   }
 }

@@ -169,8 +169,9 @@ struct DirectTask : Terms {
   std::uint64_t outputs[max_gpus];
   std::uint32_t link_blocks;  // that load from other ranks, or store to them; or push
   Folding folding;
+  int root;  // no_rank: the collective has none
   int count;
-  Stretch stretches[max_gpus];  // of a fold: what rank p folds
+  Stretch stretches[max_gpus];  // of a fold: what rank p folds; of what is passed on: what ends, or begins, at a place
   Task otherwise;  // by strips, where some rank does not see all buffers; without strips: in a kernel behind this one
 
   [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return peer == rank ? 0 : 1; }

@@ -17,6 +17,12 @@ namespace {
 
 constexpr int ranks_most = 8;
 
+// Where a rank's own stretches are among those of a plan; elsewhere none is.
+bool is_own(const Case& c, const DirectPlan& plan, int index, int rank) {
+  if (plan.folding == Folding::passed && is_rooted(c.which)) return rank == c.root && index == c.ranks - 1;
+  return !reduces(c.which) || index == rank;
+}
+
 // False: not a call for this.
 bool run(const Case& c, Folding folding, Buffers& buffers) {
   bool possible = true;
@@ -28,7 +34,8 @@ bool run(const Case& c, Folding folding, Buffers& buffers) {
     request.type = DataType::uint8;
     const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, c.ranks, folding));
     possible = possible && plan->possible;
-    REQUIRE(plan->folding == (reduces(c.which) ? folding : Folding::loaded));
+    const bool passes = folding == Folding::passed && c.which == Collective::broadcast;
+    REQUIRE(plan->folding == (reduces(c.which) || passes ? folding : Folding::loaded));
     if (plan->folding == Folding::pushed) REQUIRE(plan->blocks == 2 * plan->link_blocks);
     REQUIRE(plan->link_blocks > 0);
     REQUIRE(plan->link_blocks <= plan->blocks);
@@ -36,11 +43,11 @@ bool run(const Case& c, Folding folding, Buffers& buffers) {
     REQUIRE(plan->blocks <= max_blocks);
     REQUIRE(plan->blocks % plan->cluster == 0);
     // What a rank keeps of its own is copied by blocks that stay off the link.
-    for (int i = 0; i < plan->count; ++i)
+    for (int i = 0; !passes && i < plan->count; ++i)
       if (const std::uint32_t self = 1U << rank; plan->stretches[i].from == self && (plan->stretches[i].to & self) != 0)
         REQUIRE((plan->blocks > plan->link_blocks || plan->stretches[i].to == self));
     for (int i = 0; i < plan->count; ++i) {
-      if (reduces(c.which) && i != rank) continue;
+      if (!is_own(c, *plan, i, rank)) continue;
       const Stretch& stretch = plan->stretches[i];
       REQUIRE(stretch.input % 16 == 0);
       REQUIRE(stretch.output % 16 == 0);
@@ -121,7 +128,9 @@ TEST_CASE("all ranks know what each folds") {
   for (const Folding folding : {Folding::pushed, Folding::passed})
     for (const auto& [which, ranks] :
          {std::pair(Collective::all_reduce, 2), std::pair(Collective::all_reduce, 3), std::pair(Collective::reduce, 2),
-          std::pair(Collective::reduce, ranks_most), std::pair(Collective::reduce_scatter, ranks_most)}) {
+          std::pair(Collective::reduce, ranks_most), std::pair(Collective::reduce_scatter, ranks_most),
+          std::pair(Collective::broadcast, ranks_most)}) {
+      if (which == Collective::broadcast && folding == Folding::pushed) continue;
       Request request;
       request.which = which;
       request.type = DataType::uint8;
@@ -143,33 +152,39 @@ TEST_CASE("all ranks know what each folds") {
     }
 }
 
-// A rank's warp, step by step, with as many chunks on their way as its ring holds.
+// A rank's warp, step by step, with as many chunks on their way as its ring holds; as if its block did all of the call.
 class PassingRank {
  public:
-  PassingRank(const Case& c, int rank, Buffers& buffers) : ranks_(c.ranks), rank_(rank), buffers_(buffers) {
+  PassingRank(const Case& c, int rank, int block, Buffers& buffers)
+      : rank_(rank),
+        ring_(ring_place(rank, c.ranks, is_rooted(c.which) ? c.root : max_gpus, block)),
+        ahead_(pass_ahead(is_rooted(c.which))),
+        buffers_(buffers) {
     Request request;
     request.which = c.which;
     request.count = c.count;
     request.root = c.root;
     request.type = DataType::uint8;
     plan_ = plan_direct(request, rank, c.ranks, Folding::passed);
-    const int steps = pass_steps(plan_.stretches, ranks_);
+    const PassSteps steps = pass_steps(plan_.stretches, c.ranks);
     std::uint64_t longest = 0;
-    for (int folder = 0; folder < ranks_; ++folder) longest = std::max(longest, plan_.stretches[folder].bytes);
-    for (std::uint64_t first = 0; first < longest; first += at_once * chunk)
-      for (int step = 0; step < steps; ++step)
-        for (std::uint64_t at = first; at < first + at_once * chunk; at += chunk) {
-          const PassStep now = pass_step(step, steps, rank, ranks_);
+    for (int folder = 0; folder < c.ranks; ++folder) longest = std::max(longest, plan_.stretches[folder].bytes);
+    const std::uint64_t turn = pass_turn(c.ranks) * chunk;
+    for (std::uint64_t first = 0; first < longest; first += turn)
+      for (int step = steps.first; step < steps.behind; ++step)
+        for (std::uint64_t at = first; at < first + turn; at += chunk) {
+          const PassStep now = pass_step(step, steps, ring_.place, c.ranks);
           if (at < plan_.stretches[now.folder].bytes) turns_.push_back({now, at});
         }
   }
 
+  [[nodiscard]] const RingPlace& ring() const { return ring_; }
   [[nodiscard]] bool is_done() const { return done_ == turns_.size(); }
   // False: it waits.
   bool go_on(PassingRank& next) {
     if (is_done()) return false;
     const auto& [step, at] = turns_[done_];
-    if ((step.takes && inbox_.empty()) || (step.gives && next.inbox_.size() == pass_slots)) return false;
+    if ((step.takes && inbox_.empty()) || (step.gives && next.inbox_.size() == ahead_)) return false;
     const Stretch& stretch = plan_.stretches[step.folder];
     const std::uint64_t bytes = std::min(chunk, stretch.bytes - at);
     const auto output = [&](int rank) {
@@ -192,8 +207,7 @@ class PassingRank {
     }
     if (step.finishes) std::copy(sums.begin(), sums.end(), output(rank_));
     const bool result = step.finishes || !step.folds;
-    const int to = (rank_ + 1) % ranks_;
-    if (step.gives && result) std::copy(sums.begin(), sums.end(), output(to));
+    if (step.gives && result) std::copy(sums.begin(), sums.end(), output(ring_.next));
     if (step.gives) next.inbox_.push_back(result ? std::vector<std::byte>() : sums);
     ++done_;
     return true;
@@ -201,13 +215,13 @@ class PassingRank {
 
  private:
   static constexpr std::uint64_t chunk = 64;
-  static constexpr std::uint64_t at_once = pass_slots / 2;
   struct Turn {
     PassStep step;
     std::uint64_t at;
   };
-  int ranks_;
   int rank_;
+  RingPlace ring_;
+  std::size_t ahead_;
   Buffers& buffers_;
   DirectPlan plan_;
   std::vector<Turn> turns_;
@@ -216,30 +230,54 @@ class PassingRank {
 };
 
 TEST_CASE("what is passed on comes round") {
-  for (const Collective which : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})
+  for (const Collective which :
+       {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter, Collective::broadcast})
     for (const int ranks : {2, 3, 4, ranks_most})
       for (const int root : {0, 1, ranks - 1})
-        for (const std::size_t count : {16, 48, 5008}) {
-          const Case c{which, ranks, root, count, false};
-          CAPTURE(name(which));
-          CAPTURE(ranks);
-          CAPTURE(root);
-          CAPTURE(count);
-          Buffers buffers = buffers_of(c);
-          std::vector<PassingRank> all;
-          for (int rank = 0; rank < ranks; ++rank) all.emplace_back(c, rank, buffers);
-          bool goes_on = true;
-          while (goes_on) {
-            goes_on = false;
-            // The last ones first, as far as they come.
-            for (std::size_t rank = all.size(); rank-- > 0;)
-              while (all[rank].go_on(all[(rank + 1) % all.size()])) goes_on = true;
+        for (const int block : {0, 1, ranks - 1, 2 * ranks - 1})
+          for (const std::size_t count : {16, 48, 5008}) {
+            const Case c{which, ranks, root, count, false};
+            CAPTURE(name(which));
+            CAPTURE(ranks);
+            CAPTURE(root);
+            CAPTURE(block);
+            CAPTURE(count);
+            Buffers buffers = buffers_of(c);
+            std::vector<PassingRank> all;
+            for (int rank = 0; rank < ranks; ++rank) all.emplace_back(c, rank, block, buffers);
+            bool goes_on = true;
+            while (goes_on) {
+              goes_on = false;
+              // The last ones first, as far as they come.
+              for (std::size_t rank = all.size(); rank-- > 0;)
+                while (all[rank].go_on(all[static_cast<std::size_t>(all[rank].ring().next)])) goes_on = true;
+            }
+            for (int rank = 0; rank < ranks; ++rank) {
+              REQUIRE(all[static_cast<std::size_t>(rank)].is_done());
+              REQUIRE(wrong_in(c, buffers, rank) == 0);
+            }
           }
-          for (int rank = 0; rank < ranks; ++rank) {
-            REQUIRE(all[static_cast<std::size_t>(rank)].is_done());
-            REQUIRE(wrong_in(c, buffers, rank) == 0);
-          }
+}
+
+TEST_CASE("rings of all blocks close, and their ends take turns") {
+  for (int ranks = 2; ranks <= max_gpus; ++ranks)
+    for (const int root : {0, 1, ranks - 1, max_gpus}) {
+      CAPTURE(ranks);
+      CAPTURE(root);
+      std::vector<int> first(static_cast<std::size_t>(ranks));
+      for (int block = 0; block < ranks - 1; ++block) {
+        for (int rank = 0; rank < ranks; ++rank) {
+          const RingPlace here = ring_place(rank, ranks, root, block);
+          const RingPlace next = ring_place(here.next, ranks, root, block);
+          CHECK(next.place == (here.place + 1) % ranks);
+          CHECK(next.before == rank);
+          if (rank == root) CHECK(here.place == ranks - 1);
+          if (here.place == 0) ++first[static_cast<std::size_t>(rank)];
         }
+      }
+      for (int rank = 0; root < ranks && rank < ranks; ++rank)
+        CHECK(first[static_cast<std::size_t>(rank)] == (rank == root ? 0 : 1));
+    }
 }
 
 TEST_CASE("only sums that are as wide as their type are passed on") {
@@ -260,6 +298,9 @@ TEST_CASE("of folds that are not loaded no input is seen by others, and of a red
     CHECK(seen_by_others(request, Folding::loaded).output);
     CHECK_FALSE(seen_by_others(request, folding).output);
   }
+  request.which = Collective::broadcast;
+  CHECK_FALSE(seen_by_others(request, Folding::passed).input);
+  CHECK(seen_by_others(request, Folding::passed).output);
 }
 
 TEST_CASE("chunks that are passed on lie side by side in the window") {
