@@ -70,8 +70,11 @@ template <std::size_t pages>
         copy_two_lines(target + i + beside, source + i + beside);
   return end;
 }
+// Half of the stores to a target that begins within a line would go to two lines.
 void copy_side_by_side(std::byte* target, const std::byte* source, std::size_t bytes) {
-  std::size_t done = copy_pages<4>(target, source, bytes);
+  std::size_t done = std::min(bytes, -reinterpret_cast<std::uintptr_t>(target) % line);
+  std::memcpy(target, source, done);
+  done += copy_pages<4>(target + done, source + done, bytes - done);
   done += copy_pages<2>(target + done, source + done, bytes - done);
   std::memcpy(target + done, source + done, bytes - done);
 }
