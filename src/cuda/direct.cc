@@ -36,7 +36,7 @@ std::uint32_t all(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
 
 // What each rank folds. Parts of a reduce are folded by those who are not the root: its link carries all of the message
 // as it is. Of two ranks the root does it all.
-void plan_folds(const Request& request, std::uint64_t bytes, int ranks, Folding folding, DirectPlan& plan) {
+void share_fold(const Request& request, std::uint64_t bytes, int ranks, DirectPlan& plan) {
   const int root = request.root;
   const bool at_root = ranks == 2;
   plan.count = ranks;
@@ -55,6 +55,10 @@ void plan_folds(const Request& request, std::uint64_t bytes, int ranks, Folding 
     stretch.from = all(ranks);
     stretch.to = to;
   }
+}
+
+void plan_folds(const Request& request, std::uint64_t bytes, int ranks, Folding folding, DirectPlan& plan) {
+  share_fold(request, bytes, ranks, plan);
   plan.cluster = blocks_in_cluster;
   plan.folding = folding;
   if (folding == Folding::pushed) {
@@ -129,7 +133,7 @@ void plan_passes(const Request& request, std::uint64_t bytes, int ranks, DirectP
     stretch.from = folds ? all(ranks) : only(request.root);
     stretch.to = folds ? only(request.root) : all(ranks);
   } else {
-    plan_folds(request, bytes, ranks, Folding::passed, plan);
+    share_fold(request, bytes, ranks, plan);
   }
   plan.cluster = blocks_in_cluster;
   plan.folding = Folding::passed;
