@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import platform
 import signal
@@ -70,11 +71,17 @@ def stop(processes: Iterable[subprocess.Popen[str]]) -> None:
 
 def run_group(library: Library, ranks: int, arguments: list[str], timeout: float) -> tuple[str, str]:
     """Run one group of processes; returns its standard output and, where it failed, why."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+        tempfile.NamedTemporaryFile() as meeting,
+    ):
+        meeting.truncate(mmap.PAGESIZE)
+        together = {"BENCH_MEETING": meeting.name} if ranks <= peers.cpus() else {}  # timing.h
         processes = [
             subprocess.Popen(
                 rank.command,
-                env={**os.environ, **rank.environment},
+                env={**os.environ, **together, **rank.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -1,15 +1,15 @@
 /* How every library is timed, the same for all.
  *
- * For each size: warm up; then, for each timed call, rewrite the send buffer, pass the library's own barrier, and read
- * the clock before and after the call on every rank. The slowest rank's time is the call's time. After the last call
- * its result is compared bit for bit with what it must be. Rank 0 prints two lines for each size, in microseconds of
- * each call:
+ * For each size: warm up; then, for each timed call, rewrite the send buffer, meet, and read the clock before and after
+ * the call on every rank. The slowest rank's time is the call's time. After the last call its result is compared bit for
+ * bit with what it must be. Rank 0 prints two lines for each size, in microseconds of each call:
  *
  *   row BYTES WRONG T1 T2 ...      the slowest rank's own time; WRONG elements differ, on the worst rank
  *   span BYTES 0 T1 T2 ...         from the first rank's start to the last rank's end
  *
- * The first is what is compared. With more ranks than CPUs ranks leave the barrier one after the other, and their own
- * times may then overlap little; the span shows it.
+ * The first is what is compared. Where each rank has a CPU, all of them start at one moment (BENCH_MEETING), whatever
+ * the library. With more ranks than CPUs that cannot be: they pass the library's own barrier and leave it one after the
+ * other, and their own times may then overlap little; the span shows it.
  *
  * The including file names the library: it defines the functions declared below and calls measure() from main.
  * `bytes` is counted as nccl-tests does: the whole of the gathered or scattered data. Elements are float32 and hold
@@ -18,11 +18,15 @@
 #ifndef PACELINE_BENCH_TIMING_H_
 #define PACELINE_BENCH_TIMING_H_
 
+#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 enum collective {
   ALL_REDUCE,
@@ -34,7 +38,7 @@ enum collective {
   SCATTER,
   ALL_TO_ALL,
   BARRIER,
-  SEND_RECV, /* ranks 0 and 1 play ping-pong; half a round trip counts; other ranks wait in the barrier */
+  SEND_RECV, /* ranks 0 and 1 play ping-pong; half a round trip counts; other ranks wait where all meet */
   COLLECTIVES
 };
 
@@ -130,6 +134,48 @@ static size_t fill_expected(float* to, enum collective collective, size_t count,
   }
 }
 
+/* Shared by all ranks: the file that BENCH_MEETING names, zeros at first. */
+struct meeting {
+  _Atomic int here;
+  _Atomic int held;
+  double start; /* by now_us() */
+};
+
+static struct meeting* meeting; /* NULL: ranks pass the library's barrier */
+
+static int find_meeting(void) {
+  const char* const path = getenv("BENCH_MEETING");
+  if (path == NULL) return 1;
+  const int file = open(path, O_RDWR);
+  void* const page = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (file >= 0) close(file);
+  if (page == MAP_FAILED) {
+    perror(path);
+    return 0;
+  }
+  meeting = page;
+  return 1;
+}
+
+/* Returns on all ranks at the moment that the last one to come has set. */
+static void meet(void) {
+  if (meeting == NULL) {
+    run_barrier();
+    return;
+  }
+  const double time_to_learn_us = 1;
+  const int held = atomic_load(&meeting->held);
+  if (atomic_fetch_add(&meeting->here, 1) + 1 == rank_count) {
+    atomic_store(&meeting->here, 0);
+    meeting->start = now_us() + time_to_learn_us;
+    atomic_store(&meeting->held, held + 1);
+  }
+  while (atomic_load(&meeting->held) == held) {
+  }
+  while (now_us() < meeting->start) {
+  }
+}
+
 struct interval {
   double start;
   double end;
@@ -138,7 +184,7 @@ struct interval {
 static struct interval timed_call(enum collective collective, float* send, float* recv, size_t count, int call) {
   struct interval time;
   fill(send, sent(collective, count), 0, my_rank, call);
-  run_barrier();
+  meet();
   time.start = now_us();
   if (collective == BARRIER)
     run_barrier();
@@ -222,6 +268,7 @@ static int measure(int argc, char** argv) {
     fprintf(stderr, "usage: %s COLLECTIVE CAP_SECONDS BYTES:CALLS...\n", argv[0]);
     return 2;
   }
+  if (!find_meeting()) return 2;
   const double cap_us = atof(argv[2]) * 1e6;
   size_t largest = 4096;
   for (int i = 3; i < argc; i++) {

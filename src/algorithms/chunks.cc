@@ -21,10 +21,12 @@ std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model) 
   // A single hop has two stages as well: its sender copies in what its receiver then copies out.
   const int stages = std::max(hops, 2);
   const double rate = std::min({model.bandwidth, model.cable, model.stream});
-  // Below a page a chunk costs about its start-up, however short it is.
-  const double best = std::max(4096.0, std::sqrt(bytes * model.chunk_start * rate / (stages - 1)));
-  // Copies go by pairs of pages (base/copies.h).
+  // Copies go by pairs of pages (base/copies.h): over a single hop less is not worth a message of its own. Over several
+  // a chunk below a page costs about its start-up, however short it is.
   constexpr double pages = 8192;
+  const double least = hops == 1 ? pages : pages / 2;
+  if (hops == 1 && bytes < 2 * least) return std::min(largest_chunk(model), std::max<std::size_t>(count, 1));
+  const double best = std::max(least, std::sqrt(bytes * model.chunk_start * rate / (stages - 1)));
   const double whole = best >= pages ? std::round(best / pages) * pages : best;
   const double elements = whole / static_cast<double>(model.element);
   if (elements >= static_cast<double>(largest_chunk(model))) return largest_chunk(model);

@@ -16,7 +16,7 @@ namespace paceline::direct {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   // With a root, one side is idle until the first chunk has come; else all send at once.
-  return {.chunk = is_rooted(problem.collective) ? pipeline_chunk(problem.count, 2, model) : largest_chunk(model)};
+  return {.chunk = is_rooted(problem.collective) ? pipeline_chunk(problem.count, 1, model) : largest_chunk(model)};
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {

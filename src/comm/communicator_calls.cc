@@ -23,11 +23,23 @@ bool scales_input(const Request& request) {
   return request.op == Operation::premulsum || (request.op == Operation::avg && averages_first(request.type));
 }
 
-// Whether this rank has only given the root something long. The root waits for all ranks: one that goes on to compute
-// would keep its CPU from those that have not given theirs.
-bool has_only_given(const Request& request, int rank) {
+// Whether this rank only gives in the call: once its messages are there nobody waits for it.
+bool only_gives(const Request& request, int rank) {
+  switch (request.which) {
+    case Collective::broadcast:
+    case Collective::scatter: return rank == request.root;
+    case Collective::gather:
+    case Collective::reduce: return rank != request.root;
+    case Collective::send: return true;
+    default: return false;
+  }
+}
+
+// The root waits for something long from all ranks: one that goes on to compute would keep its CPU from those that have
+// not given theirs.
+bool root_waits_long(const Request& request) {
   constexpr std::size_t from = 128 << 10;
-  return (request.which == Collective::gather || request.which == Collective::reduce) && rank != request.root &&
+  return (request.which == Collective::gather || request.which == Collective::reduce) &&
          request.count * size_of(request.type) >= from;
 }
 
@@ -176,7 +188,10 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
   membership_->activity.inside.store(true, std::memory_order_relaxed);
   Execution* execution = execution_.get();
   Status status = paceline::run(std::span(&execution, 1));
-  if (connections_.oversubscribed && has_only_given(request, rank())) sched_yield();
+  if (only_gives(request, rank())) {
+    if (!connections_.oversubscribed && connections_.shared_memory) connections_.shared_memory->fetch_ahead();
+    if (connections_.oversubscribed && root_waits_long(request)) sched_yield();
+  }
   if (status.ok() && !message) finish(request);
   end(status);
   return status;

@@ -43,7 +43,7 @@ bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, P
     case Collective::scatter: return ranks > 2 && block >= 32 << 10 && !(oversubscribed && rep_movs_is_slow());
     case Collective::all_to_all:
       if (rep_movs_is_slow()) return false;
-      if (ranks == 2) return block >= 640 << 10;
+      if (ranks == 2) return block >= 512 << 10;
       return oversubscribed && block >= 128 << 10 && static_cast<std::size_t>(ranks) * block <= 8 << 20;
     default: return false;
   }
