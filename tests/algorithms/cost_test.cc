@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/chunks.h"
 #include "algorithms/table.h"
 #include "engine/plan.h"
 
@@ -296,6 +297,16 @@ TEST_CASE("folding many operands at once writes less than folding two at a time"
     INFO(block);
     CHECK(cost("direct") < cost("recursive_halving"));
   }
+}
+
+TEST_CASE("what takes a single hop goes in one piece up to 16 KB, then in pairs of pages") {
+  const CostModel model;
+  for (std::size_t elements = 1; elements < 4096; elements += 7) CHECK(pipeline_chunk(elements, 1, model) >= elements);
+  for (std::size_t elements = 4096; elements < 1 << 22; elements *= 3) {
+    CHECK(pipeline_chunk(elements, 1, model) * model.element % 8192 == 0);
+    CHECK(pipeline_chunk(elements, 1, model) < elements);
+  }
+  CHECK(pipeline_chunk(4000, 3, model) < 2048);  // further on each rank passes a chunk on while it takes the next
 }
 
 TEST_CASE("costs grow with the size, and parameters stay within the model") {
