@@ -31,20 +31,24 @@ std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes) {
 constexpr std::size_t longest_read = 1 << 20;
 
 // Where one rank's staging would serve all others, each of them reads for itself, all at the same time if they have
-// CPUs; and ranks that exchange long blocks, two with nothing else to do or several that share CPUs, save a copy, where
-// the kernel copies well; but blocks beyond the caches are staged past them.
-// Elsewhere staging is faster: both sides copy at the same time, and no pages are pinned (measured on 2 to 16 CPUs;
-// docs/cpu.md).
+// CPUs; and ranks that exchange long blocks save a copy, where the kernel copies well. Elsewhere staging is faster:
+// both sides copy at the same time, and no pages are pinned. From which sizes on was measured on 2 to 16 CPUs
+// (docs/cpu.md).
 bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, Protocol protocol) {
   if (protocol != Protocol::automatic) return protocol == Protocol::single_copy;
   if (configuration().single_copy == "on") return true;
   const std::size_t block = request.count * size_of(request.type);
+  const std::size_t all = static_cast<std::size_t>(ranks) * block;
   switch (request.which) {
-    case Collective::scatter: return ranks > 2 && block >= 32 << 10 && !(oversubscribed && rep_movs_is_slow());
+    case Collective::scatter:
+      if (ranks == 2) return false;
+      if (oversubscribed) return block >= 32 << 10 && !rep_movs_is_slow();
+      return block >= 256 << 10 && all >= 2 << 20;
     case Collective::all_to_all:
       if (rep_movs_is_slow()) return false;
-      if (ranks == 2) return block >= 512 << 10;
-      return oversubscribed && block >= 128 << 10 && static_cast<std::size_t>(ranks) * block <= 8 << 20;
+      if (ranks == 2) return all >= 1 << 20;
+      // What is beyond the caches is staged past them.
+      return oversubscribed ? block >= 128 << 10 && all <= 8 << 20 : all >= 1 << 20 && all <= 16 << 20;
     default: return false;
   }
 }

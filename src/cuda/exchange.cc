@@ -153,11 +153,15 @@ void keep_own(Terms& terms, const std::byte* own, std::byte* target, std::uint64
   terms.own_bytes = bytes;
 }
 
-// Equal parts of a message, the last ones shorter or empty; each begins at a multiple of 16 bytes.
+// Equal parts of a message, the last ones shorter or empty. Each begins at a multiple of 16 bytes, long ones at one of
+// what a warp moves at once.
 struct Parts {
   std::uint64_t stride;
-  Parts(std::uint64_t bytes, int count)
-      : stride(rounded_up((bytes + static_cast<unsigned>(count) - 1) / static_cast<unsigned>(count), 16)) {}
+  Parts(std::uint64_t bytes, int count) {
+    const auto parts = static_cast<unsigned>(count);
+    const std::uint64_t grain = bytes / parts < 32 * strip_bytes ? 16 : strip_bytes;
+    stride = rounded_up((bytes + parts - 1) / parts, grain);
+  }
 };
 
 // A rank folds its part of the message, or takes it from the root, which has none; then all who have a part give it to

@@ -98,6 +98,24 @@ TEST_CASE("a direct collective's stretches are its result") {
       }
 }
 
+TEST_CASE("parts of a message begin at whole lines, however long it is") {
+  for (const Collective which : {Collective::all_reduce, Collective::reduce, Collective::broadcast})
+    for (const int ranks : {2, 3, 4, ranks_most})
+      for (const std::size_t count : {std::size_t{1} << 27, std::size_t{100'000'000}, (std::size_t{1} << 24) + 16})
+        for (int rank = 0; rank < ranks; ++rank) {
+          Request request;
+          request.which = which;
+          request.type = DataType::uint8;
+          request.count = count;
+          const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, ranks));
+          REQUIRE(plan->possible);
+          for (int i = 0; i < plan->count; ++i) {
+            CHECK(plan->stretches[i].input % 128 == 0);
+            CHECK(plan->stretches[i].output % 128 == 0);
+          }
+        }
+}
+
 TEST_CASE("a rank that keeps some of its own and gives or gets more has blocks for both") {
   for (const Collective which :
        {Collective::all_gather, Collective::gather, Collective::scatter, Collective::all_to_all, Collective::broadcast})
