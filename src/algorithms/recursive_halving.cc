@@ -44,6 +44,12 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   work.hops = work.turns = std::countr_zero(static_cast<unsigned>(surplus.actors)) + around;
   work.inside = model.levels_inside(surplus.actors) + around;
   work.cable = cables.busiest();
+  if (surplus.pairs > 0 && model.sharing <= 1) {
+    // Even ranks wait for the first chunk, and on where odd ones give slower than they fold; at last odd ones take.
+    const Load given{.sent = problem.ranks * m.bytes};
+    const Load folding{.folded = given.sent, .written = given.sent};
+    work.fill = Load{.sent = m.chunk, .taken = m.bytes} + model.busier({}, given + -1.0 * folding);
+  }
   return model.time(work);
 }
 

@@ -59,7 +59,7 @@ constexpr Algorithm rows[] = {
      "Inside each node directly, between nodes by two trees, a chain or rings, chunk by chunk side by side.", in_levels,
      always, hierarchical::parameters, hierarchical::cost, hierarchical::write},
     {"recursive_halving", "Ranks at distance n/2, n/4, ... exchange and fold half of what they have.", reduce_scatters,
-     always, largest_chunks, recursive_halving::cost, recursive_halving::write, by_actors},
+     always, largest_chunks, recursive_halving::cost, recursive_halving::write},
     {"bruck", "Blocks travel in packs over distances 1, 2, 4, ...", brucks, always, largest_chunks, bruck::cost,
      bruck::write},
     {"pairwise", "In each round every rank exchanges blocks with one partner.", all_to_alls, always, largest_chunks,

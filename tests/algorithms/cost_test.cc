@@ -60,8 +60,9 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
           const Parameters parameters{.chunk = chunk, .radix = 3};
           if (!serves(algorithm, problem)) continue;
           // Where stages do not overlap, the path is longer than the busiest rank's work.
-          const bool in_stages = algorithm.name == "chain" || (algorithm.name == "knomial" && !reduces(collective) &&
-                                                               collective != Collective::broadcast);
+          const bool in_stages =
+              algorithm.name == "chain" || (algorithm.name == "recursive_halving" && (n & (n - 1)) != 0) ||
+              (algorithm.name == "knomial" && !reduces(collective) && collective != Collective::broadcast);
           Schedule schedule(problem, parameters);
           algorithm.write(schedule);
           const CostModel model = bytes_only(3, 5, 6, 7);
@@ -74,7 +75,11 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
           }
           INFO(fmt::format("{} {} ranks {} in place {}", algorithm.name, name(collective), n, in_place));
           // The formulas are for the common case: a few parts in a hundred are left to what they round.
-          if (!in_stages) CHECK(algorithm.cost(problem, parameters, model) == doctest::Approx(busiest).epsilon(0.1));
+          const double cost = algorithm.cost(problem, parameters, model);
+          if (in_stages)
+            CHECK(cost > 0.9 * busiest);
+          else
+            CHECK(cost == doctest::Approx(busiest).epsilon(0.1));
           CostModel shared = model;
           shared.sharing = 1e6;
           CHECK(algorithm.cost(problem, parameters, shared) / 1e6 == doctest::Approx(sum / n).epsilon(0.1));
