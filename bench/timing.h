@@ -1,8 +1,8 @@
 /* How every library is timed, the same for all.
  *
  * For each size: warm up; then, for each timed call, rewrite the send buffer, meet, and read the clock before and after
- * the call on every rank. The slowest rank's time is the call's time. After the last call its result is compared bit for
- * bit with what it must be. Rank 0 prints two lines for each size, in microseconds of each call:
+ * the call on every rank. The slowest rank's time is the call's time. After the last call its result is compared bit
+ * for bit with what it must be. Rank 0 prints two lines for each size, in microseconds of each call:
  *
  *   row BYTES WRONG T1 T2 ...      the slowest rank's own time; WRONG elements differ, on the worst rank
  *   span BYTES 0 T1 T2 ...         from the first rank's start to the last rank's end
