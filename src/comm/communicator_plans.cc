@@ -41,14 +41,12 @@ bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, P
   const std::size_t all = static_cast<std::size_t>(ranks) * block;
   switch (request.which) {
     case Collective::scatter:
-      if (ranks == 2) return false;
-      if (oversubscribed) return block >= 32 << 10 && !rep_movs_is_slow();
-      return block >= 256 << 10 && all >= 2 << 20;
+      return ranks > 2 && block >= 256 << 10 && all >= 2 << 20 && !(oversubscribed && rep_movs_is_slow());
     case Collective::all_to_all:
       if (rep_movs_is_slow()) return false;
       if (ranks == 2) return all >= 1 << 20;
       // What is beyond the caches is staged past them.
-      return oversubscribed ? block >= 128 << 10 && all <= 8 << 20 : all >= 1 << 20 && all <= 16 << 20;
+      return oversubscribed ? all >= 512 << 10 && all <= 8 << 20 : all >= 1 << 20 && all <= 16 << 20;
     default: return false;
   }
 }
