@@ -31,6 +31,13 @@ Mask affinity() {
 
 int count(const Mask& mask) { return CPU_COUNT_S(bytes(mask), mask.data()); }
 
+// The CPU that has so many others of the mask before it; there must be one.
+int nth(const Mask& mask, int index) {
+  int cpu = 0;
+  for (int seen = 0; !CPU_ISSET_S(cpu, bytes(mask), mask.data()) || seen++ < index;) ++cpu;
+  return cpu;
+}
+
 // The quota that one cgroup directory sets, in CPUs; infinity where it sets none.
 double quota_in(const std::string& directory) {
   double quota = 0;
@@ -140,13 +147,27 @@ bool move_to_cpu(int index) {
   const Mask all = affinity();
   const int cpus = count(all);
   if (cpus < 2) return false;
-  int cpu = 0;
-  for (int seen = 0; !CPU_ISSET_S(cpu, bytes(all), all.data()) || seen++ < index % cpus;) ++cpu;
+  const int cpu = nth(all, index % cpus);
   if (cpu == sched_getcpu()) return true;
   Mask one(all.size());
   CPU_SET_S(cpu, bytes(one), one.data());
   if (sched_setaffinity(0, bytes(one), one.data()) == 0) (void)sched_setaffinity(0, bytes(all), all.data());
   return true;
+}
+
+StayOnCpu::StayOnCpu(int index) {
+  if (sched_getaffinity(0, sizeof before_, &before_) != 0) return;
+  const Mask all{before_};
+  const int cpus = count(all);
+  if (cpus < 2) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(nth(all, index % cpus), &one);
+  stays_ = sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
+StayOnCpu::~StayOnCpu() {
+  if (stays_) (void)sched_setaffinity(0, sizeof before_, &before_);
 }
 
 }  // namespace paceline

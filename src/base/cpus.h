@@ -1,6 +1,8 @@
 // Which CPUs processes may really use: the affinity mask, and the quota of every cgroup above (v1 and v2).
 #pragma once
 
+#include <sched.h>
+
 #include <bitset>
 #include <span>
 
@@ -30,5 +32,19 @@ std::size_t shared_cache_of_one_cpu();
 // there. It stays free to be moved on. For ranks that find themselves on one CPU while others are idle, where each
 // waits for the other: the kernel takes tens of milliseconds to part them. False: it is bound to the CPU it is on.
 bool move_to_cpu(int index);
+
+// While it lives the calling thread stays on the index-th CPU (as above); then it is as free as before. On machines of
+// more than 1024 CPUs it does nothing.
+class StayOnCpu {
+ public:
+  explicit StayOnCpu(int index);
+  ~StayOnCpu();
+  StayOnCpu(const StayOnCpu&) = delete;
+  StayOnCpu& operator=(const StayOnCpu&) = delete;
+
+ private:
+  bool stays_ = false;
+  cpu_set_t before_{};
+};
 
 }  // namespace paceline

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/configuration.h"
+#include "base/cpus.h"
 #include "comm/trace.h"
 #include "tuning/tuning_file.h"
 
@@ -80,7 +81,12 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   const auto here = everyone.begin() + session_->rank();
   const auto beside = [&](const Member& member) { return member.node == here->node; };
   const auto first = std::find_if(everyone.begin(), here, beside);
-  wiring_.own_cpu = static_cast<int>(first - everyone.begin() + std::count_if(first, here, beside));
+  const auto before = std::count_if(first, here, beside);
+  const auto ranks = std::count_if(first, everyone.end(), beside);
+  const auto cpus = static_cast<std::ptrdiff_t>(own_cpu_share().cpus.count());
+  crowded_ = connections_.oversubscribed && ranks > 2 * cpus;
+  // Neighbours share a CPU.
+  wiring_.own_cpu = static_cast<int>(first - everyone.begin() + (crowded_ ? before * cpus / ranks : before));
   execution_ = std::make_unique<Execution>(wiring_);
   return {};
 }

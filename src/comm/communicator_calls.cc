@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/configuration.h"
+#include "base/cpus.h"
 #include "base/reduction.h"
 #include "bootstrap/member.h"
 #include "comm/communicator.h"
@@ -41,6 +43,15 @@ bool root_waits_long(const Request& request) {
   constexpr std::size_t from = 128 << 10;
   return (request.which == Collective::gather || request.which == Collective::reduce) &&
          request.count * size_of(request.type) >= from;
+}
+
+// Whether ranks that share CPUs should each stay on one of them for the call. The kernel moves them to and fro, and may
+// leave three on one of two CPUs; but to stay costs each some microseconds, and longer calls gain nothing
+// (docs/cpu.md).
+bool worth_staying(const Request& request) {
+  const std::size_t bytes = request.count * size_of(request.type);
+  return (request.which == Collective::all_reduce || request.which == Collective::reduce) && bytes >= 512 << 10 &&
+         bytes <= 4 << 20;
 }
 
 // Whether this rank alone cannot do what the others do: what is wrong with a call's arguments is wrong on all ranks.
@@ -187,6 +198,8 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
   }
   membership_->activity.inside.store(true, std::memory_order_relaxed);
   Execution* execution = execution_.get();
+  std::optional<StayOnCpu> stay;
+  if (crowded_ && worth_staying(request)) stay.emplace(wiring_.own_cpu);
   Status status = paceline::run(std::span(&execution, 1));
   if (only_gives(request, rank())) {
     if (!connections_.oversubscribed && connections_.shared_memory) connections_.shared_memory->fetch_ahead();

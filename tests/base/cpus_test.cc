@@ -78,3 +78,17 @@ TEST_CASE("processes for each CPU: as launchers bind them") {
   CHECK(together({share({0, 1}), share({0, 1}), share({2, 3}), share({2, 3})}) == 1);  // a socket for each two
   CHECK(together({share({0, 1, 2, 3}, 1), share({0, 1, 2, 3}, 1)}) == 2);              // a container's quota
 }
+
+TEST_CASE("a thread stays on a CPU for a while, and may run where it could before") {
+  const cpu_set_t before = mask();
+  for (int index = 0; index < 3; ++index) {
+    {
+      const StayOnCpu stay(index);
+      const cpu_set_t meanwhile = mask();
+      CHECK(CPU_COUNT(&meanwhile) == 1);
+      CHECK(CPU_ISSET(sched_getcpu(), &meanwhile));
+    }
+    const cpu_set_t after = mask();
+    CHECK(CPU_EQUAL(&before, &after));
+  }
+}
