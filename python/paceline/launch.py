@@ -84,7 +84,7 @@ def launch(
         grace: after a rank failed, seconds that the others have to end by themselves.
         program: who speaks on standard error when a rank fails.
         environment: the ranks' environment besides their own variables; None: this process's.
-        bind: each rank gets a CPU of its own, where there are enough.
+        bind: each rank runs on one CPU, of its own where there are enough; else neighbours share one.
 
     Returns:
         0, or the exit code of the rank that failed first (128 + number for a signal).
@@ -103,7 +103,9 @@ class _Job:
     ):
         self._command, self._ranks, self._environment = list(command), ranks, environment
         cpus = sorted(os.sched_getaffinity(0))
-        self._cpus = cpus if bind and ranks <= len(cpus) else []
+        # With more ranks than CPUs neighbours share one.
+        own = [cpus[rank * len(cpus) // ranks if ranks > len(cpus) else rank] for rank in range(ranks)]
+        self._cpus = own if bind else []
         self._grace, self._program = grace, program
         self._processes: list[subprocess.Popen[bytes]] = []
         self._descriptors: dict[int, int] = {}  # of processes that run -> rank

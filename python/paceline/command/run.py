@@ -29,7 +29,9 @@ def add_parser(commands: Any) -> None:
         "--address", default="127.0.0.1", help="this machine's address on which rank 0 listens (default: 127.0.0.1)"
     )
     parser.add_argument(
-        "--bind", action="store_true", help="a CPU of its own for each rank (default: where the kernel puts it)"
+        "--bind",
+        action="store_true",
+        help="one CPU for each rank, neighbours' the same if they are too few (default: free)",
     )
     parser.add_argument(
         "--nccl", action="store_true", help="put Paceline in NCCL's place under the program (paceline env nccl)"
@@ -42,8 +44,6 @@ def job(chosen: argparse.Namespace) -> int:
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
     if not program:
         chosen.parser.error("no program: paceline run -n 4 -- CMD...")
-    if chosen.bind and chosen.ranks > (cpus := len(os.sched_getaffinity(0))):
-        chosen.parser.error(f"--bind: there are {cpus} CPUs for {chosen.ranks} ranks")
     return launch(
         program,
         chosen.ranks,

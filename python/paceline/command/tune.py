@@ -168,7 +168,8 @@ def _launch(
         else:
             environment = dict(os.environ, PACELINE_TRANSPORT=_TRANSPORTS[transport])
         command = [sys.executable, "-m", "paceline", *words]
-        bind = transport != "cuda"  # else the kernel's choice of CPUs is measured, another one in each pass
+        # Else the kernel's choice of CPUs is measured, another one in each pass; more ranks than CPUs are seldom bound.
+        bind = transport != "cuda" and ranks <= len(os.sched_getaffinity(0))
         if launch(command, ranks, program="paceline tune", environment=environment, bind=bind) != 0:
             return None
         found: dict[str, Any] = json.loads(result.read_text())
