@@ -45,7 +45,8 @@ def wait_until_gone(pids: list[int]) -> None:
 
 def test_ranks_are_bound_to_cpus() -> None:
     cpus = sorted(os.sched_getaffinity(0))
-    show = "import os; print(os.environ['PACELINE_RANK'], *os.sched_getaffinity(0))"
+    words = "[os.environ['PACELINE_RANK'], *os.sched_getaffinity(0)]"
+    show = f"import os; os.write(1, (' '.join(map(str, {words})) + chr(10)).encode())"  # a line at once
     ranks = min(2, len(cpus))
     done = run("-n", str(ranks), "--bind", "--", sys.executable, "-c", show)
     assert sorted(done.stdout.split("\n")[:-1]) == [f"{rank} {cpus[rank]}" for rank in range(ranks)]
