@@ -104,8 +104,7 @@ class _Job:
         self._command, self._ranks, self._environment = list(command), ranks, environment
         cpus = sorted(os.sched_getaffinity(0))
         # With more ranks than CPUs neighbours share one.
-        own = [cpus[rank * len(cpus) // ranks if ranks > len(cpus) else rank] for rank in range(ranks)]
-        self._cpus = own if bind else []
+        self._cpus = [cpus[rank * len(cpus) // max(ranks, len(cpus))] for rank in range(ranks)] if bind else []
         self._grace, self._program = grace, program
         self._processes: list[subprocess.Popen[bytes]] = []
         self._descriptors: dict[int, int] = {}  # of processes that run -> rank

@@ -13,7 +13,8 @@ std::size_t largest_chunk(const CostModel& model);
 
 // The chunk, in elements, that takes `count` elements soonest through so many hops, each of which passes a chunk on
 // while it takes the next: d/dC of (M/C) ts + (hops - 1) C/B is zero at C = sqrt(M ts B / (hops - 1)),
-// ts that of a chunk (CostModel::chunk_start).
+// ts that of a chunk (CostModel::chunk_start). Over one hop less than 16 KB is one chunk, over several none is shorter
+// than 4 KB.
 std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model);
 
 // The problem's sizes as cost formulas want them.

@@ -32,9 +32,9 @@ Mask affinity() {
 int count(const Mask& mask) { return CPU_COUNT_S(bytes(mask), mask.data()); }
 
 // The CPU that has so many others of the mask before it; there must be one.
-int nth(const Mask& mask, int index) {
+int nth(const cpu_set_t* mask, std::size_t bytes, int index) {
   int cpu = 0;
-  for (int seen = 0; !CPU_ISSET_S(cpu, bytes(mask), mask.data()) || seen++ < index;) ++cpu;
+  for (int seen = 0; !CPU_ISSET_S(cpu, bytes, mask) || seen++ < index;) ++cpu;
   return cpu;
 }
 
@@ -147,7 +147,7 @@ bool move_to_cpu(int index) {
   const Mask all = affinity();
   const int cpus = count(all);
   if (cpus < 2) return false;
-  const int cpu = nth(all, index % cpus);
+  const int cpu = nth(all.data(), bytes(all), index % cpus);
   if (cpu == sched_getcpu()) return true;
   Mask one(all.size());
   CPU_SET_S(cpu, bytes(one), one.data());
@@ -157,12 +157,11 @@ bool move_to_cpu(int index) {
 
 StayOnCpu::StayOnCpu(int index) {
   if (sched_getaffinity(0, sizeof before_, &before_) != 0) return;
-  const Mask all{before_};
-  const int cpus = count(all);
+  const int cpus = CPU_COUNT(&before_);
   if (cpus < 2) return;
   cpu_set_t one;
   CPU_ZERO(&one);
-  CPU_SET(nth(all, index % cpus), &one);
+  CPU_SET(nth(&before_, sizeof before_, index % cpus), &one);
   stays_ = sched_setaffinity(0, sizeof one, &one) == 0;
 }
 

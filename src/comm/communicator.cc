@@ -82,11 +82,14 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   const auto beside = [&](const Member& member) { return member.node == here->node; };
   const auto first = std::find_if(everyone.begin(), here, beside);
   const auto before = std::count_if(first, here, beside);
-  const auto ranks = std::count_if(first, everyone.end(), beside);
-  const auto cpus = static_cast<std::ptrdiff_t>(own_cpu_share().cpus.count());
-  crowded_ = connections_.oversubscribed && ranks > 2 * cpus;
-  // Neighbours share a CPU.
-  wiring_.own_cpu = static_cast<int>(first - everyone.begin() + (crowded_ ? before * cpus / ranks : before));
+  auto own = before;
+  if (connections_.oversubscribed) {
+    const auto ranks = std::count_if(first, everyone.end(), beside);
+    const auto cpus = static_cast<std::ptrdiff_t>(own_cpu_share().cpus.count());
+    crowded_ = ranks > 2 * cpus;
+    if (crowded_) own = before * cpus / ranks;  // neighbours share a CPU
+  }
+  wiring_.own_cpu = static_cast<int>(first - everyone.begin() + own);
   execution_ = std::make_unique<Execution>(wiring_);
   return {};
 }

@@ -60,9 +60,8 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
           const Parameters parameters{.chunk = chunk, .radix = 3};
           if (!serves(algorithm, problem)) continue;
           // Where stages do not overlap, the path is longer than the busiest rank's work.
-          const bool in_stages =
-              algorithm.name == "chain" || (algorithm.name == "recursive_halving" && (n & (n - 1)) != 0) ||
-              (algorithm.name == "knomial" && !reduces(collective) && collective != Collective::broadcast);
+          const bool in_stages = algorithm.name == "chain" || (algorithm.name == "knomial" && !reduces(collective) &&
+                                                               collective != Collective::broadcast);
           Schedule schedule(problem, parameters);
           algorithm.write(schedule);
           const CostModel model = bytes_only(3, 5, 6, 7);
@@ -76,10 +75,16 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
           INFO(fmt::format("{} {} ranks {} in place {}", algorithm.name, name(collective), n, in_place));
           // The formulas are for the common case: a few parts in a hundred are left to what they round.
           const double cost = algorithm.cost(problem, parameters, model);
+          double waited = 0;
+          if (algorithm.name == "recursive_halving" && (n & (n - 1)) != 0) {  // for odd ranks, and they for their block
+            const double given = n * static_cast<double>(count);
+            waited = model.time({.taken = static_cast<double>(count)}) +
+                     std::max(0.0, model.time({.sent = given}) - model.time({.folded = given, .written = given}));
+          }
           if (in_stages)
             CHECK(cost > 0.9 * busiest);
           else
-            CHECK(cost == doctest::Approx(busiest).epsilon(0.1));
+            CHECK(cost == doctest::Approx(busiest + waited).epsilon(0.1));
           CostModel shared = model;
           shared.sharing = 1e6;
           CHECK(algorithm.cost(problem, parameters, shared) / 1e6 == doctest::Approx(sum / n).epsilon(0.1));
