@@ -45,9 +45,8 @@ bool root_waits_long(const Request& request) {
          request.count * size_of(request.type) >= from;
 }
 
-// Whether ranks that share CPUs should each stay on one of them for the call. The kernel moves them to and fro, and may
-// leave three on one of two CPUs; but to stay costs each some microseconds, and longer calls gain nothing
-// (docs/cpu.md).
+// Whether ranks that crowd the CPUs should each stay on one for the call. The kernel moves them to and fro, and may
+// leave five on one of two CPUs; but to stay costs each some microseconds, and longer calls gain nothing (docs/cpu.md).
 bool worth_staying(const Request& request) {
   const std::size_t bytes = request.count * size_of(request.type);
   return (request.which == Collective::all_reduce || request.which == Collective::reduce) && bytes >= 512 << 10 &&
