@@ -63,6 +63,7 @@ class CudaEngine final : public GpuEngine {
   Status meet(const Terms& call, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
   Status follow(cudaStream_t stream);
+  void let_others_catch_up() const;
   void say_farewell();
 
   const int rank_;
@@ -82,6 +83,7 @@ class CudaEngine final : public GpuEngine {
   bool counts_ = false;                         // the call that is being made is one of them
   bool used_ = false;
   bool shares_gpu_ = false;             // with another rank: clusters might not find room
+  cudaEvent_t last_call_ = nullptr;     // of those calls that no graph holds, where it does
   bool on_hopper_ = false;              // or later: kernels may start early, and have clusters
   std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
   std::unique_ptr<SideStream> side_;    // nullptr: none was needed so far

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "base/log.h"
 #include "cuda/driver.h"
@@ -17,6 +19,8 @@ constexpr std::uint64_t no_buffer = 1;  // instead of an address: there is none,
 // A buffer is offered in the first, mapped in the second and known in the third; of one in many pieces 64 are offered
 // in each.
 constexpr int looks_for_graph = 6;
+// How long the host waits for a call before its stream does; a rank that is as late as that is not waited for.
+constexpr std::chrono::milliseconds time_to_catch_up(100);
 
 // Announcements of messages carry bytes and type.
 Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
@@ -91,6 +95,17 @@ std::optional<Complaint> CudaEngine::complaint() const {
   return complaint;
 }
 
+// A process's streams reach a GPU by few queues, and one that waits holds up what lies behind it in its queue: where
+// ranks share a GPU, the very call of a later rank that it waits for. So the host waits first, but only for a while:
+// the same thread may be about to make that call.
+void CudaEngine::let_others_catch_up() const {
+  const OutsideOfCapture outside;
+  const auto until = std::chrono::steady_clock::now() + time_to_catch_up;
+  while (cudaEventQuery(last_call_) == cudaErrorNotReady && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  (void)cudaGetLastError();
+}
+
 // A communicator's kernels run one after the other: what is launched on another stream waits for the blocks that were
 // launched before. The other stream may be gone by now, so it is not asked.
 Status CudaEngine::follow(cudaStream_t stream) {
@@ -102,6 +117,7 @@ Status CudaEngine::follow(cudaStream_t stream) {
   unsigned long long number = 0;  // no other stream ever has the same
   PACE_CUDA("asking for the number of a stream", cudaStreamGetId(stream, &number));
   if (number != last_stream_ && blocks_ != 0) {
+    if (shares_gpu_) let_others_catch_up();
     const auto word =
         reinterpret_cast<std::uint64_t>(windows_[static_cast<std::size_t>(rank_)]) + offsetof(WindowWords, blocks_done);
     if (!wait_for_word(stream, word, blocks_)) PACE_CUDA("ordering two streams", cudaDeviceSynchronize());
@@ -134,6 +150,7 @@ Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, 
   config.numAttrs = !on_hopper_ ? 0 : how.cluster > 1 && !shares_gpu_ ? 2 : 1;
   PACE_CUDA("launching a kernel", cudaLaunchKernelExC(&config, kernel, &argument));
   if (counts_) blocks_ += config.gridDim.x;
+  if (counts_ && shares_gpu_) PACE_CUDA("marking the end of a call", cudaEventRecord(last_call_, stream));
   return {};
 }
 

@@ -118,6 +118,7 @@ Status CudaEngine::allocate(Card& card) {
             cudaDeviceGetPCIBusId(card.bus.data(), static_cast<int>(card.bus.size()), device_));
   put(card.gpu, name_of(device_));
   PACE_CUDA("making a stream", cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking));
+  PACE_CUDA("making an event", cudaEventCreateWithFlags(&last_call_, cudaEventDisableTiming));
   int generation = 0;
   PACE_CUDA("the GPU's generation cannot be told",
             cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device_));
@@ -323,6 +324,7 @@ CudaEngine::~CudaEngine() {
   }
   if (alarm_ != nullptr) (void)cudaFreeHost(alarm_);
   if (own_stream_ != nullptr) (void)cudaStreamDestroy(own_stream_);
+  if (last_call_ != nullptr) (void)cudaEventDestroy(last_call_);
   (void)cudaGetLastError();
 }
 
