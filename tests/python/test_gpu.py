@@ -175,7 +175,7 @@ def test_long_calls_are_exact_while_buffers_become_known(ranks: int) -> None:
 def test_a_stream_may_be_gone_before_the_next_call() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         x = torch.ones(100_000, device="cuda")
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         for _ in range(20):
             stream = Stream()
             if rank.rank == 0:
@@ -302,13 +302,13 @@ def test_long_calls_that_differ_touch_nothing() -> None:
 
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         memory = torch.full((4 * count,), 3.0, device="cuda")
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         for _ in range(5):  # until all know the memory
             with torch.cuda.stream(rank.stream):
                 rank.comm.all_reduce(memory[:count])
             rank.finish()
         memory.fill_(3.0)
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         barrier.wait()
         with pytest.raises(paceline.Mismatch):
             with torch.cuda.stream(rank.stream):

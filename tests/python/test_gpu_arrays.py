@@ -37,8 +37,10 @@ def test_cupy_arrays_on_their_current_stream(dtype: str) -> None:
         stream = cupy.cuda.ExternalStream(rank.stream.cuda_stream)
         with cupy.cuda.Device(torch.cuda.current_device()), stream:
             x = cupy.full((3, 1000), rank.rank + 1, dtype)
+            own = cupy.full(100, rank.rank, dtype)
+            barrier.wait()  # ranks may share a GPU, where what is not a call may wait for the other's calls
             rank.comm.all_reduce(x)
-            everyone = rank.comm.all_gather(cupy.full(100, rank.rank, dtype))
+            everyone = rank.comm.all_gather(own)
             rank.finish()
             assert (cupy.asnumpy(x) == 3).all()
             assert isinstance(everyone, cupy.ndarray)
@@ -53,6 +55,7 @@ def test_dlpack_alone() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         with cupy.cuda.Device(torch.cuda.current_device()):
             x = cupy.full(1000, rank.rank + 1, "float32")
+            barrier.wait()
             rank.comm.all_reduce(ByDlpack(x))
             torch.cuda.synchronize()
             assert rank.comm.get_async_error() is None

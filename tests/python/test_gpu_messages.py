@@ -69,7 +69,7 @@ def test_a_message_waits_for_its_other_side_alone(count: int) -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         data = torch.full((count,), 5.0, device="cuda")
         into = torch.zeros(count, device="cuda")
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(rank.stream):
             if rank.rank == 0:  # what comes is sent only after what goes has been taken
                 with paceline.group():
@@ -98,8 +98,7 @@ def test_no_long_message_waits_for_another(order: str) -> None:
         data = torch.full((5_000_000,), float(rank.rank + 1), device="cuda")
         taken = [torch.zeros_like(data) for _ in range(3)]
         came = set()
-        torch.cuda.synchronize()
-        barrier.wait()  # ranks may share a GPU, where this waits for the other's calls too
+        torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(rank.stream):
             for group in ORDERS[order][rank.rank]:
                 with paceline.group():
@@ -142,7 +141,7 @@ def test_a_group_has_messages_of_several_types(count: int) -> None:
         other = 1 - rank.rank
         given = torch.full((count,), rank.rank + 1, dtype=kinds[rank.rank], device="cuda")
         taken = torch.zeros(count, dtype=kinds[other], device="cuda")
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(rank.stream), paceline.group():
             if rank.rank == 0:
                 rank.comm.send(given, other)
@@ -159,7 +158,7 @@ def test_a_group_has_messages_of_several_types(count: int) -> None:
 def test_messages_of_different_types_are_named() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         data = torch.zeros(1000, dtype=[torch.int32, torch.float32][rank.rank], device="cuda")
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(rank.stream):
             if rank.rank == 0:
                 rank.comm.send(data, 1)
@@ -198,11 +197,12 @@ def test_long_messages_of_any_address_and_length() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         other = 1 - rank.rank
         given, expected = everyone[rank.rank].cuda(), everyone[other].cuda()
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         before = rank.comm.gpu_direct_calls()
         for number, (shift, place, length) in enumerate(cases):
             with torch.cuda.stream(rank.stream):
                 taken = torch.full((48 << 20,), UNTOUCHED, dtype=torch.uint8, device="cuda")
+                barrier.wait()  # ranks may share a GPU, where what is not a call may wait for the other's calls
                 send = given[shift : shift + length]
                 receive = taken[place : place + length]
                 if number % 2 == 0:
@@ -214,6 +214,7 @@ def test_long_messages_of_any_address_and_length() -> None:
                 else:
                     rank.comm.recv(receive, other)
             rank.finish()
+            barrier.wait()
             if number % 2 == 1 and rank.rank == 0:
                 continue
             assert torch.equal(receive, expected[shift : shift + length]), (shift, place, length)

@@ -15,6 +15,7 @@ from paceline.door import describe_nccl, nccl_environment, nccl_library
 
 OURS = str(nccl_library())
 NO_NCCL = {"PACELINE_NCCL_LIBRARY": "/nowhere/libnccl.so.2"}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def paceline(*words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -57,7 +58,8 @@ print(version.value, code, program.ncclGetLastError(None).decode())
 
 
 def test_a_program_under_run_gets_our_library_and_its_sentence() -> None:
-    done = paceline("run", "-n", "1", "--nccl", "--", sys.executable, "-c", PROGRAM, environment=NO_NCCL)
+    environment = {**NO_NCCL, **NO_GPU}  # with a GPU the unique id is Paceline's
+    done = paceline("run", "-n", "1", "--nccl", "--", sys.executable, "-c", PROGRAM, environment=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("23007 5 ncclGetUniqueId needs NCCL itself (")
     assert "PACELINE_NCCL_LIBRARY=/nowhere/libnccl.so.2: No such file or directory" in done.stdout
