@@ -126,15 +126,13 @@ void plan_moves(const Request& request, std::uint64_t bytes, int rank, int ranks
   plan.cluster = blocks_in_cluster;
 }
 
-// What is passed on: what is folded at each place of a ring; or all of it, to the root's place, which is the last, or
-// from there.
+// What is folded at each place of a ring; or all of it at the root's place, which is the last.
 void plan_passes(const Request& request, std::uint64_t bytes, int ranks, DirectPlan& plan) {
-  if (is_rooted(request.which)) {
-    const bool folds = request.which == Collective::reduce;
+  if (request.which == Collective::reduce) {
     plan.count = ranks;
     Stretch& stretch = plan.stretches[ranks - 1] = part(bytes, 0, 1);
-    stretch.from = folds ? all(ranks) : only(request.root);
-    stretch.to = folds ? only(request.root) : all(ranks);
+    stretch.from = all(ranks);
+    stretch.to = only(request.root);
   } else {
     share_fold(request, bytes, ranks, plan);
   }
@@ -150,12 +148,12 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding fold
   const std::uint64_t bytes = request.count * size_of(request.type);
   plan.possible = ranks > 1 && request.which != Collective::barrier && bytes > 0 && bytes % 16 == 0;
   if (!plan.possible) return plan;
-  if (folding == Folding::passed && (reduces(request.which) || request.which == Collective::broadcast))
-    plan_passes(request, bytes, ranks, plan);
-  else if (reduces(request.which))
-    plan_folds(request, bytes, ranks, folding, plan);
-  else
+  if (!reduces(request.which))
     plan_moves(request, bytes, rank, ranks, plan);
+  else if (folding == Folding::passed)
+    plan_passes(request, bytes, ranks, plan);
+  else
+    plan_folds(request, bytes, ranks, folding, plan);
   return plan;
 }
 

@@ -3,9 +3,8 @@
 // A collective is stretches: the bytes at one offset of some ranks' inputs, folded in the order of the ranks if there
 // are several, go to one offset of some ranks' outputs. Every stretch is moved by one rank. The offsets are the same in
 // all buffers, so the addresses of the buffers are all that the ranks must tell each other (exchange_direct.cuh). What
-// is folded may also be pushed to who folds it (pushes.cuh), and what is folded or broadcast passed on from rank to
-// rank (passes.cuh): then nobody loads from another rank's memory. No CUDA here: what a call does can be tested
-// anywhere.
+// is folded may also be pushed to who folds it (pushes.cuh), or passed on from rank to rank (passes.cuh): then nobody
+// loads from another rank's memory. No CUDA here: what a call does can be tested anywhere.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +23,12 @@ struct Stretch {
   std::uint64_t bytes = 0;
 };
 
-// How what is folded comes together, and what is broadcast gets about: there what is not passed on is loaded.
+// How what is folded comes together.
 enum class Folding : std::uint8_t { loaded, pushed, passed };
 
-// The stretches that a rank moves; or, of a fold, what rank r folds at place r; or what ends, or begins, at a place of
-// a ring. And whether the call, which is the same on every rank, can go this way at all. Whether it should, a table
-// says (tuning/gpu_table.h).
+// The stretches that a rank moves; or, of a fold, what rank r folds at place r; or what ends at a place of a ring. And
+// whether the call, which is the same on every rank, can go this way at all. Whether it should, a table says
+// (tuning/gpu_table.h).
 struct DirectPlan {
   bool possible = false;
   int blocks = max_blocks;       // of the kernel: the same on every rank
@@ -47,8 +46,8 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding fold
 bool passes_sums(DataType type);
 
 // A block's ring, in which its chunks are passed on. Without a root each rank's place is its number. A root has the
-// last place, and the others turn by one from block to block: each of them gives to the root, or gets from it, an equal
-// part, and none has only the first place's work or the last one's.
+// last place, and the others turn by one from block to block: each of them gives an equal part to the root, and
+// none has only the first place's work.
 struct RingPlace {
   int place;
   int before;  // ranks
@@ -68,7 +67,7 @@ PACE_HOST_DEVICE constexpr RingPlace ring_place(int rank, int ranks, int root, i
 }
 
 // A passed fold: a stretch begins behind the place where it is folded last, and goes round to that, each step on the
-// next rank; if others get it too, it goes round once more. A broadcast is that second round alone.
+// next rank; if others get it too, it goes round once more.
 struct PassStep {
   int folder;     // the place, whose stretch it is
   bool takes;     // from the rank before: out of this one's window, or in its output if it is folded
@@ -80,24 +79,19 @@ struct PassStep {
 // ago. Fewer than a ring holds: then some rank of a ring can always go on.
 PACE_HOST_DEVICE constexpr std::uint32_t pass_turn(int ranks) { return ranks == 2 ? 6 : 4; }
 static_assert(pass_turn(2) < pass_slots && pass_turn(3) < pass_slots);
-// Chunks that are given before the first of them is taken, at most. What goes one way, to a root or from there, needs
-// fewer, and more only hold each other up: a reduce of 1 GB on two H200 takes 2973 us with eight, 2947 with four, 2968
-// with three.
-PACE_HOST_DEVICE constexpr std::uint32_t pass_ahead(bool one_way) { return one_way ? pass_slots / 2 : pass_slots; }
-struct PassSteps {
-  int first;
-  int behind;  // the last one
-};
-PACE_HOST_DEVICE constexpr PassSteps pass_steps(const Stretch* stretches, int ranks) {
-  const Stretch& last = stretches[ranks - 1];  // there is one, also where there are no others
-  const auto several = [](std::uint32_t some) { return (some & (some - 1)) != 0; };
-  return {several(last.from) ? 0 : ranks - 1, several(last.to) ? 2 * ranks - 1 : ranks};
+// Chunks that are given before the first of them is taken, at most. What goes one way, to a root, needs fewer, and
+// more only hold each other up: a reduce of 1 GB on four H200 takes 3124 us with four, 3043 with six, 3051 with eight.
+PACE_HOST_DEVICE constexpr std::uint32_t pass_ahead(bool one_way) { return one_way ? 6 : pass_slots; }
+static_assert(pass_ahead(true) <= pass_slots);
+PACE_HOST_DEVICE constexpr int pass_steps(const Stretch* stretches, int ranks) {
+  const std::uint32_t to = stretches[ranks - 1].to;  // there is one, also where there are no others
+  return (to & (to - 1)) != 0 ? 2 * ranks - 1 : ranks;
 }
-PACE_HOST_DEVICE constexpr PassStep pass_step(int step, const PassSteps& steps, int place, int ranks) {
+PACE_HOST_DEVICE constexpr PassStep pass_step(int step, int steps, int place, int ranks) {
   const bool once_more = step >= ranks;
   const int behind = 1 + (once_more ? step - ranks : step);
-  return {behind > place ? place - behind + ranks : place - behind, step > steps.first, !once_more, step == ranks - 1,
-          step < steps.behind - 1};
+  return {behind > place ? place - behind + ranks : place - behind, step > 0, !once_more, step == ranks - 1,
+          step < steps - 1};
 }
 
 // Which buffers of a call other ranks must see: in folds that are pushed or passed they load none, and store to few.

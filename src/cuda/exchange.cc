@@ -332,9 +332,8 @@ void plan_collective(const Request& request, int rank, int ranks, const GpuWay& 
 
 namespace {
 
-// Of two ranks, what is pushed is passed on, and a broadcast is loaded.
+// Of two ranks, what is pushed is passed on.
 Folding folding_of(const GpuWay& way, const Request& request, int ranks) {
-  if (request.which == Collective::broadcast) return way.passed && ranks > 2 ? Folding::passed : Folding::loaded;
   if (ranks == 2) return way.passed || way.pushed ? Folding::passed : Folding::loaded;
   if (way.passed && passes_sums(request.type)) return Folding::passed;
   return way.pushed ? Folding::pushed : Folding::loaded;

@@ -57,12 +57,12 @@ __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers
                               std::byte* const* outputs) {
   WindowWords& mine = words(task.windows[task.rank]);
   const int thread = static_cast<int>(threadIdx.x);
-  if (task.folding == Folding::passed) {
-    if constexpr (two || sums_are_stored<Element>) pass_on<Element, two>(task, numbers, outputs);
-  } else if (!task.folds) {
+  if (!task.folds) {
     Copier(task, inputs, outputs).copy();
   } else if (task.folding == Folding::loaded) {
     fold_directly<Element>(task, inputs, outputs);
+  } else if (task.folding == Folding::passed) {
+    if constexpr (two || sums_are_stored<Element>) pass_on<Element, two>(task, numbers, outputs);
   } else if constexpr (!two) {
     push_and_fold<Element>(task, numbers, outputs);
   }

@@ -241,9 +241,7 @@ Status CudaEngine::look(const Request& request, DirectTask& task) {
 Status CudaEngine::run_direct(DirectTask& task, const Launch& how, const Request& request, cudaStream_t stream) {
   complete(task, task.windows);
   complete(task.otherwise, task.otherwise.windows);
-  // What passes bytes on needs a kernel that could fold them: of a type that takes few registers.
-  const DataType bytes = task.folding == Folding::passed ? DataType::uint64 : DataType::uint8;
-  const Kernels kernels = kernels_of(task.folds ? request.type : bytes);
+  const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
   return start(kernels.direct.of(ranks_), how, &task, stream);
 }
 

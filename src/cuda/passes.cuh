@@ -1,6 +1,6 @@
 // Long folds that are passed on (direct.h): a rank adds its part to what the one before has sent, and stores the sum
 // into the window of the next; the last one has the result. That of an all-reduce goes round once more, from output to
-// output; so does a broadcast. Each rank stores to one neighbour, and nothing else but small words takes the links.
+// output. Each rank stores to one neighbour, and nothing else but small words takes the links.
 //
 // All blocks do the same, all warps of one but the last have a lane, and in the next one's window a ring of chunks of
 // 4 KB (window.h); the last warp tells what the others have stored and taken.
@@ -47,12 +47,12 @@ class Passer {
     given_ = freed_ = progress_.given_before[next_][warp_];
     taken_ = come_ = progress_.taken_before[before_][warp_];
     const std::uint64_t longest = longest_stretch();
-    const PassSteps steps = pass_steps(task_.stretches, task_.ranks);
+    const int steps = pass_steps(task_.stretches, task_.ranks);
     bool well = true;
 #pragma unroll 1
     for (std::uint32_t first = 0; well && offset(first) < longest; first += rounds_of_step) {
 #pragma unroll 1
-      for (int number = steps.first; well && number < steps.behind; ++number) {
+      for (int number = 0; well && number < steps; ++number) {
         const PassStep step = pass_step(number, steps, place_, task_.ranks);
         const Stretch& stretch = task_.stretches[step.folder];
 #pragma unroll 1
@@ -110,17 +110,13 @@ class Passer {
             sums);
       ++given_;
     }
-    if (step.finishes && !lies_there(step)) store(outputs_[task_.rank] + stretch.output + here, stretch, at, sums);
+    if (step.finishes) store(outputs_[task_.rank] + stretch.output + here, stretch, at, sums);
     if (step.gives) {
       if (thread() == 1 && !reached(freed_, given_ + 1 - ahead())) freed_ = peek(freed_word());
       __syncwarp();
       if (thread() == 0) progress_.given[warp_].raise_to(2 * (given_ - progress_.given_before[next_][warp_]));
     }
     return true;
-  }
-  // Whether a root broadcasts out of its output.
-  [[nodiscard]] __device__ bool lies_there(const PassStep& step) const {
-    return !step.takes && task_.input == outputs_[task_.rank];
   }
   __device__ void fold(const PassStep& step, Pairs& sums, const Pairs& own) const {
     if constexpr (two) {

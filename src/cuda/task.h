@@ -171,7 +171,7 @@ struct DirectTask : Terms {
   Folding folding;
   int root;  // no_rank: the collective has none
   int count;
-  Stretch stretches[max_gpus];  // of a fold: what rank p folds; of what is passed on: what ends, or begins, at a place
+  Stretch stretches[max_gpus];  // of a fold: what rank p folds; of what is passed on: what ends at place p
   Task otherwise;  // by strips, where some rank does not see all buffers; without strips: in a kernel behind this one
 
   [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return peer == rank ? 0 : 1; }

@@ -29,7 +29,7 @@ struct GpuWay {
   // Of what is folded directly: the ranks push it to who folds it; else that one loads it.
   bool pushed = false;
   // Of what is folded directly: the sums go from rank to rank. Where they are wider than the type that is not possible,
-  // and they are pushed or loaded. Of a broadcast to more than one: the message does.
+  // and they are pushed or loaded.
   bool passed = false;
   // Of what is only moved directly: by the copy engines where a graph holds the call (cuda/engine_copies.h).
   bool engines = false;

@@ -19,7 +19,7 @@ constexpr int ranks_most = 8;
 
 // Where a rank's own stretches are among those of a plan; elsewhere none is.
 bool is_own(const Case& c, const DirectPlan& plan, int index, int rank) {
-  if (plan.folding == Folding::passed && is_rooted(c.which)) return rank == c.root && index == c.ranks - 1;
+  if (plan.folding == Folding::passed && c.which == Collective::reduce) return rank == c.root && index == c.ranks - 1;
   return !reduces(c.which) || index == rank;
 }
 
@@ -34,8 +34,7 @@ bool run(const Case& c, Folding folding, Buffers& buffers) {
     request.type = DataType::uint8;
     const auto plan = std::make_unique<DirectPlan>(plan_direct(request, rank, c.ranks, folding));
     possible = possible && plan->possible;
-    const bool passes = folding == Folding::passed && c.which == Collective::broadcast;
-    REQUIRE(plan->folding == (reduces(c.which) || passes ? folding : Folding::loaded));
+    REQUIRE(plan->folding == (reduces(c.which) ? folding : Folding::loaded));
     if (plan->folding == Folding::pushed) REQUIRE(plan->blocks == 2 * plan->link_blocks);
     REQUIRE(plan->link_blocks > 0);
     REQUIRE(plan->link_blocks <= plan->blocks);
@@ -43,7 +42,7 @@ bool run(const Case& c, Folding folding, Buffers& buffers) {
     REQUIRE(plan->blocks <= max_blocks);
     REQUIRE(plan->blocks % plan->cluster == 0);
     // What a rank keeps of its own is copied by blocks that stay off the link.
-    for (int i = 0; !passes && i < plan->count; ++i)
+    for (int i = 0; i < plan->count; ++i)
       if (const std::uint32_t self = 1U << rank; plan->stretches[i].from == self && (plan->stretches[i].to & self) != 0)
         REQUIRE((plan->blocks > plan->link_blocks || plan->stretches[i].to == self));
     for (int i = 0; i < plan->count; ++i) {
@@ -146,9 +145,7 @@ TEST_CASE("all ranks know what each folds") {
   for (const Folding folding : {Folding::pushed, Folding::passed})
     for (const auto& [which, ranks] :
          {std::pair(Collective::all_reduce, 2), std::pair(Collective::all_reduce, 3), std::pair(Collective::reduce, 2),
-          std::pair(Collective::reduce, ranks_most), std::pair(Collective::reduce_scatter, ranks_most),
-          std::pair(Collective::broadcast, ranks_most)}) {
-      if (which == Collective::broadcast && folding == Folding::pushed) continue;
+          std::pair(Collective::reduce, ranks_most), std::pair(Collective::reduce_scatter, ranks_most)}) {
       Request request;
       request.which = which;
       request.type = DataType::uint8;
@@ -184,12 +181,12 @@ class PassingRank {
     request.root = c.root;
     request.type = DataType::uint8;
     plan_ = plan_direct(request, rank, c.ranks, Folding::passed);
-    const PassSteps steps = pass_steps(plan_.stretches, c.ranks);
+    const int steps = pass_steps(plan_.stretches, c.ranks);
     std::uint64_t longest = 0;
     for (int folder = 0; folder < c.ranks; ++folder) longest = std::max(longest, plan_.stretches[folder].bytes);
     const std::uint64_t turn = pass_turn(c.ranks) * chunk;
     for (std::uint64_t first = 0; first < longest; first += turn)
-      for (int step = steps.first; step < steps.behind; ++step)
+      for (int step = 0; step < steps; ++step)
         for (std::uint64_t at = first; at < first + turn; at += chunk) {
           const PassStep now = pass_step(step, steps, ring_.place, c.ranks);
           if (at < plan_.stretches[now.folder].bytes) turns_.push_back({now, at});
@@ -248,8 +245,7 @@ class PassingRank {
 };
 
 TEST_CASE("what is passed on comes round") {
-  for (const Collective which :
-       {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter, Collective::broadcast})
+  for (const Collective which : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})
     for (const int ranks : {2, 3, 4, ranks_most})
       for (const int root : {0, 1, ranks - 1})
         for (const int block : {0, 1, ranks - 1, 2 * ranks - 1})

@@ -32,7 +32,6 @@ _STREAMING = (128 * _KILO, 1 << 30)
 _LARGE = (256 * _KILO, 1 << 62)
 _DIRECT = (64 * _KILO, 1 << 62)
 _ENGINES = (16 * _MEGA, 1 << 62)
-_PASSED = (16 * _MEGA, 1 << 62)  # of what is not folded
 _ALL_TO_ALL_TO = 8 * _MEGA  # one step of what can go in two
 
 
@@ -47,7 +46,7 @@ class Way:
     chunk: int = 0
     direct: bool = False  # in the users' buffers; else through the window
     pushed: bool = False  # what is folded so is pushed to who folds it; else loaded by it
-    passed: bool = False  # what is folded so, or broadcast, goes from rank to rank: sums if no wider than the type
+    passed: bool = False  # what is folded so goes from rank to rank, if its sums are no wider than the type
     engines: bool = False  # what is moved so is, where a graph holds the call, moved by the copy engines
 
     def fields(self) -> dict[str, Any]:
@@ -105,8 +104,6 @@ def candidates(collective: str, ranks: int, nbytes: int, blocks: int = BLOCKS) -
         if collective in FOLDS:
             if ranks > 2:
                 ways.append(Way(family, direct=True, pushed=True))
-            ways.append(Way(family, direct=True, passed=True))
-        elif in_parts and fits(_PASSED):
             ways.append(Way(family, direct=True, passed=True))
         elif collective in MOVES and not in_parts and fits(_ENGINES):
             ways.append(Way(family, direct=True, engines=True))
