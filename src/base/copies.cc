@@ -1,5 +1,6 @@
 #include "base/copies.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 #include <unistd.h>
 
@@ -100,6 +101,19 @@ bool rep_movs_is_slow() {
   return slow;
 }
 
+bool shared_cache_is_far() {
+  constexpr unsigned emerald_rapids = 0xc06f0;  // family 6, model 207, without the stepping
+  static const bool far = [] {
+    unsigned version = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __builtin_cpu_is("intel") != 0 && __get_cpuid(1, &version, &b, &c, &d) != 0 &&
+           (version & ~0xfU) == emerald_rapids;
+  }();
+  return far;
+}
+
 void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes) {
   // Shorter copies are not by `rep movs`.
   constexpr std::size_t rep_movs_from = 2048;
@@ -143,7 +157,7 @@ void stream_fold(FoldFunction fold, std::byte* target, const std::byte* const* s
   }
 }
 
-StreamingFrom streaming_from(double sharing) {
+StreamingFrom streaming_from(double sharing, double at_once) {
   // However large the cache is that a virtual CPU sees, others use it, too: beyond this nothing was gained (a Xeon's
   // 480 MiB for two CPUs).
   constexpr double most_for_copies = 52 << 20;
@@ -154,8 +168,11 @@ StreamingFrom streaming_from(double sharing) {
   }();
   static const auto shared = static_cast<double>(shared_cache_of_one_cpu());
   constexpr double for_copies = 3.0 / 8;  // measured on 2 and 16 CPUs, EPYC and Xeon
-  return {static_cast<std::size_t>(std::max(2 * own, for_copies * std::min(most_for_copies, shared) / sharing)),
-          static_cast<std::size_t>(std::max(2 * own, std::min(most_for_folds, shared) / sharing))};
+  constexpr double few = 4;               // measured with two
+  const bool is_far = shared_cache_is_far() && at_once <= few;
+  const double copies = std::max(2 * own, for_copies * std::min(most_for_copies, shared) / sharing);
+  const double folds = std::max(2 * own, std::min(most_for_folds, shared) / sharing);
+  return {static_cast<std::size_t>(is_far ? own : copies), static_cast<std::size_t>(folds)};
 }
 
 }  // namespace paceline

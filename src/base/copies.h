@@ -16,6 +16,11 @@ namespace paceline {
 // 66 us so, 31 us by vectors (EPYC); on Intel's 97 and 101 us.
 bool rep_movs_is_slow();
 
+// Whether a few CPUs that copy at once are faster past the cache that they share as soon as their own is too small: on
+// Emerald Rapids, two of which, with 2 MiB each, copy 4 MB in 225 us so and in 297 through it (a gather of 8 MB takes
+// 511 and 637). Folds are not, nor are copies on the next Xeons or on EPYCs.
+bool shared_cache_is_far();
+
 // As memcpy, of what another CPU has written, to stay in this one's cache.
 void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes);
 
@@ -28,11 +33,12 @@ void stream_fold(FoldFunction fold, std::byte* target, const std::byte* const* s
 
 // A call whose output has at least so many bytes does not leave them in the cache, which has no room for them: what its
 // rank has of the cache that CPUs share, if `sharing` ranks take turns on each CPU, but no less than twice a CPU's own.
-// What is copied there shares the room with what it is copied from; what is folded has just been read.
+// What is copied there shares the room with what it is copied from; what is folded has just been read. `at_once`: ranks
+// that copy at the same time.
 struct StreamingFrom {
   std::size_t copies = SIZE_MAX;
   std::size_t folds = SIZE_MAX;
 };
-StreamingFrom streaming_from(double sharing);
+StreamingFrom streaming_from(double sharing, double at_once);
 
 }  // namespace paceline

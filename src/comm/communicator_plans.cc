@@ -41,7 +41,7 @@ bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, P
   const std::size_t all = static_cast<std::size_t>(ranks) * block;
   switch (request.which) {
     case Collective::scatter:
-      return ranks > 2 && block >= 256 << 10 && all >= 2 << 20 && !(oversubscribed && rep_movs_is_slow());
+      return block >= 256 << 10 && all >= 2 << 20 && !((oversubscribed || ranks == 2) && rep_movs_is_slow());
     case Collective::all_to_all:
       if (rep_movs_is_slow()) return false;
       if (ranks == 2) return all >= 1 << 20;
@@ -49,6 +49,13 @@ bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, P
       return oversubscribed ? all >= 512 << 10 && all <= 8 << 20 : all >= 1 << 20 && all <= 16 << 20;
     default: return false;
   }
+}
+
+// Whether nothing writes to what is read where it lies meanwhile, so that no slot limits how long it is. Nodes may not
+// agree on what is read so.
+bool gives_only_inputs(Collective which, std::string_view algorithm, int ranks) {
+  if (which == Collective::all_to_all) return algorithm == "direct";
+  return which == Collective::scatter && (algorithm == "direct" || (algorithm == "knomial" && ranks == 2));
 }
 
 }  // namespace
@@ -132,10 +139,8 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
       forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol : choice->variant.protocol;
   const bool single_copy =
       connections_.single_copy && worth_single_copy(request, size(), connections_.oversubscribed, protocol);
-  // No slot limits what is read where it lies, and nothing writes to an all-to-all's input meanwhile. Nodes may not
-  // agree on what is read so.
-  if (single_copy && !connections_.several_nodes && request.which == Collective::all_to_all &&
-      choice->algorithm->name == "direct" && choice->variant.chunk == 0)
+  if (single_copy && !connections_.several_nodes && choice->variant.chunk == 0 &&
+      gives_only_inputs(request.which, choice->algorithm->name, size()))
     choice->parameters.chunk = longest_read / model.element;
   Schedule schedule(problem, choice->parameters, rank());
   choice->algorithm->write(schedule);

@@ -61,13 +61,25 @@ TEST_CASE("stream_fold gives what the fold gives, also where the target is a sou
 }
 
 TEST_CASE("the more ranks take turns on a CPU, the sooner outputs are written past the cache") {
-  const std::size_t alone = streaming_from(1).folds;
+  const std::size_t alone = streaming_from(1, 2).folds;
   CHECK(alone >= 2 * static_cast<std::size_t>(std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE))));
   CHECK(alone >= std::min<std::size_t>(shared_cache_of_one_cpu(), 16 << 20));
   CHECK(alone <= std::size_t{1} << 30);
-  CHECK(streaming_from(2).folds <= alone);
-  CHECK(streaming_from(8).folds <= streaming_from(2).folds);
-  for (const double sharing : {1, 2, 8}) CHECK(streaming_from(sharing).copies <= streaming_from(sharing).folds);
+  CHECK(streaming_from(2, 2).folds <= alone);
+  CHECK(streaming_from(8, 2).folds <= streaming_from(2, 2).folds);
+  for (const double sharing : {1, 2, 8})
+    for (const double at_once : {2, 16})
+      CHECK(streaming_from(sharing, at_once).copies <= streaming_from(sharing, at_once).folds);
+}
+
+TEST_CASE("a few ranks write past a cache that is far what their own has no room for; others, and many, do not") {
+  const StreamingFrom few = streaming_from(1, 2);
+  const StreamingFrom many = streaming_from(1, 16);
+  CHECK(few.folds == many.folds);
+  if (shared_cache_is_far())
+    CHECK(2 * few.copies <= many.copies);
+  else
+    CHECK(few.copies == many.copies);
 }
 
 }  // namespace

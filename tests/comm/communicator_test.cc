@@ -73,7 +73,7 @@ TEST_CASE("messages in memory of paceMemAlloc are read where they are") {
 
 TEST_CASE("outputs that are written past the cache are exact") {
   constexpr int ranks = 3;
-  const std::size_t count = streaming_from(1).folds / sizeof(int) + 1031;
+  const std::size_t count = streaming_from(1, 2).folds / sizeof(int) + 1031;
   const Ranks communicator(ranks);
   communicator.run([&](int rank, paceComm_t comm) -> std::string {
     std::vector<std::byte> memory(2 * ranks * sizeof(int) * count + 4096);
