@@ -83,7 +83,7 @@ class CudaEngine final : public GpuEngine {
   bool counts_ = false;                         // the call that is being made is one of them
   bool used_ = false;
   bool shares_gpu_ = false;             // with another rank: clusters might not find room
-  cudaEvent_t last_call_ = nullptr;     // of those calls that no graph holds, where it does
+  cudaEvent_t last_call_ = nullptr;     // has come when the last of those calls has ended, where it does
   bool on_hopper_ = false;              // or later: kernels may start early, and have clusters
   std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
   std::unique_ptr<SideStream> side_;    // nullptr: none was needed so far

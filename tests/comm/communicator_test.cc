@@ -90,6 +90,32 @@ TEST_CASE("outputs that are written past the cache are exact") {
   });
 }
 
+TEST_CASE("long blocks that are read from the other ranks' memory are exact, whatever the algorithm") {
+  constexpr std::size_t count = (1 << 20) / sizeof(int) + 1031;  // more than is read at once
+  for (const int ranks : {2, 3}) {
+    const Ranks communicator(ranks);
+    communicator.run([&](int rank, paceComm_t comm) -> std::string {
+      std::vector<std::byte> memory(2 * static_cast<std::size_t>(ranks) * sizeof(int) * count + 4096);
+      for (const Algorithm& algorithm : algorithms()) {
+        PACE_EXPECT(paceCommSetAlgorithm(comm, std::string(algorithm.name).c_str()));
+        for (const Collective which : {Collective::scatter, Collective::all_to_all})
+          for (const bool in_place : {false, true}) {
+            Case one;
+            one.problem.collective = which;
+            one.problem.ranks = ranks;
+            one.problem.root = which == Collective::scatter ? ranks - 1 : 0;
+            one.problem.count = count;
+            one.problem.in_place = in_place;
+            if (!serves(algorithm, one.problem)) continue;
+            const std::string wrong = run_case(one, rank, comm, memory.data());
+            if (!wrong.empty()) return std::string(algorithm.name) + ": " + wrong;
+          }
+      }
+      return "";
+    });
+  }
+}
+
 TEST_CASE("an average in float16 does not overflow where the sum would") {
   const Ranks communicator(4);
   communicator.run([](int, paceComm_t comm) -> std::string {
