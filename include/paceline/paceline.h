@@ -112,6 +112,7 @@ typedef struct {
   size_t chunkBytes;  /* bytes that one step moves at most */
   int channels;       /* independent lanes of the schedule */
   double predictedMicroseconds;
+  char protocol[16]; /* of long messages inside a node: "staged" or "single_copy" */
 } pacePlanInfo_t;
 
 /* ---- Version and errors ---- */

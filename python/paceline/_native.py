@@ -54,6 +54,7 @@ class PlanInfo(Structure):
         ("chunkBytes", c_size_t),
         ("channels", c_int),
         ("predictedMicroseconds", c_double),
+        ("protocol", c_char * 16),
     ]
 
 

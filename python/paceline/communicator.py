@@ -32,6 +32,7 @@ class Plan:
     chunk_bytes: int  # what one step moves at most
     channels: int  # independent lanes of the schedule
     predicted_us: float  # microseconds, by the cost model or the tuned table
+    protocol: str  # of long messages inside a node: "staged" or "single_copy"
 
 
 class Communicator(Membership):
@@ -345,7 +346,12 @@ class Communicator(Membership):
         if result:
             raise self._failure(result)
         return Plan(
-            info.algorithm.decode(), info.transport.decode(), info.chunkBytes, info.channels, info.predictedMicroseconds
+            info.algorithm.decode(),
+            info.transport.decode(),
+            info.chunkBytes,
+            info.channels,
+            info.predictedMicroseconds,
+            info.protocol.decode(),
         )
 
     def set_algorithm(self, name: str | None) -> None:

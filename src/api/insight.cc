@@ -15,7 +15,7 @@ namespace paceline::api {
 namespace {
 
 template <std::size_t size>
-void put(char (&into)[size], const std::string& text) {
+void put(char (&into)[size], std::string_view text) {
   const std::size_t length = std::min(text.size(), size - 1);
   std::memcpy(into, text.data(), length);
   into[length] = '\0';
@@ -68,6 +68,7 @@ Status explain(Communicator& communicator, const char* collective, std::size_t c
   info->chunkBytes = plan->chunk_bytes;
   info->channels = plan->channels;
   info->predictedMicroseconds = plan->predicted_us;
+  put(info->protocol, name(plan->protocol));
   return {};
 }
 

@@ -42,6 +42,7 @@ struct PlanInfo {
   std::size_t chunk_bytes = 0;
   int channels = 1;
   double predicted_us = 0;
+  Protocol protocol = Protocol::staged;
 };
 
 class Communicator {

@@ -186,6 +186,7 @@ Result<PlanInfo> Communicator::explain(const Request& request) {
   info.channels = static_cast<int>((*plan)->lanes.size());
   info.predicted_us = (*plan)->predicted_us;
   info.transport = transport();
+  if ((*plan)->single_copy) info.protocol = Protocol::single_copy;
   return info;
 }
 

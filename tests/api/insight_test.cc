@@ -31,10 +31,14 @@ TEST_CASE("explain says the same on every rank, and what is forced") {
     CHECK(info.predictedMicroseconds == infos[0].predictedMicroseconds);
     CHECK(std::string_view(info.transport) == "shm");
     CHECK(info.channels >= 1);
+    CHECK(std::string_view(info.protocol) == "staged");
   }
   REQUIRE(paceCommSetAlgorithm(communicator[0], "ring") == paceSuccess);
   REQUIRE(paceExplain(communicator[0], "all_reduce", 10, paceFloat32, paceSum, 0, &infos[0]) == paceSuccess);
   CHECK(std::string_view(infos[0].algorithm) == "ring");
+  REQUIRE(paceCommSetAlgorithm(communicator[0], "ring protocol=single_copy") == paceSuccess);
+  REQUIRE(paceExplain(communicator[0], "all_reduce", 10, paceFloat32, paceSum, 0, &infos[0]) == paceSuccess);
+  CHECK(std::string_view(infos[0].protocol) == "single_copy");
   // A ring does no broadcast: one is chosen.
   REQUIRE(paceExplain(communicator[0], "broadcast", 10, paceFloat32, paceSum, 3, &infos[0]) == paceSuccess);
   CHECK(std::string_view(infos[0].algorithm) != "ring");

@@ -302,7 +302,7 @@ def own_memory(comm: Any) -> None:
 def explain(comm: Any) -> list[Any]:
     comm.set_algorithm(None)
     plan = comm.explain("all_reduce", 1 << 20, "float32")
-    return [plan.algorithm, plan.transport, plan.chunk_bytes, plan.channels, plan.predicted_us]
+    return [plan.algorithm, plan.transport, plan.protocol, plan.chunk_bytes, plan.channels, plan.predicted_us]
 
 
 def algorithm_for(comm: Any, name: str, count: int) -> str:

@@ -50,5 +50,6 @@ def test_split_by_color_and_key(three: Job) -> None:
 def test_explain_is_the_same_on_every_rank(three: Job) -> None:
     plans = three.run("explain")
     assert plans[0] == plans[1] == plans[2]
-    algorithm, transport, chunk_bytes, channels, predicted = plans[0]
-    assert algorithm and transport == "shm" and chunk_bytes > 0 and channels >= 1 and predicted > 0
+    algorithm, transport, protocol, chunk_bytes, channels, predicted = plans[0]
+    assert algorithm and (transport, protocol) == ("shm", "staged")
+    assert chunk_bytes > 0 and channels >= 1 and predicted > 0

@@ -117,6 +117,18 @@ TEST_CASE("where a way to run an algorithm is not known, the table changes by th
   CHECK(table[1].from == 1625);  // 1024 * 4^(1/3): twice the time at one end, a quarter at the other
 }
 
+TEST_CASE("a way to run an algorithm must gain more than one of many is lucky") {
+  const auto ways = [](double us) {
+    Curve in_chunks = curve("ring", {{1024, us}, {4096, 4 * us}});
+    in_chunks.variant = {.chunk = 512};
+    return fastest({curve("ring", {{1024, 10}, {4096, 40}}), in_chunks});
+  };
+  REQUIRE(ways(9.6).size() == 1);
+  CHECK(ways(9.6)[0].variant == Variant());
+  REQUIRE(ways(9.4).size() == 1);
+  CHECK(ways(9.4)[0].variant.chunk == 512);
+}
+
 TEST_CASE("an algorithm that is not measured at each size keeps its place between its sizes") {
   const auto table =
       fastest({curve("one_shot", {{1024, 2}, {4096, 4}}), curve("ring", {{1024, 4}, {2048, 4}, {4096, 4.1}})});

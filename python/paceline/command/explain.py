@@ -18,7 +18,7 @@ from .files import output_file
 from .question import add_question
 from .sizes import positive, size_text
 
-_LINE = "{:>12} {:>13}  {:<18} {:<9} {:>8} {:>8} {:>13} {:>12}  {}"
+_LINE = "{:>12} {:>13}  {:<18} {:<9} {:<11} {:>8} {:>8} {:>13} {:>12}  {}"
 _RUNNERS_UP = 3
 
 
@@ -48,8 +48,8 @@ def job(chosen: argparse.Namespace) -> int:
         if comm.rank == 0:
             rows = []
             print(f"# {chosen.collective} on {comm.size} ranks")
-            print(_LINE.format("size(B)", "count", "algorithm", "transport", "chunk", "channels", "predicted(us)",
-                               "measured(us)", "next (us predicted)"))  # fmt: skip
+            print(_LINE.format("size(B)", "count", "algorithm", "transport", "protocol", "chunk", "channels",
+                               "predicted(us)", "measured(us)", "next (us predicted)"))  # fmt: skip
             names = [row["name"] for row in algorithm_table() if collective.name in row["collectives"]]
             here = tuning.tuning_file()
             profile = tuning.load(Path(here["path"])) if here["path"] else None
@@ -73,8 +73,8 @@ def job(chosen: argparse.Namespace) -> int:
                 row = {"bytes": total, "count": count, **vars(plan), "measured_us": measured, "next": runners_up}
                 rows.append(row)
                 print(_LINE.format(
-                    total, count, plan.algorithm, plan.transport, size_text(plan.chunk_bytes), plan.channels,
-                    f"{plan.predicted_us:.2f}", f"{measured:.2f}" if measured else "-",
+                    total, count, plan.algorithm, plan.transport, plan.protocol, size_text(plan.chunk_bytes),
+                    plan.channels, f"{plan.predicted_us:.2f}", f"{measured:.2f}" if measured else "-",
                     ", ".join(f"{name} {others[name]:.2f}" for name in following)).rstrip())  # fmt: skip
             print(f"# {_reason(forced, profile, here['path'], _measured_as(plan.transport), comm.size)}")
             if chosen.json:
