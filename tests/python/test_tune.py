@@ -62,6 +62,23 @@ def test_the_median_of_the_passes_counts() -> None:
     assert PassTimes(rows).typical == one.typical
 
 
+def test_a_way_to_run_counts_by_what_it_took_of_the_algorithm_in_the_same_passes() -> None:
+    own, way = ("broadcast", "direct"), ("broadcast", "direct chunk=4096")
+    passes, rows = ((10.0, None), (20.0, 16.0), (12.0, 12.0), (30.0, 24.0)), []
+    for us, way_us in passes:
+        one = PassTimes(rows)
+        one.add(own, 1 << 20, us)
+        if way_us is not None:
+            one.add(way, 1 << 20, way_us)
+        rows = json.loads(json.dumps(one.rows()))
+    assert one.typical[own] == {1 << 20: 16.0}
+    assert one.typical[way] == {1 << 20: 0.8 * 16.0}
+    one.add(own, 1 << 20, 24.0)  # again in the last pass, where the way took as long
+    assert one.typical[own] == {1 << 20: 16.0}
+    assert one.typical[way] == {1 << 20: 16.0}
+    assert PassTimes(one.rows()).typical == one.typical
+
+
 def test_passes_far_apart_are_doubted(capsys: pytest.CaptureFixture[str]) -> None:
     model = dict.fromkeys(("start_us", "call_us", "step_us", "bandwidth_gbs", "reduce_gbs", "copy_gbs", "duplex"), 1.0)
     found = {"transport": "shm", "ranks": 4, "model": model, "model_error": 0.1, "table": [], "passes": 2}

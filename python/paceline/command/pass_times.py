@@ -8,6 +8,8 @@ from typing import Any
 
 from .. import tuning
 
+_Place = tuple[str, str, int]  # collective, algorithm, bytes
+
 
 def typical(times_us: Sequence[float]) -> float:
     """What counts of the times of several passes: the median; of two the shorter, for the other may be disturbed.
@@ -21,48 +23,71 @@ def typical(times_us: Sequence[float]) -> float:
     return median(times_us) if len(times_us) > 2 else min(times_us)
 
 
-def apart(runs: Iterable[Sequence[float]]) -> list[float]:
+def _measured(times_us: Sequence[float | None]) -> list[float]:
+    return [time for time in times_us if time is not None]
+
+
+def apart(runs: Iterable[Sequence[float | None]]) -> list[float]:
     """How far what counts of every other pass is from what counts of the rest, of each of these runs' times.
 
-    >>> apart([[1.0, 2.0], [10.0, 8.0, 10.0, 8.0], [3.0]])
-    [0.5, 0.25]
+    >>> apart([[1.0, 2.0], [10.0, 8.0, 10.0, 8.0], [3.0], [None, 4.0, 4.0]])
+    [0.5, 0.25, 0.0]
     """
-    return [abs(typical(times[::2]) / typical(times[1::2]) - 1) for times in runs if len(times) > 1]
+    measured = map(_measured, runs)
+    return [abs(typical(times[::2]) / typical(times[1::2]) - 1) for times in measured if len(times) > 1]
 
 
 class PassTimes:
     """Microseconds of runs, (collective, algorithm as Communicator.set_algorithm takes it), by bytes of their counts.
+
+    A way to run an algorithm, "ring chunk=65536", is not measured in each pass, and a pass may be slower than another:
+    what counts of it is the algorithm's own time, times the median of what the way took of that in the same passes.
 
     >>> times = PassTimes()
     >>> for us in (5.0, 7.0, 6.0):
     ...     times = PassTimes(times.rows())  # a new pass
     ...     times.add(("broadcast", "direct"), 1024, us)
     >>> times.add(("broadcast", "direct"), 1024, 4.0)  # in the last pass once more
+    >>> times.add(("broadcast", "direct chunk=512"), 1024, 3.0)
     >>> times.typical
-    {('broadcast', 'direct'): {1024: 5.0}}
+    {('broadcast', 'direct'): {1024: 5.0}, ('broadcast', 'direct chunk=512'): {1024: 3.75}}
     >>> times.rows()
-    [['broadcast', 'direct', 1024, [5.0, 7.0, 4.0]]]
+    [['broadcast', 'direct', 1024, [5.0, 7.0, 4.0]], ['broadcast', 'direct chunk=512', 1024, [None, None, 3.0]]]
     """
 
     def __init__(self, rows: Iterable[list[Any]] = ()) -> None:
         """`rows`: those of an earlier pass, rows() of it."""
         self.typical: tuning.Times = {}  # us, by run and bytes
-        self._passes: dict[tuple[str, str, int], list[float]] = {}
-        self._new: set[tuple[str, str, int]] = set()  # what this pass has measured
+        self._passes: dict[_Place, list[float | None]] = {}
+        self._ways: dict[_Place, set[str]] = {}  # to run an algorithm
         for name, algorithm, nbytes, times in rows:
             self._passes[name, algorithm, nbytes] = list(times)
-            self.typical.setdefault((name, algorithm), {})[nbytes] = typical(times)
+        self._pass = max(map(len, self._passes.values()), default=0)  # counted from 0: this one
+        for place in self._passes:
+            self._count(*place)
 
     def add(self, run: tuple[str, str], nbytes: int, us: float) -> None:
         """A time that this pass has found; of several the shortest is the pass's."""
-        place = (*run, nbytes)
-        times = self._passes.setdefault(place, [])
-        if place in self._new:
-            us = min(us, times.pop())
-        self._new.add(place)
+        times = self._passes.setdefault((*run, nbytes), [])
+        times += [None] * (self._pass - len(times))
+        if len(times) > self._pass:
+            us = min(us, times.pop() or us)
         times.append(us)
-        self.typical.setdefault(run, {})[nbytes] = typical(times)
+        self._count(*run, nbytes)
 
     def rows(self) -> list[list[Any]]:
-        """[collective, algorithm, bytes, [us of each pass]], for the next pass."""
+        """[collective, algorithm, bytes, [us of each pass, None where it was not measured]], for the next pass."""
         return [[*place, times] for place, times in self._passes.items()]
+
+    def _count(self, name: str, algorithm: str, nbytes: int) -> None:
+        place, own_place = (name, algorithm, nbytes), (name, algorithm.split()[0], nbytes)
+        us = typical(_measured(self._passes[place]))
+        own = self._passes.get(own_place, [])
+        if place != own_place:
+            self._ways.setdefault(own_place, set()).add(algorithm)
+            shares = [time / by_itself for time, by_itself in zip(self._passes[place], own) if time and by_itself]
+            if shares:
+                us = median(shares) * typical(_measured(own))
+        self.typical.setdefault((name, algorithm), {})[nbytes] = us
+        for way in self._ways.get(place, ()):
+            self._count(name, way, nbytes)
