@@ -37,6 +37,7 @@ void write(Schedule& schedule);
 }  // namespace one_shot
 
 namespace two_shot {
+Parameters parameters(const Problem& problem, const CostModel& model);
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);
 }  // namespace two_shot

@@ -8,6 +8,16 @@ std::size_t aligned(std::size_t elements) {
   return elements >= 64 ? elements / 64 * 64 : std::max<std::size_t>(elements, 1);
 }
 
+// Copies go by pairs of pages (base/copies.h).
+constexpr std::size_t pages = 8192;
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + pages - 1) / pages * pages; }
+
+// Whether all ranks work at once and read a message for several where it is written once.
+bool share_memory(const CostModel& model) {
+  return model.multicast_share < 0.5 && model.node_ranks == 1 && model.sharing <= 1;
+}
+
 }  // namespace
 
 std::size_t largest_chunk(const CostModel& model) {
@@ -21,16 +31,33 @@ std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model) 
   // A single hop has two stages as well: its sender copies in what its receiver then copies out.
   const int stages = std::max(hops, 2);
   const double rate = std::min({model.bandwidth, model.cable, model.stream});
-  // Copies go by pairs of pages (base/copies.h): over a single hop less is not worth a message of its own. Over several
-  // a chunk below a page costs about its start-up, however short it is.
-  constexpr double pages = 8192;
-  const double least = hops == 1 ? pages : pages / 2;
+  // Over a single hop less than a pair of pages is not worth a message of its own. Over several a chunk below a page
+  // costs about its start-up, however short it is.
+  const double least = hops == 1 ? pages : pages / 2.0;
   if (hops == 1 && bytes < 2 * least) return std::min(largest_chunk(model), std::max<std::size_t>(count, 1));
   const double best = std::max(least, std::sqrt(bytes * model.chunk_start * rate / (stages - 1)));
   const double whole = best >= pages ? std::round(best / pages) * pages : best;
   const double elements = whole / static_cast<double>(model.element);
   if (elements >= static_cast<double>(largest_chunk(model))) return largest_chunk(model);
   return aligned(static_cast<std::size_t>(elements));
+}
+
+std::size_t fan_chunk(std::size_t count, int ranks, const CostModel& model) {
+  const std::size_t chunk = pipeline_chunk(count, 1, model);
+  if (ranks < 3 || !share_memory(model)) return chunk;
+  constexpr std::size_t enough = 32 << 10;
+  const std::size_t half = std::min(enough, whole_pages(count * model.element / 2));
+  return std::min(largest_chunk(model), std::max(chunk, half / model.element));
+}
+
+std::size_t exchange_chunk(std::size_t part, int ranks, const CostModel& model) {
+  constexpr std::size_t at_once = 256 << 10;
+  constexpr std::size_t most = 4 << 20;  // beyond nothing is gained
+  const std::size_t row = static_cast<std::size_t>(ranks) * model.element;
+  if (part > most / row || !share_memory(model)) return largest_chunk(model);
+  const std::size_t slices = std::max<std::size_t>(1, (part * row + at_once / 2) / at_once);
+  const std::size_t chunk = whole_pages(part * model.element / slices) / model.element;
+  return std::clamp<std::size_t>(chunk, 1, largest_chunk(model));
 }
 
 Sizes::Sizes(const Problem& problem, const Parameters& parameters, const CostModel& model, int parts)

@@ -17,6 +17,14 @@ std::size_t largest_chunk(const CostModel& model);
 // than 4 KB.
 std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model);
 
+// That of a message which all others read where it is written once: at least half the message, up to 32 KB, for a chunk
+// costs each of its readers something.
+std::size_t fan_chunk(std::size_t count, int ranks, const CostModel& model);
+
+// That of parts which all ranks exchange with all: in shared memory all that they exchange at once should be in their
+// caches still when it is read. From 16 CPUs (docs/cpu.md, Slices).
+std::size_t exchange_chunk(std::size_t part, int ranks, const CostModel& model);
+
 // The problem's sizes as cost formulas want them.
 struct Sizes {
   Sizes(const Problem& problem, const Parameters& parameters, const CostModel& model, int parts = 1);

@@ -16,7 +16,9 @@ namespace paceline::direct {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   // With a root, one side is idle until the first chunk has come; else all send at once.
-  return {.chunk = is_rooted(problem.collective) ? pipeline_chunk(problem.count, 1, model) : largest_chunk(model)};
+  if (is_rooted(problem.collective)) return {.chunk = pipeline_chunk(problem.count, 1, model)};
+  if (problem.collective == Collective::all_to_all) return largest_chunks(problem, model);
+  return {.chunk = exchange_chunk(problem.count, problem.ranks, model)};
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {

@@ -12,7 +12,7 @@ namespace paceline::fan_out {
 Parameters parameters(const Problem& problem, const CostModel& model) {
   CostModel for_all = model;  // what a chunk costs the root before its bytes
   for_all.chunk_start += model.further(problem.ranks - 1, problem.ranks) * model.receiver;
-  return {.chunk = pipeline_chunk(problem.count, 1, for_all)};
+  return {.chunk = fan_chunk(problem.count, problem.ranks, for_all)};
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {

@@ -164,8 +164,11 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
   // One multicast serves k-1 children for the price of one where that is so; else the binary tree is the best.
   const int radix = model.multicast_share < 0.5 ? 4 : 2;
   const bool whole = problem.collective == Collective::gather || problem.collective == Collective::scatter;
-  const std::size_t chunk =
-      whole ? largest_chunk(model) : pipeline_chunk(problem.count, levels(problem.ranks, radix), model);
+  const int hops = levels(problem.ranks, radix);
+  const bool fans = problem.collective == Collective::broadcast && hops == 1;
+  const std::size_t chunk = whole  ? largest_chunk(model)
+                            : fans ? fan_chunk(problem.count, problem.ranks, model)
+                                   : pipeline_chunk(problem.count, hops, model);
   return {.chunk = chunk, .radix = radix};
 }
 

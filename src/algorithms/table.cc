@@ -46,7 +46,7 @@ constexpr Algorithm rows[] = {
     {"one_shot", "Every rank multicasts its input and folds all inputs in the order of ranks.", all_reduces, always,
      largest_chunks, one_shot::cost, one_shot::write},
     {"two_shot", "Every rank folds its part of all inputs, then hands on the result.", reductions_in_two, always,
-     largest_chunks, two_shot::cost, two_shot::write},
+     two_shot::parameters, two_shot::cost, two_shot::write},
     {"ring", "Blocks go once round a ring to be folded, and once to be gathered.", ringed, always, largest_chunks,
      ring::cost, ring::write},
     {"recursive_doubling", "Ranks at distance 1, 2, 4, ... exchange and fold all they have.", all_reduces, always,

@@ -12,6 +12,12 @@
 
 namespace paceline::two_shot {
 
+Parameters parameters(const Problem& problem, const CostModel& model) {
+  if (problem.collective == Collective::reduce) return largest_chunks(problem, model);
+  const auto n = static_cast<std::size_t>(problem.ranks);
+  return {.chunk = exchange_chunk((problem.count + n - 1) / n, problem.ranks, model)};
+}
+
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const int n = problem.ranks;
   const Sizes m(problem, parameters, model, n);
