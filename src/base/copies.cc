@@ -172,7 +172,7 @@ StreamingFrom streaming_from(double sharing, double at_once) {
   const bool is_far = shared_cache_is_far() && at_once <= few;
   const double copies = std::max(2 * own, for_copies * std::min(most_for_copies, shared) / sharing);
   const double folds = std::max(2 * own, std::min(most_for_folds, shared) / sharing);
-  return {static_cast<std::size_t>(is_far ? own : copies), static_cast<std::size_t>(folds)};
+  return {static_cast<std::size_t>(is_far ? own : copies), static_cast<std::size_t>(folds), is_far};
 }
 
 }  // namespace paceline

@@ -38,6 +38,7 @@ void stream_fold(FoldFunction fold, std::byte* target, const std::byte* const* s
 struct StreamingFrom {
   std::size_t copies = SIZE_MAX;
   std::size_t folds = SIZE_MAX;
+  bool early = false;  // copies: since the cache that CPUs share is far, and few copy
 };
 StreamingFrom streaming_from(double sharing, double at_once);
 

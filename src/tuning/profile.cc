@@ -270,7 +270,7 @@ std::vector<TableRow> fastest(const std::vector<Curve>& curves) {
   // A change must be worth something: between equals what ran at the next smaller size stays.
   constexpr double worth = 0.97;
   // Of the ways to run an algorithm there are many, so that one of them is easily the luckiest: on 16 CPUs those that
-  // promised less than a tenth were slower than the algorithm by itself as often as faster.
+  // promised less than a tenth were slower than the algorithm by itself more often than faster (docs/tuning.md).
   constexpr double worth_of_way = 0.9;
   const auto counted = [&](const Curve& curve, std::size_t bytes) {
     return time_at(curve, bytes) / (curve.variant == Variant() ? 1 : worth_of_way);

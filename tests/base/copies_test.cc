@@ -76,6 +76,8 @@ TEST_CASE("a few ranks write past a cache that is far what their own has no room
   const StreamingFrom few = streaming_from(1, 2);
   const StreamingFrom many = streaming_from(1, 16);
   CHECK(few.folds == many.folds);
+  CHECK(few.early == shared_cache_is_far());
+  CHECK(!many.early);
   if (shared_cache_is_far())
     CHECK(2 * few.copies <= many.copies);
   else
