@@ -8,6 +8,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/fork_hold.h"
 #include "cuda/driver.h"
 
 namespace paceline::api {
@@ -80,6 +81,8 @@ Status check_in_any_process(paceComm* comm) {
 
 namespace {
 
+std::mutex handles_mutex;
+
 // CUDA gives small numbers to its default streams; its other streams are objects that can be read.
 bool is_host_stream(void* stream) {
   return reinterpret_cast<std::uintptr_t>(stream) >= 4096 &&
@@ -120,9 +123,9 @@ Result<bool> is_on_device(const Request& request, bool reads, bool writes, void*
 
 paceComm* make_handle(std::unique_ptr<Communicator> communicator) {
   // Handles live as long as the process: what is left of each is a few hundred bytes.
-  static std::mutex mutex;
+  hold_while_forking<handles_mutex>();
   static auto* handles = new std::deque<paceComm>();
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(handles_mutex);
   paceComm& handle = handles->emplace_back();
   handle.communicator = std::move(communicator);
   handle.last_error = "no error";

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "api/handle.h"
+#include "base/fork_hold.h"
 
 namespace paceline::api {
 namespace {
@@ -87,13 +92,16 @@ std::vector<Turn> turns_of(const std::vector<Queued>& calls) {
   return turns;
 }
 
+// Held while calls are queued, so that those on several streams are in one order on all of them.
+std::mutex order;
+
 // A communicator's calls keep their order also on several streams: what is queued waits for its turn. It waits only for
-// what was queued earlier, so none waits for itself.
-void queue(HostStream& stream, std::vector<Queued> calls) {
-  static std::mutex order;
-  const std::lock_guard lock(order);
+// what was queued earlier, so none waits for itself. With `order` held.
+template <class Before>
+void queue_in_order(HostStream& stream, std::vector<Queued> calls, Before before) {
   const std::vector<Turn> turns = turns_of(calls);
-  stream.push([calls = std::move(calls), turns] {
+  stream.push([calls = std::move(calls), turns, before = std::move(before)] {
+    const auto end = before();
     for (const Turn& turn : turns) wait_for_queued(*turn.comm, turn.before);
     Status status = guarded([&] { return run_group_now(calls); });
     for (const Turn& turn : turns) {
@@ -102,32 +110,113 @@ void queue(HostStream& stream, std::vector<Queued> calls) {
       turn.comm->ended.store(turn.before + turn.calls, std::memory_order_release);
       turn.comm->ended.notify_all();
     }
+    end(status);
     return status;
   });
   // After what could fail. Relaxed: read by this thread, or under the lock.
   for (const Turn& turn : turns) turn.comm->queued.fetch_add(turn.calls, std::memory_order_relaxed);
 }
 
+void queue(HostStream& stream, std::vector<Queued> calls) {
+  hold_while_forking<order>();
+  const std::lock_guard lock(order);
+  queue_in_order(stream, std::move(calls), [] { return [](const Status&) {}; });
+}
+
+// Calls of several streams, of which one runs them all when all have come to them; the others wait for the end.
+class Joint {
+ public:
+  explicit Joint(std::size_t others) : to_come_(others) {}
+
+  void wait_for_others() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return to_come_ == 0; });
+  }
+  void end(const Status& status) {
+    const std::lock_guard lock(mutex_);
+    status_ = status;
+    changed_.notify_all();
+  }
+  Status come_and_wait() {
+    std::unique_lock lock(mutex_);
+    --to_come_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return status_.has_value(); });
+    return *status_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t to_come_;
+  std::optional<Status> status_;
+};
+
+// Calls that cannot be told apart by their streams: of one communicator on several. They run in the order in which they
+// were made, on the first one's stream. A caller that would block waits for the end.
+Status run_jointly(std::vector<Queued> calls) {
+  std::vector<HostStream*> streams;
+  bool blocks = false;
+  for (const Queued& call : calls) {
+    blocks = blocks || call.stream == nullptr;
+    if (call.stream != nullptr && std::ranges::find(streams, call.stream) == streams.end())
+      streams.push_back(call.stream);
+  }
+  const auto joint = std::make_shared<Joint>(streams.size() - 1 + (blocks ? 1 : 0));
+  {
+    hold_while_forking<order>();
+    const std::lock_guard lock(order);
+    queue_in_order(*streams.front(), std::move(calls), [joint] {
+      joint->wait_for_others();
+      return [joint](const Status& status) { joint->end(status); };
+    });
+    for (HostStream* other : std::span(streams).subspan(1)) other->push([joint] { return joint->come_and_wait(); });
+  }
+  return blocks ? joint->come_and_wait() : Status();
+}
+
+// Of a group's calls those that have a communicator or a stream in common with the first one, directly or by others.
+std::vector<Queued> take_connected(std::vector<Queued>& calls) {
+  std::vector<Queued> connected{calls.front()};
+  std::vector<bool> taken(calls.size(), false);
+  taken[0] = true;
+  for (bool more = true; std::exchange(more, false);)
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const auto touches = [&](const Queued& one) {
+        return one.comm == calls[i].comm || one.stream == calls[i].stream;
+      };
+      if (taken[i] || std::ranges::none_of(connected, touches)) continue;
+      taken[i] = more = true;
+      connected.push_back(calls[i]);
+    }
+  // In the order in which they were made.
+  connected.clear();
+  std::vector<Queued> rest;
+  for (std::size_t i = 0; i < calls.size(); ++i) (taken[i] ? connected : rest).push_back(calls[i]);
+  calls = std::move(rest);
+  return connected;
+}
+
 // A group's calls by the stream that they are for; those without one run here, last, so that nothing waits for them.
 Status run_group(std::vector<Queued> calls) {
-  std::vector<Queued> blocking;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    HostStream* stream = calls[i].stream;
-    if (calls[i].comm == nullptr) continue;
-    if (stream == nullptr) {
-      blocking.push_back(calls[i]);
-      continue;
-    }
-    std::vector<Queued> together;
-    for (std::size_t j = i; j < calls.size(); ++j)
-      if (calls[j].comm != nullptr && calls[j].stream == stream) {
-        together.push_back(calls[j]);
-        calls[j].comm = nullptr;
-      }
-    queue(*stream, std::move(together));
+  std::vector<Queued> here;
+  while (!calls.empty()) {
+    std::vector<Queued> together = take_connected(calls);
+    HostStream* const stream = together.front().stream;
+    const bool one_stream = std::ranges::all_of(together, [&](const Queued& call) { return call.stream == stream; });
+    const bool blocks = std::ranges::any_of(together, [](const Queued& call) { return call.stream == nullptr; });
+    if (blocks)
+      here = std::move(together);
+    else if (one_stream)
+      queue(*stream, std::move(together));
+    else
+      (void)run_jointly(std::move(together));
   }
-  for (const Queued& call : blocking) after_queued(*call.comm);
-  return blocking.empty() ? Status() : run_group_now(blocking);
+  if (here.empty()) return {};
+  if (std::ranges::any_of(here, [](const Queued& call) { return call.stream != nullptr; }))
+    return run_jointly(std::move(here));
+  for (const Queued& call : here) after_queued(*call.comm);
+  return run_group_now(here);
 }
 
 // Begin a call, or the messages of a group, on the GPU.
@@ -193,6 +282,7 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
     return run_now(comm, arguments, call);
   auto queue_on = stream_of(stream);
   if (!queue_on.ok()) return queue_on.status();
+  if (stream != nullptr && (*queue_on)->in_child()) return HostStream::no_thread();
   if (in_group()) {
     group.calls.push_back({comm, request, *queue_on});
   } else {

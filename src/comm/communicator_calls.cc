@@ -3,7 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "base/configuration.h"
@@ -54,6 +56,16 @@ bool worth_staying(const Request& request) {
 }
 
 // Whether this rank alone cannot do what the others do: what is wrong with a call's arguments is wrong on all ranks.
+// A call's beginning, where a lack of memory is one that the other ranks learn of.
+template <class Begin>
+Status begun_by(Begin begin) {
+  try {
+    return begin();
+  } catch (const std::bad_alloc&) {
+    return Status::system("beginning a call", ENOMEM);
+  }
+}
+
 bool is_lack(const Status& status) { return status.code() == Code::system || status.code() == Code::internal; }
 
 }  // namespace
@@ -191,7 +203,8 @@ void Communicator::break_off(std::string_view how) {
 Status Communicator::run(const Request& request, KnownPlan& known) {
   if (membership_->failed()) return membership_->failure();
   const bool message = is_message(request.which);
-  if (Status begun = message ? begin_message(request, known) : begin(request, known); !begun.ok()) {
+  Status begun = begun_by([&] { return message ? begin_message(request, known) : begin(request, known); });
+  if (!begun.ok()) {
     if (is_lack(begun)) break_off(fmt::format("could not begin its {}: {}", title(request.which), begun.message()));
     return begun;
   }
@@ -225,7 +238,9 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
       if (!part.has(turn)) continue;
       const Request* const request = turn == 0 ? nullptr : part.collectives[turn - 1];
       KnownPlan unknown;
-      status = turn == 0 ? communicator->begin_messages(part.messages) : communicator->begin(*request, unknown);
+      status = begun_by([&, communicator = communicator] {
+        return turn == 0 ? communicator->begin_messages(part.messages) : communicator->begin(*request, unknown);
+      });
       if (!status.ok()) {
         not_begun = communicator;
         break;

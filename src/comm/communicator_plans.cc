@@ -195,6 +195,7 @@ Result<PlanInfo> Communicator::explain(const Request& request) {
   info.predicted_us = (*plan)->predicted_us;
   info.transport = transport();
   if ((*plan)->single_copy) info.protocol = Protocol::single_copy;
+  plans_.trim();
   return info;
 }
 

@@ -1,5 +1,7 @@
 #include "comm/host_stream.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -71,6 +73,8 @@ std::uint64_t HostStream::mark() {
 Status HostStream::wait(std::uint64_t mark, double seconds) {
   if (in_child()) return no_thread();
   std::unique_lock lock(mutex_);
+  if (mark > pushed_)
+    return Status(Code::invalid_argument, fmt::format("{} calls are no mark of a stream that got {}", mark, pushed_));
   const auto reached = [&] { return ended_ >= mark; };
   if (seconds < 0) {
     changed_.wait(lock, reached);

@@ -25,6 +25,7 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
 
   [[nodiscard]] bool in_child() const { return !origin_.is_here(); }
+  static Status no_thread();  // what is said there
 
   void push(std::function<Status()> work);
   // Wait until all that was queued has ended; the first error since the last synchronize.
@@ -34,7 +35,8 @@ class HostStream {
   // How many calls were pushed so far.
   std::uint64_t mark();
   // Wait until the first `mark` calls have ended, at most `seconds` (negative: without limit); in_progress when the
-  // time is up, else the first error among them, which stays for synchronize().
+  // time is up, else the first error among them, which stays for synchronize(). invalid_argument: no so many were
+  // pushed.
   Status wait(std::uint64_t mark, double seconds);
   // How call number `number` ended, counted from 1; in_progress if it has not. Ok after a synchronize that told it.
   Status result(std::uint64_t number);
@@ -47,7 +49,6 @@ class HostStream {
     Status status;
   };
 
-  static Status no_thread();
   void run();
   void note(Status status);
   Status take_error();

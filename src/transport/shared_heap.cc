@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/file_descriptor.h"
+#include "base/fork_hold.h"
 
 namespace paceline {
 namespace {
@@ -52,6 +53,7 @@ Result<void*> allocate_shared(std::size_t bytes) {
     close(descriptor);
     return Status::system(fmt::format("mapping {} bytes of shared memory", bytes), error);
   }
+  hold_while_forking<mutex>();
   const std::lock_guard lock(mutex);
   allocations()[static_cast<std::byte*>(data)] = {rounded, descriptor, ++numbers};
   version.fetch_add(1, std::memory_order_release);  // orders: the list before its new version

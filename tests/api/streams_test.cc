@@ -1,6 +1,7 @@
 // Calls on host streams, through the C API.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <latch>
 #include <thread>
 
@@ -151,6 +152,113 @@ TEST_CASE("calls of one communicator keep their order on two streams") {
     PACE_REQUIRE(values[2] == 200);
     return "";
   });
+}
+
+TEST_CASE("a group's calls of one communicator keep their order, whichever streams each rank has them on") {
+  const Ranks communicator(2);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    paceHostStream_t streams[2] = {};
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamCreate(&stream));
+    const paceHostStream_t one = streams[0];
+    const paceHostStream_t two = streams[1];
+    const std::vector<std::vector<paceHostStream_t>> turns[] = {{{one, two, one}, {one, one, one}},
+                                                                {{nullptr, one, one}, {one, one, one}},
+                                                                {{two, nullptr, one}, {nullptr, nullptr, nullptr}},
+                                                                {{one, two, nullptr}, {two, two, one}}};
+    for (const auto& of_ranks : turns) {
+      const auto& mine = of_ranks[static_cast<std::size_t>(rank)];
+      int values[3] = {1, 10, 100};
+      PACE_EXPECT(paceGroupStart());
+      for (std::size_t i = 0; i < 3; ++i)
+        PACE_EXPECT(paceAllReduce(&values[i], &values[i], 1, paceInt32, paceSum, comm, mine[i]));
+      PACE_EXPECT(paceGroupEnd());
+      for (auto& stream : streams) PACE_EXPECT(paceHostStreamSynchronize(stream));
+      PACE_REQUIRE(values[0] == 2);
+      PACE_REQUIRE(values[1] == 20);
+      PACE_REQUIRE(values[2] == 200);
+    }
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamDestroy(stream));
+    return "";
+  });
+}
+
+TEST_CASE("a group's messages on several streams start together") {
+  const Ranks communicator(2);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    paceHostStream_t streams[2] = {};
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamCreate(&stream));
+    const std::vector<int> mine(1 << 20, rank);
+    for (const paceHostStream_t receiving : {streams[1], paceHostStream_t{nullptr}}) {
+      std::vector<int> theirs(mine.size(), -1);
+      PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(paceSend(mine.data(), mine.size(), paceInt32, 1 - rank, comm, streams[0]));
+      PACE_EXPECT(paceRecv(theirs.data(), theirs.size(), paceInt32, 1 - rank, comm, receiving));
+      PACE_EXPECT(paceGroupEnd());
+      if (receiving != nullptr) PACE_EXPECT(paceHostStreamSynchronize(receiving));
+      PACE_REQUIRE(theirs == std::vector<int>(mine.size(), 1 - rank));
+    }
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamDestroy(stream));
+    return "";
+  });
+}
+
+TEST_CASE("an error of a group comes on each of its streams") {
+  const Ranks communicator(2);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    paceHostStream_t streams[2] = {};
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamCreate(&stream));
+    int values[2] = {1, 2};
+    PACE_EXPECT(paceGroupStart());
+    for (int i = 0; i < 2; ++i)
+      PACE_EXPECT(paceAllReduce(&values[i], &values[i], 1, paceInt32, rank == 0 ? paceSum : paceMax, comm, streams[i]));
+    PACE_EXPECT(paceGroupEnd());
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamSynchronize(stream), paceMismatch);
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamDestroy(stream));
+    return "";
+  });
+}
+
+TEST_CASE("nobody waits for calls that a stream never got") {
+  paceHostStream_t stream = nullptr;
+  REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  CHECK(paceHostStreamWait(stream, 1, -1) == paceInvalidArgument);
+  CHECK(paceHostStreamWait(stream, 0, -1) == paceSuccess);
+  CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+}
+
+TEST_CASE("a forked child cannot make calls on its parent's streams") {
+  paceHostStream_t stream = nullptr;
+  REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  Child child([&] {
+    paceUniqueId id;
+    paceComm_t comm = nullptr;
+    if (paceGetUniqueId(&id) != paceSuccess || paceCommInitRank(&comm, 1, id, 0) != paceSuccess) return false;
+    int value = 1;
+    int sum = 0;
+    return paceAllReduce(&value, &sum, 1, paceInt32, paceSum, comm, stream) == paceInvalidUsage &&
+           paceAllReduce(&value, &sum, 1, paceInt32, paceSum, comm, nullptr) == paceSuccess && sum == 1 &&
+           paceCommDestroy(comm) == paceSuccess;
+  });
+  CHECK(child.ended_well());
+  CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+}
+
+TEST_CASE("a forked child can allocate and make communicators, whatever other threads do meanwhile") {
+  std::atomic<bool> enough = false;
+  std::jthread busy([&] {
+    while (!enough) {
+      void* memory = nullptr;
+      if (paceMemAlloc(&memory, 8 << 20) == paceSuccess) (void)paceMemFree(memory);
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    Child child([] {
+      void* memory = nullptr;
+      return paceMemAlloc(&memory, 4096) == paceSuccess && paceMemFree(memory) == paceSuccess;
+    });
+    CHECK(child.ended_well());
+  }
+  enough = true;
 }
 
 }  // namespace
