@@ -180,7 +180,7 @@ PACE_API paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scal
 /* Calls that were made with it keep it. */
 PACE_API paceResult_t paceRedOpDestroy(paceRedOp_t op, paceComm_t comm);
 
-/* ---- Collectives: `count` elements of `type`; in place where said ---- */
+/* ---- Collectives: `count` elements of `type`; in place where said, else buffers that do not overlap ---- */
 
 /* recv[i] = op over all ranks of send[i], i < count. In place: send == recv. */
 PACE_API paceResult_t paceAllReduce(const void* send, void* recv, size_t count, paceDataType_t type, paceRedOp_t op,

@@ -42,7 +42,7 @@ Result<Uses> check_buffers(const Arguments& call, const Request& request, int ra
   problem.root = request.root;
   if (!fits(request, ranks))
     return bad(call, fmt::format("{} elements are more than memory can hold (was the count negative?)", request.count));
-  problem.count = 1;
+  problem.count = 1;  // of any length
   const bool reads =
       call.which == Collective::send || (call.which != Collective::recv && input_elements(problem, rank) > 0);
   const bool writes =
@@ -50,6 +50,8 @@ Result<Uses> check_buffers(const Arguments& call, const Request& request, int ra
   if (request.count == 0 || call.which == Collective::barrier) return Uses();
   if (reads && call.send == nullptr) return bad(call, "the send buffer is NULL");
   if (writes && call.recv == nullptr) return bad(call, "the receive buffer is NULL");
+  if (reads && writes && overlap_partly(request, rank, ranks))
+    return bad(call, "the send and the receive buffer overlap: give one buffer, as paceline.h says, or two apart");
   return Uses{reads, writes};
 }
 

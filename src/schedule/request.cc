@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace paceline {
 
@@ -19,6 +20,16 @@ bool is_in_place(const Request& request, int rank) {
   const Problem problem = problem_of(request, 1);  // the number of ranks changes nothing
   const std::ptrdiff_t offset = input_in_output(problem, rank) * static_cast<std::ptrdiff_t>(size_of(request.type));
   return request.send == request.recv + offset;
+}
+
+bool overlap_partly(const Request& request, int rank, int ranks) {
+  if (is_message(request.which) || is_in_place(request, rank)) return false;
+  const Problem problem = problem_of(request, ranks);
+  const std::size_t sent = input_elements(problem, rank) * size_of(request.type);
+  const std::size_t received = output_elements(problem, rank) * size_of(request.type);
+  const auto send = reinterpret_cast<std::uintptr_t>(request.send);
+  const auto recv = reinterpret_cast<std::uintptr_t>(request.recv);
+  return send < recv + received && recv < send + sent;
 }
 
 Result<std::vector<std::pair<const Request*, const Request*>>> messages_to_self(

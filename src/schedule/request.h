@@ -34,5 +34,7 @@ Result<std::vector<std::pair<const Request*, const Request*>>> messages_to_self(
 
 // Whether the call's buffers are one, in the way that paceline.h says for the collective.
 bool is_in_place(const Request& request, int rank);
+// Whether they have bytes in common otherwise.
+bool overlap_partly(const Request& request, int rank, int ranks);
 
 }  // namespace paceline

@@ -21,6 +21,28 @@ paceRedOp_t op_of(int number) { return static_cast<paceRedOp_t>(number); }
 
 bool last_error_says(const char* words) { return std::strstr(paceGetLastError(nullptr), words) != nullptr; }
 
+TEST_CASE("buffers that overlap otherwise than in place are refused") {
+  const Ranks communicator(1);
+  paceComm_t comm = communicator[0];
+  int values[101] = {};
+  const auto sum = [&](int* send, int* recv) {
+    return paceAllReduce(send, recv, 100, paceInt32, paceSum, comm, nullptr);
+  };
+  CHECK(sum(values, values + 1) == paceInvalidArgument);
+  CHECK(last_error_says("overlap"));
+  CHECK(sum(values + 1, values) == paceInvalidArgument);
+  CHECK(sum(values, values) == paceSuccess);
+  CHECK(paceAllReduce(values, values + 50, 50, paceInt32, paceSum, comm, nullptr) == paceSuccess);
+  const Ranks four(4);
+  four.run([](int rank, paceComm_t of_four) -> std::string {
+    std::vector<int> all(40, rank);
+    PACE_EXPECT(paceAllGather(all.data() + 10 * rank, all.data(), 10, paceInt32, of_four, nullptr));
+    for (int i = 0; i < 40; ++i) PACE_REQUIRE(all[static_cast<std::size_t>(i)] == i / 10);
+    PACE_EXPECT(paceAllGather(all.data() + 9, all.data(), 10, paceInt32, of_four, nullptr), paceInvalidArgument);
+    return "";
+  });
+}
+
 TEST_CASE("a collective checks its arguments") {
   const Ranks communicator(1);
   paceComm_t comm = communicator[0];
