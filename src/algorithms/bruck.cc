@@ -90,14 +90,16 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const bool gathers = problem.collective == Collective::all_gather;
   int packed = 0;    // blocks, in all steps
   int crossing = 0;  // of a node's blocks
+  double packs = 0;  // chunks of all that is sent
   for (int bit = 0; bit < steps; ++bit) {
     const int far = std::min(1 << bit, n - (1 << bit));
     packed += with_bit(n, bit);
+    packs += m.chunks_of(with_bit(n, bit) * m.bytes);
     crossing += std::min(far, model.node_ranks) * (gathers ? far : with_bit(n, bit));
   }
   const double all = m.others * m.bytes;
   const Load gathered{.steps = 2 * m.others * m.chunks, .sent = all, .taken = all, .copied = m.kept};
-  const Load exchanged{.steps = packed + 2.0 * steps + n,
+  const Load exchanged{.steps = (packed + n) * m.chunks + 2 * packs,
                        .sent = packed * m.bytes,
                        .taken = packed * m.bytes,
                        .copied = packed * m.bytes + all + m.kept};

@@ -13,11 +13,6 @@ constexpr std::size_t pages = 8192;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + pages - 1) / pages * pages; }
 
-// Whether all ranks work at once and read a message for several where it is written once.
-bool share_memory(const CostModel& model) {
-  return model.multicast_share < 0.5 && model.node_ranks == 1 && model.sharing <= 1;
-}
-
 }  // namespace
 
 std::size_t largest_chunk(const CostModel& model) {
@@ -44,7 +39,7 @@ std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model) 
 
 std::size_t fan_chunk(std::size_t count, int ranks, const CostModel& model) {
   const std::size_t chunk = pipeline_chunk(count, 1, model);
-  if (ranks < 3 || !share_memory(model)) return chunk;
+  if (ranks < 3 || !model.all_in_shared_memory()) return chunk;
   constexpr std::size_t enough = 32 << 10;
   const std::size_t half = std::min(enough, whole_pages(count * model.element / 2));
   return std::min(largest_chunk(model), std::max(chunk, half / model.element));
@@ -54,9 +49,9 @@ std::size_t exchange_chunk(std::size_t part, int ranks, const CostModel& model) 
   constexpr std::size_t at_once = 256 << 10;
   constexpr std::size_t most = 4 << 20;  // beyond nothing is gained
   const std::size_t row = static_cast<std::size_t>(ranks) * model.element;
-  if (part > most / row || !share_memory(model)) return largest_chunk(model);
-  const std::size_t slices = std::max<std::size_t>(1, (part * row + at_once / 2) / at_once);
-  const std::size_t chunk = whole_pages(part * model.element / slices) / model.element;
+  if (part > most / row || !model.all_in_shared_memory()) return largest_chunk(model);
+  const std::size_t number = std::max<std::size_t>(1, (part * row + at_once / 2) / at_once);
+  const std::size_t chunk = whole_pages(part * model.element / number) / model.element;
   return std::clamp<std::size_t>(chunk, 1, largest_chunk(model));
 }
 
@@ -64,9 +59,12 @@ Sizes::Sizes(const Problem& problem, const Parameters& parameters, const CostMod
     : others(problem.ranks - 1),
       bytes(static_cast<double>(problem.count * model.element)),
       part(bytes / parts),
-      chunk(std::min(part, static_cast<double>(parameters.chunk) * static_cast<double>(model.element))),
-      chunks(chunk > 0 ? std::ceil(part / chunk) : 1),
+      longest(static_cast<double>(parameters.chunk) * static_cast<double>(model.element)),
+      chunk(std::min(part, longest)),
+      chunks(chunks_of(part)),
       kept(problem.in_place ? 0 : bytes) {}
+
+double Sizes::chunks_of(double length) const { return longest > 0 ? std::max(1.0, std::ceil(length / longest)) : 1; }
 
 Parameters largest_chunks(const Problem&, const CostModel& model) { return {.chunk = largest_chunk(model)}; }
 

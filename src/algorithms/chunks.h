@@ -22,19 +22,23 @@ std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model);
 std::size_t fan_chunk(std::size_t count, int ranks, const CostModel& model);
 
 // That of parts which all ranks exchange with all: in shared memory all that they exchange at once should be in their
-// caches still when it is read. From 16 CPUs (docs/cpu.md, Slices).
+// caches still when it is read (measured on 16 CPUs: docs/cpu.md, Slices).
 std::size_t exchange_chunk(std::size_t part, int ranks, const CostModel& model);
 
 // The problem's sizes as cost formulas want them.
 struct Sizes {
   Sizes(const Problem& problem, const Parameters& parameters, const CostModel& model, int parts = 1);
 
-  int others;     // n - 1
-  double bytes;   // M: of `count` elements
-  double part;    // M / parts
-  double chunk;   // C: of one chunk of a part
-  double chunks;  // M / (parts C), at least 1
-  double kept;    // M out of place, 0 in place: what a rank copies from its input to its output
+  // The chunks that so many bytes go in, at least 1.
+  [[nodiscard]] double chunks_of(double length) const;
+
+  int others;      // n - 1
+  double bytes;    // M: of `count` elements
+  double part;     // M / parts
+  double longest;  // C: of one chunk
+  double chunk;    // min(C, part)
+  double chunks;   // of a part
+  double kept;     // M out of place, 0 in place: what a rank copies from its input to its output
 };
 
 // The parameters of algorithms that ask for nothing but the longest chunk.

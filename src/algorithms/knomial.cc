@@ -197,15 +197,16 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
       if (which == Collective::reduce) add(parent, {.steps = m.chunks, .folded = number * m.bytes, .written = m.bytes});
       for (const int child : children) {
         const double subtree = (end_of_subtree(child, width, n) - child) * m.bytes;
+        const double pieces = m.chunks_of(subtree);
         const bool up = which == Collective::reduce || which == Collective::gather;
         cables.move(up ? child : parent, up ? parent : child, in_blocks ? subtree : m.bytes);
         if (which == Collective::broadcast)
           add(child, {.steps = m.chunks, .taken = m.bytes, .common = CostModel::common(m.bytes, number)});
         if (which == Collective::reduce) add(child, {.steps = m.chunks, .sent = m.bytes});
-        if (which == Collective::gather) add(child, {.steps = m.chunks, .sent = subtree});
-        if (which == Collective::gather) add(parent, {.steps = m.chunks, .taken = subtree});
-        if (which == Collective::scatter) add(parent, {.steps = m.chunks, .sent = subtree});
-        if (which == Collective::scatter) add(child, {.steps = m.chunks, .taken = subtree});
+        if (which == Collective::gather) add(child, {.steps = pieces, .sent = subtree});
+        if (which == Collective::gather) add(parent, {.steps = pieces, .taken = subtree});
+        if (which == Collective::scatter) add(parent, {.steps = pieces, .sent = subtree});
+        if (which == Collective::scatter) add(child, {.steps = pieces, .taken = subtree});
       }
     });
   }

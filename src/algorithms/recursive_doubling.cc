@@ -46,10 +46,13 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                        .folded = partners * m.bytes,
                        .written = m.bytes,
                        .common = CostModel::common(partners * m.bytes, partners)};
-    for (int actor = 0; actor < surplus.actors; ++actor)
-      for (int partner = actor % distance; partner < surplus.actors; partner += distance)
-        if (partner / (distance * (partners + 1)) == actor / (distance * (partners + 1)))
-          cables.move(surplus.rank(actor), surplus.rank(partner), m.bytes);
+    const int group = distance * (partners + 1);
+    for (int actor = 0; actor < surplus.actors; ++actor) {
+      const int first = actor / group * group;
+      const int end = std::min(first + group, surplus.actors);
+      for (int partner = first + actor % distance; partner < end; partner += distance)
+        cables.move(surplus.rank(actor), surplus.rank(partner), m.bytes);
+    }
     ++rounds;
     at_once += partners - 1;
   }
@@ -62,8 +65,7 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
   const Parameters fours{.chunk = largest_chunk(model), .radix = 4};
   // In shared memory pairs exchange lines that are already in their caches, while a group reads in turn what each has
   // written once: 5 KB on 16 ranks take 7.4 us in fours, 5.1 in pairs, 20 KB 26 and 11, 2 KB the same (Xeon).
-  const bool read_in_turn = model.multicast_share == 0 && model.node_ranks == 1 && model.sharing <= 1;
-  return !read_in_turn && cost(problem, fours, model) < cost(problem, pairs, model) ? fours : pairs;
+  return !model.all_in_shared_memory() && cost(problem, fours, model) < cost(problem, pairs, model) ? fours : pairs;
 }
 
 void write(Schedule& schedule) {

@@ -11,6 +11,7 @@
 #include "api/topology_request.h"
 #include "base/wrong.h"
 #include "tuning/cost_model_json.h"
+#include "tuning/json_fields.h"
 #include "tuning/profile.h"
 
 namespace paceline::api {
@@ -214,8 +215,8 @@ json links_of(const Answer& answer, const std::map<int, double>& slow_links) {
 }
 
 Result<std::string> answer_to(const char* text) {
-  const json request = json::parse(text, nullptr, false);
-  if (!request.is_object()) return wrong("the request is no JSON object");
+  const json request = parse_object(text);
+  if (request.is_discarded()) return wrong("the request is no JSON object");
   Question question;
   question.machine = typical_machine();
   int ranks = 0;

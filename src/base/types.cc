@@ -67,9 +67,6 @@ bool reduces(Collective which) { return row(which).reduces; }
 std::optional<DataType> data_type_named(std::string_view name) {
   return find<DataType>(types, name, [](const TypeRow& r) { return r.name; });
 }
-std::optional<Operation> operation_named(std::string_view name) {
-  return find<Operation>(operations, name, [](std::string_view r) { return r; });
-}
 std::optional<Collective> collective_named(std::string_view name) {
   return find<Collective>(collectives, name, [](const CollectiveRow& r) { return r.name; });
 }

@@ -54,7 +54,6 @@ std::string_view name(Collective which);   // "all_reduce": as commands and JSON
 std::string_view title(Collective which);  // "all-reduce": as sentences have it
 
 std::optional<DataType> data_type_named(std::string_view name);
-std::optional<Operation> operation_named(std::string_view name);
 std::optional<Collective> collective_named(std::string_view name);
 
 // Whether the collective has a root; whether it reduces.

@@ -93,6 +93,9 @@ struct CostModel {
   std::size_t element = 4;  // bytes of one element of the problem
   std::size_t largest_chunk = 128 << 10;  // bytes that one message may carry on this communicator
 
+  // Whether the ranks have a CPU each and read a message for several where it is written once.
+  [[nodiscard]] bool all_in_shared_memory() const { return multicast_share < 0.5 && node_ranks == 1 && sharing <= 1; }
+
   // What a rank sends so that each of its receivers has so many bytes.
   [[nodiscard]] double multicast(double bytes, int receivers) const {
     return receivers < 1 ? 0 : bytes * (1 + (receivers - 1) * multicast_share);

@@ -78,12 +78,4 @@ Result<CostModel> read_cost_model(const nlohmann::json& object) {
   return model;
 }
 
-nlohmann::json write_cost_model(const CostModel& model) {
-  nlohmann::json object;
-  for (const Member& member : members) object[member.name] = model.*(member.value);
-  object[largest_chunk] = model.largest_chunk;
-  object[node_ranks] = model.node_ranks;
-  return object;
-}
-
 }  // namespace paceline

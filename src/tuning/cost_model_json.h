@@ -11,6 +11,5 @@ namespace paceline {
 
 // Errors (invalid_argument): no object, an unknown member, a value that is no number or out of its range.
 Result<CostModel> read_cost_model(const nlohmann::json& object);
-nlohmann::json write_cost_model(const CostModel& model);
 
 }  // namespace paceline

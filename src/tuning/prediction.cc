@@ -27,6 +27,7 @@ constexpr double most_steps = 2.5e6;
 constexpr double most_steps_by_name = 5e7;
 constexpr double most_steps_counted = 1e9;
 constexpr int most_chunks = 1024;
+constexpr int most_ranks = 1 << 16;  // by a model alone, as nodes of a topology
 constexpr double most_steps_of_sources = 1e5;
 // Searches of orders and trees on more GPUs take too long.
 constexpr std::size_t most_for_orders = 256;
@@ -64,7 +65,8 @@ Prediction row_of(const Question& question, const Problem& problem, std::string_
 
 // All ranks' steps, by the algorithm's cost formula.
 double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters, CostModel model) {
-  model.call = model.start = model.partner = model.board = model.receiver = model.switching = 0;
+  model.call = model.start = model.node_start = 0;
+  model.partner = model.board = model.receiver = model.switching = 0;
   model.step = 1;
   model.bandwidth = model.reduce_bandwidth = model.copy_bandwidth = 1e300;
   return problem.ranks * algorithm.cost(problem, parameters, model);
@@ -181,7 +183,7 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
   double steps = steps_of(algorithm, problem, parameters, model_);
   if (period_ > 0 && steps > most_steps / 100) {
     Problem even = problem;
-    even.count = even_count(problem);
+    if (!parts_count(problem.collective)) even.count = even_count(problem);
     if (steps * period_ / problem.ranks <= most_steps) {
       if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
         std::vector<Traffic> one;
@@ -338,7 +340,7 @@ Status Predictor::add_rings(const Problem& problem) {
 }
 
 void Predictor::add_formulas(const Problem& problem) {
-  const closed_forms::Rates rates{.start = model_.start, .bandwidth = model_.bandwidth};
+  const closed_forms::Rates rates{.start = model_.start + question_.machine.delay, .bandwidth = model_.bandwidth};
   const auto bytes = static_cast<double>(problem.count * question_.element_bytes);
   const auto add = [&](std::string_view name, double time) {
     Prediction row = row_of(question_, problem, name, bytes > 0 && ranks() > 1 ? time : 0);
@@ -450,6 +452,7 @@ Result<Answer> predict(const Topology& topology, const Question& question) {
 
 Result<Answer> predict(const CostModel& model, int ranks, const Question& question, const Tuned* tuned) {
   if (ranks < 1) return wrong(fmt::format("{} ranks", ranks));
+  if (ranks > most_ranks) return wrong(fmt::format("{} ranks: at most {}", ranks, most_ranks));
   PACE_TRY(check(question, ranks));
   if (question.in_detail) return wrong("links and timelines need a topology");
   Answer answer;

@@ -12,7 +12,7 @@ namespace paceline {
 std::optional<Traffic> symmetric_traffic(const Algorithm& algorithm, const Problem& problem,
                                          const Parameters& parameters, std::size_t element_bytes, int period);
 
-// The least count, not below the problem's, whose blocks are of one length on every rank.
+// The least count, not below the problem's, that is cut into blocks of one length on every rank.
 std::size_t even_count(const Problem& problem);
 
 }  // namespace paceline

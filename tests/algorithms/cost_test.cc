@@ -94,6 +94,33 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
   }
 }
 
+TEST_CASE("the steps in a cost formula are those of the schedule, whatever its chunks") {
+  CostModel steps = bytes_only(1e300, 1e300, 1e300, 1e300);
+  steps.step = 1;
+  for (const Algorithm& algorithm : algorithms()) {
+    // Of gathers and scatters by other than ranks that take turns each step is a message.
+    const bool of_packs = algorithm.name == "bruck" || algorithm.name == "knomial";
+    if (!of_packs) continue;
+    for (const Collective collective : algorithm.collectives) {
+      for (const int n : {2, 3, 8, 16}) {
+        for (const std::size_t longest : {std::size_t{64}, std::size_t{1000}, std::size_t{1} << 20}) {
+          const Problem problem{collective, n, 0, 10'000, false};
+          const Parameters parameters{.chunk = longest, .radix = 2};
+          if (!serves(algorithm, problem)) continue;
+          Schedule schedule(problem, parameters);
+          algorithm.write(schedule);
+          std::size_t most = 0;
+          for (int rank = 0; rank < n; ++rank) most = std::max(most, schedule.steps(rank).size());
+          INFO(fmt::format("{} {} ranks {} chunk {}", algorithm.name, name(collective), n, longest));
+          const double formula = algorithm.cost(problem, parameters, steps);
+          CHECK(formula >= 0.4 * static_cast<double>(most));
+          CHECK(formula <= 2.5 * static_cast<double>(most) + n);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a formula counts the ranks beyond the first that one waits for at once") {
   const auto count = [](double CostModel::*constant, Collective collective, std::string_view algorithm, int n,
                         int radix) {

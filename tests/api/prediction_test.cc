@@ -66,6 +66,7 @@ TEST_CASE("requests that make no sense say why") {
   CHECK(error_of(nullptr) == "request or answer is NULL");
   CHECK(error_of("nonsense") == "the request is no JSON object");
   CHECK(error_of("[]") == "the request is no JSON object");
+  CHECK(error_of(("{\"collective\": " + std::string(200'000, '[')).c_str()) == "the request is no JSON object");
   const auto with = [](const std::string& rest) {
     return error_of((R"({"collective": "broadcast", "sizes": [8], "preset": "dgx1-v100")" + rest + "}").c_str());
   };

@@ -180,6 +180,7 @@ TEST_CASE("a model answers without a topology") {
   CHECK(answer->rows[0].time_us == choice->predicted_us);
   CHECK(answer->rows[0].method == "model");
   CHECK(predict(model, 0, question).status().message() == "0 ranks");
+  CHECK(predict(model, 2'000'000'000, question).status().message() == "2000000000 ranks: at most 65536");
 }
 
 TEST_CASE("a profile's times correct its model") {
