@@ -422,6 +422,8 @@ class Communicator(Membership):
     def _operator(self, op: Operation, kind: int) -> int:
         if isinstance(op, PreMulSum):
             return self._premulsum(op.scalar, kind)
+        if callable(op):
+            raise InvalidArgument(f"op is the function {op.__name__}: write its call, as premulsum(scalar)")
         if not isinstance(op, str):
             raise InvalidArgument(f"op is of {type(op).__name__}: it is a name (the place for the result is out=)")
         number = OPERATIONS.get(op)

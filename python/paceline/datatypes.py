@@ -7,6 +7,9 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
+
+from .errors import InvalidArgument
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,10 @@ def _packed(name: str, number: int, code: str, exact: int) -> DataType:
 
 def _encode_bfloat16(value: float) -> bytes:
     bits = int.from_bytes(struct.pack("<f", value), "little")
-    if bits & 0x7FFFFFFF <= 0x7F800000:  # a NaN has nothing to round
+    if bits & 0x7FFFFFFF < 0x7F800000:  # an infinity or a NaN has nothing to round
         bits += 0x7FFF + (bits >> 16 & 1)  # to nearest, ties to even
+        if bits & 0x7FFFFFFF >= 0x7F800000:
+            raise OverflowError("beyond the largest finite value")
     return (bits >> 16).to_bytes(2, "little")
 
 
@@ -71,14 +76,17 @@ def _float8_values(exponent_bits: int) -> list[float]:
 
 def _float8(name: str, number: int, exponent_bits: int, exact: int) -> DataType:
     def encode(value: float) -> bytes:
-        values = _float8_values(exponent_bits)
-        finite = range(127 if exponent_bits == 4 else 124)
-        if math.isinf(value) and exponent_bits == 5:
-            code = 124
-        elif not math.isfinite(value):
+        beyond = 127 if exponent_bits == 4 else 124  # the code after that of the largest finite value
+        if math.isnan(value):
             code = 127
+        elif math.isinf(value) and exponent_bits == 5:
+            code = 124
         else:  # the nearest; of two equally near ones the even code
-            code = min(finite, key=lambda code: (abs(values[code] - abs(value)), code % 2))
+            finite = _float8_values(exponent_bits)[:beyond]
+            values = [*finite, 2 * finite[-1] - finite[-2]]
+            code = min(range(beyond + 1), key=lambda code: (abs(values[code] - abs(value)), code % 2))
+            if math.isinf(value) or code == beyond:
+                raise OverflowError("beyond the largest finite value")
         return bytes([code | (128 if value < 0 else 0)])
 
     def decode(element: bytes) -> float:
@@ -122,11 +130,23 @@ class PreMulSum:
 def premulsum(scalar: float) -> PreMulSum:
     """An operator that multiplies this rank's input by a scalar, then sums over ranks.
 
-    The scalar is rounded to the call's element type; for integers it must be a whole number that the type holds, else
-    the call raises InvalidArgument. Each rank may give another one.
+    The scalar is rounded to the call's element type. One that the type cannot hold (beyond its largest value, or for
+    integers no whole number) makes the call raise InvalidArgument. Each rank may give another one.
+
+    Raises:
+        InvalidArgument: the scalar is no number.
 
     Example, an average weighted by the samples that each rank saw::
 
         comm.all_reduce(gradient, op=paceline.premulsum(samples / total_samples))
     """
-    return PreMulSum(float(scalar))
+    try:
+        return PreMulSum(index(scalar))  # type: ignore[arg-type]  # what is whole stays exact: not all fit a float
+    except TypeError:
+        pass
+    if not hasattr(scalar, "__float__"):  # float() would read text
+        raise InvalidArgument(f"premulsum({scalar!r}): it takes a number")
+    try:
+        return PreMulSum(float(scalar))
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"premulsum({scalar!r}): it takes one number") from None

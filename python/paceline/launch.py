@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import secrets
 import select
@@ -38,6 +39,10 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
+class NoSuchAddress(OSError):
+    """Rank 0 cannot listen on an address: which, and why."""
+
+
 def launched_size() -> int | None:
     """How many ranks the launcher of this process has started; None where there is no launcher."""
     for names in _LAUNCHERS:
@@ -47,7 +52,11 @@ def launched_size() -> int | None:
 
 
 def rank_environment(ranks: int, address: str = "127.0.0.1") -> dict[str, str]:
-    """What a job's ranks have in common in their environments: size, address and a fresh secret."""
+    """What a job's ranks have in common in their environments: size, address and a fresh secret.
+
+    Raises:
+        NoSuchAddress: this machine cannot listen on the address.
+    """
     host = address.strip("[]")
     named = f"[{host}]" if ":" in host else host
     return {
@@ -60,7 +69,14 @@ def rank_environment(ranks: int, address: str = "127.0.0.1") -> dict[str, str]:
 def _free_port(address: str) -> int:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:
-        probe.bind((address, 0))
+        try:
+            probe.bind((address, 0))
+        except (socket.gaierror, UnicodeError):
+            raise NoSuchAddress(f"{address}: no such host") from None
+        except OSError as error:
+            absent = error.errno == errno.EADDRNOTAVAIL
+            why = "no interface of this machine has it" if absent else error.strerror
+            raise NoSuchAddress(f"{address}: {why}") from None
         return int(probe.getsockname()[1])
 
 
@@ -88,6 +104,9 @@ def launch(
 
     Returns:
         0, or the exit code of the rank that failed first (128 + number for a signal).
+
+    Raises:
+        NoSuchAddress: this machine cannot listen on the address.
     """
     shared = dict(os.environ if environment is None else environment) | rank_environment(ranks, address)
     # Otherwise every rank's BLAS would start a thread for each CPU, and they would fight.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ctypes import c_void_p
 from math import prod
-from typing import TYPE_CHECKING, Any
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _native
 from .arrays import numpy_dtype
-from .errors import check
+from .errors import InvalidArgument, check
 
 if TYPE_CHECKING:
     import numpy
@@ -29,11 +31,23 @@ class _Allocation:
             self._free(pointer)
 
 
-def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> numpy.ndarray[Any, Any]:
+def _extents(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
+    try:
+        extents: tuple[int, ...] = (index(shape),)  # type: ignore[arg-type]
+    except TypeError:
+        if not isinstance(shape, Iterable):
+            raise
+        extents = tuple(index(extent) for extent in shape)
+    if any(extent < 0 for extent in extents):
+        raise InvalidArgument(f"shape is {extents}: negative dimensions are not allowed")
+    return extents
+
+
+def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = "float32") -> numpy.ndarray[Any, Any]:
     """A NumPy array in memory that other ranks of this node read directly, which saves the collectives a copy.
 
     Args:
-        shape: the array's shape.
+        shape: the array's shape, or the length of one with one dimension.
         dtype: a NumPy dtype, or one of Paceline's names ("bfloat16", "float8e4m3" and "float8e5m2" need ml_dtypes).
 
     Returns:
@@ -41,7 +55,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> numpy.ndarray
 
     Raises:
         ResourceError: there is no memory left.
-        InvalidArgument: the type needs ml_dtypes, which is not installed.
+        InvalidArgument: a dimension is negative, or the type needs ml_dtypes, which is not installed.
 
     Example::
 
@@ -51,7 +65,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> numpy.ndarray
     import numpy
 
     element = numpy_dtype(dtype)
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    extents = _extents(shape)
     nbytes = prod(extents) * element.itemsize
     memory = numpy.asarray(_Allocation(max(nbytes, 1)))
     array: numpy.ndarray[Any, Any] = memory[:nbytes].view(element).reshape(extents)

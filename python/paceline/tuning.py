@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_char_p
 from itertools import pairwise
-from math import log
+from math import inf, log
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -130,19 +130,35 @@ def measured_us(
 ) -> float | None:
     """The measured time at a size of the call's count, between two measured sizes interpolated; None: not measured.
 
-    Of several ways to run the algorithm, the fastest.
+    algorithm: with the chunk and the protocol that it was told, if any, as Communicator.set_algorithm takes them.
     """
+    way = {"collective": collective, **fields(algorithm)}
     times = [
         _interpolated(curve["points"], nbytes)
         for row in document["settings"]
         if (row["transport"], row["ranks"]) == (transport, ranks)
         for curve in row["measured"]
-        if (curve["collective"], curve["algorithm"]) == (collective, algorithm)
+        if {key: value for key, value in curve.items() if key != "points"} == way
     ]
     return min((time for time in times if time is not None), default=None)
 
 
+def table_row(
+    document: Mapping[str, Any], transport: str, ranks: int, collective: str, nbytes: int
+) -> dict[str, Any] | None:
+    """What the table has for a size of the call's count; None: nothing."""
+    for setting in document["settings"]:
+        if (setting["transport"], setting["ranks"]) == (transport, ranks):
+            for row in setting["table"]:
+                if row["collective"] == collective and row["from"] <= nbytes < row.get("below", inf):
+                    return dict(row)
+    return None
+
+
 def _interpolated(points: Sequence[tuple[int, float]], nbytes: int) -> float | None:
+    for size, us in points:
+        if size == nbytes:
+            return float(us)
     for (low, before), (high, after) in pairwise(points):
         if low <= nbytes <= high:
             share = log(max(nbytes, 1) / max(low, 1)) / log(high / max(low, 1))

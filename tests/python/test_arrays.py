@@ -12,7 +12,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from paceline import DATA_TYPES, InvalidArgument, Unsupported
+from paceline import DATA_TYPES, InvalidArgument, Unsupported, empty
 from paceline.arrays import OnGpu, contiguous, new_like, numpy_dtype, region, shape_of
 
 
@@ -66,6 +66,33 @@ def test_more_than_2_31_bytes() -> None:
 def test_not_contiguous(x: Any, remedy: str) -> None:
     with pytest.raises(InvalidArgument, match=f"not contiguous.*{remedy}"):
         read(x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "made"),
+    [
+        (numpy.prod((2, 3)), (6,)),
+        (numpy.array(4), (4,)),
+        ([numpy.int32(2), 3], (2, 3)),
+        ((), ()),
+        (iter((2, 0)), (2, 0)),
+    ],
+)
+def test_shapes_of_own_memory(shape: Any, made: tuple[int, ...]) -> None:
+    assert empty(shape).shape == made
+
+
+@pytest.mark.parametrize("shape", [-1, (2, -1), (0, -3)])
+def test_own_memory_has_no_negative_dimensions(shape: Any) -> None:
+    for make in (empty, numpy.empty):
+        with pytest.raises(ValueError, match="negative dimensions are not allowed"):
+            make(shape)
+
+
+@pytest.mark.parametrize("shape", [2.0, (2.5,), "a", None])
+def test_the_shape_of_own_memory_is_of_whole_numbers(shape: Any) -> None:
+    with pytest.raises(TypeError, match="as an integer"):
+        empty(shape)
 
 
 def test_read_only() -> None:

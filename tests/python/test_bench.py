@@ -72,6 +72,12 @@ def test_every_algorithm_side_by_side(tmp_path: Path) -> None:
 def test_a_forced_algorithm_is_what_runs(tmp_path: Path) -> None:
     document = bench(tmp_path, "all_reduce", "-n", "2", "--sizes", "1K", "--algorithm", "ring", "--iterations", "2")
     assert [row["algorithm"] for row in document["rows"]] == ["ring"]
+    document = bench(
+        tmp_path, "all", "-n", "2", "--sizes", "64K", "--algorithm", "ring chunk=8192", "--iterations", "2"
+    )
+    rows = {row["collective"]: (row["algorithm"], row["chunk_bytes"]) for row in document["rows"]}
+    assert rows["all_reduce"] == ("ring", 8192)
+    assert rows["broadcast"][0] != "ring"
 
 
 def test_it_joins_the_job_of_a_launcher() -> None:
@@ -88,6 +94,10 @@ def test_it_joins_the_job_of_a_launcher() -> None:
     [
         (["nonsense"], "invalid choice: 'nonsense'"),
         (["all_reduce", "--algorithm", "nonsense"], "there is no algorithm 'nonsense': take one of"),
+        (["broadcast", "--algorithm", "rabenseifner"], "does not serve broadcast: take one of direct, fan_out, chain,"),
+        (["reduce", "gather", "--algorithm", "ring"], "ring does not serve reduce or gather: take one of direct,"),
+        (["all_reduce", "--warmup", "-1"], "'-1' is not a whole number >= 0"),
+        (["all_reduce", "--plot", "plot.xyz"], "'plot.xyz' does not end with a format of pictures: .png, .svg, .pdf"),
         (["all_reduce", "--graph"], "--graph needs --device cuda"),
         (["broadcast", "-n", "2", "--root", "2"], "--root 2 is none of 2 ranks"),
         (["all_reduce", "--sizes", "8:4"], "has no end"),
@@ -123,6 +133,26 @@ def test_explain(tmp_path: Path) -> None:
     assert [(row["bytes"], row["count"]) for row in rows] == [(8, 2), (2**20, 2**18)]
     for row in rows:
         assert row["algorithm"] in done.stdout and row["transport"] == "shm"
+
+
+def test_explain_of_a_barrier_is_one_row() -> None:
+    done = paceline("explain", "barrier", "-n", "2")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 4
+
+
+@pytest.mark.parametrize("words", [["explain", "all_reduce", "-n", "4"], ["tune", "-n", "2,4"]])
+def test_a_launcher_has_the_last_word_on_the_number_of_ranks(words: list[str]) -> None:
+    done = paceline("run", "-n", "2", "--", sys.executable, "-m", "paceline", *words)
+    assert done.returncode == 2
+    assert f"the launcher has started 2 ranks: leave -n {words[-1]} out" in done.stderr
+
+
+@pytest.mark.parametrize("root", ["2", "-1"])
+def test_explain_refuses_a_root_that_is_none(root: str) -> None:
+    done = paceline("explain", "broadcast", "-n", "2", "--root", root)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--root {root} is none of 2 ranks" in done.stderr
 
 
 def test_version() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
+from fractions import Fraction
+from typing import Any
 
 import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from paceline import DATA_TYPES
+from paceline import DATA_TYPES, InvalidArgument, premulsum
 from paceline.arrays import numpy_dtype
 
 
@@ -37,6 +40,49 @@ def test_every_float8(name: str) -> None:
 def test_float8_rounds_to_nearest_even(name: str, value: float) -> None:
     if value:
         assert DATA_TYPES[name].encode(value) == numpy.asarray(value).astype(numpy_dtype(name)).tobytes()
+
+
+# A value that still rounds to a finite one, and one that no longer does.
+@pytest.mark.parametrize(
+    ("name", "last", "beyond"),
+    [
+        ("float8e4m3", 464, 464.5),
+        ("float8e5m2", 61439, 61440),
+        ("float16", 65519, 65520),
+        ("bfloat16", 3.3961e38, 3.3962e38),
+        ("float32", 3.4028235e38, 3.4028236e38),
+    ],
+)
+def test_what_rounds_beyond_the_largest_finite_value(name: str, last: float, beyond: float) -> None:
+    kind = DATA_TYPES[name]
+    for sign in (1, -1):
+        assert math.isfinite(kind.decode(kind.encode(sign * last)))
+        with pytest.raises(OverflowError):
+            kind.encode(sign * beyond)
+
+
+def test_infinities() -> None:
+    for name in ("float8e5m2", "float16", "bfloat16", "float32", "float64"):
+        kind = DATA_TYPES[name]
+        assert [kind.decode(kind.encode(value)) for value in (math.inf, -math.inf)] == [math.inf, -math.inf]
+    with pytest.raises(OverflowError):
+        DATA_TYPES["float8e4m3"].encode(math.inf)
+
+
+@pytest.mark.parametrize("scalar", [2**53 + 1, numpy.int64(2**53 + 1)])
+def test_a_whole_scalar_stays_exact(scalar: int) -> None:
+    assert DATA_TYPES["int64"].encode(premulsum(scalar).scalar) == (2**53 + 1).to_bytes(8, sys.byteorder)
+
+
+@pytest.mark.parametrize("scalar", [2.5, Fraction(5, 2), numpy.float32(2.5)])
+def test_a_scalar_of_any_number_type(scalar: float) -> None:
+    assert premulsum(scalar).scalar == 2.5
+
+
+@pytest.mark.parametrize("scalar", ["a", "2", b"2", None, 1j, numpy.ones(2)])
+def test_a_scalar_that_is_no_number(scalar: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"premulsum\(.*\): it takes (a|one) number"):
+        premulsum(scalar)
 
 
 @pytest.mark.parametrize("name", DATA_TYPES)

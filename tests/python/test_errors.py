@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import ml_dtypes
 import numpy
 import paceline
 import pytest
@@ -54,9 +55,15 @@ def test_split_takes_no_number_that_c_would_cut(comm: paceline.Communicator, col
 
 
 def test_a_scalar_that_the_type_cannot_hold(comm: paceline.Communicator) -> None:
-    for kind, scalar in ((numpy.int8, 300), (numpy.uint8, -1), (numpy.int32, 0.9), (numpy.float16, 1e6)):
+    for kind, scalar in ((numpy.int8, 300), (numpy.uint8, -1), (numpy.int32, 0.9), (numpy.float16, 1e6),
+                         (ml_dtypes.float8_e4m3fn, 500), (ml_dtypes.float8_e5m2, 1e6)):  # fmt: skip
         with pytest.raises(paceline.InvalidArgument, match="cannot hold"):
             comm.all_reduce(numpy.ones(4, kind), op=paceline.premulsum(scalar))
+
+
+def test_an_operation_that_was_not_called(comm: paceline.Communicator) -> None:
+    with pytest.raises(paceline.InvalidArgument, match=r"write its call, as premulsum\(scalar\)"):
+        comm.all_reduce(numpy.ones(4), op=paceline.premulsum)  # type: ignore[call-overload]
 
 
 def test_unknown_operation_and_type(comm: paceline.Communicator) -> None:
@@ -102,6 +109,16 @@ def test_after_close(comm: paceline.Communicator) -> None:
         with pytest.raises(paceline.InvalidUsage, match="closed"):
             call()
     assert repr(comm) == "<paceline.Communicator, closed>"
+
+
+def test_calls_after_the_end_raise_its_error_again(comm: paceline.Communicator) -> None:
+    comm.abort()
+    for call in (comm.barrier, lambda: comm.all_reduce(numpy.ones(4))):
+        with pytest.raises(paceline.Aborted) as raised:
+            call()
+        assert str(raised.value) == str(comm.get_async_error())
+    with pytest.raises(paceline.InvalidArgument, match="root is 5"):
+        comm.broadcast(numpy.ones(4), root=5)
 
 
 def test_unknown_algorithm(comm: paceline.Communicator) -> None:

@@ -136,6 +136,23 @@ def test_wrong_usage(words: tuple[str, ...]) -> None:
     assert run(*words).returncode == 2
 
 
+@pytest.mark.parametrize("option", ["--timeout", "--grace"])
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "soon"])
+def test_seconds_that_no_wait_can_last(option: str, seconds: str) -> None:
+    done = run("-n", "1", option, seconds, "--", "true")
+    assert done.returncode == 2
+    assert f"{option}: '{seconds}' is not a number of seconds from 0 to 1e9" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "why"), [("192.0.2.1", "no interface of this machine has it"), ("foo.invalid", "no such host")]
+)
+def test_an_address_of_another_machine(address: str, why: str) -> None:
+    done = run("-n", "1", "--address", address, "--", "true")
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"paceline run: error: --address {address}: {why}\n")
+
+
 @contextmanager
 def job_of_two(*program: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A running `paceline run -n 2` and the process ids that its ranks print."""

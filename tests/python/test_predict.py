@@ -37,8 +37,8 @@ def test_rows_are_printed_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", ["--trace", "--link-plot"])
 def test_a_formula_has_no_timeline_and_no_links(tmp_path: Path, option: str) -> None:
     shown = paceline("all_reduce", "--preset", "rx2", "--sizes", "1M", "--algorithm", "reduction_server",
-                     option, str(tmp_path / "f"))  # fmt: skip
-    assert shown.returncode == 2 and not (tmp_path / "f").exists()
+                     option, str(tmp_path / "f.svg"))  # fmt: skip
+    assert shown.returncode == 2 and not (tmp_path / "f.svg").exists()
     assert "reduction_server is predicted by a formula: it has no links and no timeline" in shown.stderr
 
 
@@ -156,14 +156,47 @@ def test_a_profile_gives_the_model(tmp_path: Path) -> None:
              "copy_gbs": 5.0, "duplex": 0.5, "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1,
              "largest_chunk": 65536}  # fmt: skip
     setting = {"transport": "shm", "ranks": 2, "model": model, "model_error": 0.1, "measured": [], "table": []}
-    document = {"format": 2, "fingerprint": "0" * 16, "version": "0.1.0", "settings": [setting]}
+    settings = [setting, {**setting, "transport": "loopback", "ranks": 3}]
+    document = {"format": 2, "fingerprint": "0" * 16, "version": "0.1.0", "settings": settings}
     profile.write_text(json.dumps(document))
     shown = paceline("all_gather", "--profile", str(profile), "-n", "8", "--sizes", "1M", "--algorithm", "ring")
     assert shown.returncode == 0, shown.stderr
     assert "model" in shown.stdout
+    assert shown.stdout.splitlines()[1].endswith("busiest link or method")
+    for words, ranks in ((), 2), (("--transport", "loopback"), 3):
+        assert f" on {ranks} ranks, " in paceline("broadcast", "--profile", str(profile), *words).stdout
     assert "no setting for transport" in paceline("broadcast", "--profile", str(profile), "--transport", "tcp").stderr
     profile.write_text("{}")
     assert paceline("all_gather", "--profile", str(profile)).returncode == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--gpus", "0,1"),
+        ("--placement", "node"),
+        ("--start", "0"),
+        ("--delay", "0"),
+        ("--ports", "one"),
+        ("--multicast",),
+        ("--slow-gpu", "0:2"),
+        ("--slow-link", "a -> b:2"),
+        ("--servers", "2"),
+        ("--sources", "2", "--chunk", "4K"),
+        ("--trace", "f"),
+        ("--link-plot", "f.svg"),
+    ],
+)
+def test_a_profile_is_no_topology(words: tuple[str, ...]) -> None:
+    shown = paceline("broadcast", "--profile", "/nonexistent", *words)
+    assert shown.returncode == 2
+    assert f"{words[0]} needs a topology, not --profile" in shown.stderr
+
+
+def test_a_barrier_is_predicted_once(tmp_path: Path) -> None:
+    shown = paceline("barrier", "--preset", "rx2", "--algorithm", "fan", "--json", str(tmp_path / "f.json"))
+    assert shown.returncode == 0, shown.stderr
+    assert [row["bytes"] for row in json.loads((tmp_path / "f.json").read_text())["rows"]] == [0]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +208,20 @@ def test_a_profile_gives_the_model(tmp_path: Path) -> None:
         (("--preset", "dgx1-v100", "--gpus", "0,9"), "there is no GPU 9"),
         (("--preset", "dgx1-v100", "--root", "8"), "root 8 is none of the 8 ranks"),
         (("--preset", "dgx1-v100", "--algorithm", "magic"), "there is no algorithm 'magic'"),
-        (("--preset", "dgx1-v100", "--trace", "f"), "one algorithm at one size"),
+        *(
+            ((option, "f.svg", "--preset", "rx2", "--size", "1M", *words), f"{option} shows one algorithm at one size")
+            for option in ("--trace", "--link-plot")
+            for words in (
+                (),
+                ("--algorithm", "ring,chain"),
+                ("--algorithm", "chain", "--size", "1M,2M"),
+                ("--algorithm", "chain", "--nodes", "2,4"),
+                ("--algorithm", "ring", "--sources", "2"),
+            )
+        ),
+        (("--preset", "rx2", "--sources", "2", "--chunk", "4K"), "either --chunk or --sources"),
+        (("--preset", "rx2", "--transport", "shm"), "--transport goes with --profile"),
+        (("--preset", "rx2", "--plot", "f.xyz"), "'f.xyz' does not end with a format of pictures: .png, .svg, .pdf"),
         (("--preset", "dgx1-v100", "--slow-gpu", "3:0"), "is no straggler"),
         (("--profile", "/nonexistent"), "No such file"),
         ((), "one of the arguments --preset --file --nccl-xml --profile is required"),

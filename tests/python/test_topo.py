@@ -84,6 +84,9 @@ def test_this_machine() -> None:
         (["--preset", "rx3", "--nodes", "0"], 2, "is not a whole number >= 1"),
         (["--preset", "rx3", "--nodes", "99999"], 1, "a cluster has 1 to 65536 nodes"),
         (["--nodes", "2"], 2, "--nodes goes with --preset"),
+        (["--preset", "rx3", "--plot", "t.png"], 2, "'t.png' does not end with .svg: the picture is SVG"),
+        (["--preset", "rx3", "--nccl-xml-out", "/nonexistent/t.xml"], 2, "there is no folder '/nonexistent'"),
+        (["--preset", "rx3", "--nccl-rings-out", "/nonexistent/r.xml"], 2, "there is no folder '/nonexistent'"),
         (["--file", "/nonexistent"], 1, "No such file"),
         (["--file", "/dev/null"], 1, "the cluster file is not JSON that can be read"),
         (["--nccl-xml", "/dev/null"], 1, "NCCL's topology XML cannot be read"),
@@ -101,6 +104,13 @@ def test_a_gpu_of_a_machine_without_any() -> None:
     done = run("--gpus", "0")
     assert done.returncode == 1
     assert done.stderr == "paceline topo: there is no GPU 0: this machine has none\n"
+
+
+@pytest.mark.skipif(bool(topology({})["gpus"]), reason="this machine has a GPU")
+def test_rings_of_a_machine_without_a_gpu_cannot_be_written(tmp_path: Path) -> None:
+    done = run("--nccl-rings-out", str(tmp_path / "r.xml"))
+    assert done.returncode == 1
+    assert f"there is nothing to write to {tmp_path / 'r.xml'}: this topology has no GPU" in done.stderr
 
 
 _OF_BOUNDS = {"broadcast_gbs", "worst_root", "all_gather_gbs", "reduce_scatter_gbs", "all_reduce_busbw_gbs", "chain"}

@@ -8,11 +8,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from paceline.command.host_tune import disturbed
+from paceline import tuning
+from paceline.command import host_tune
+from paceline.command.bench import algorithm_table
+from paceline.command.explain import _way
+from paceline.command.host_tune import HostTuning, disturbed
 from paceline.command.pass_times import PassTimes
-from paceline.command.tune import _show
+from paceline.command.progress import Progress
+from paceline.command.tune import _counts, _show
+from paceline.communicator import Plan
 
 QUICK = ("--seconds", "1", "--largest", "64K")
 
@@ -152,6 +159,80 @@ def test_explain_shows_the_measured_choice_and_what_comes_next(profile: Path, tm
         assert 0.5 < row["predicted_us"] / row["measured_us"] < 2
         assert len(row["next"]) == 3
     assert "not calibrated here" in run(*words).stdout
+
+
+def test_the_measured_time_is_of_the_way_that_runs() -> None:
+    curves = [
+        {"collective": "all_gather", "algorithm": "ring", "points": [[1024, 8.0], [4096, 16.0]]},
+        {"collective": "all_gather", "algorithm": "ring", "chunk": 512, "points": [[4096, 12.0]]},
+    ]
+    document = {"settings": [{"transport": "shm", "ranks": 2, "measured": curves}]}
+    where = (document, "shm", 2, "all_gather")
+    assert tuning.measured_us(*where, "ring", 4096) == 16.0
+    assert tuning.measured_us(*where, "ring", 2048) == pytest.approx(8 * 2**0.5)
+    assert tuning.measured_us(*where, "ring chunk=512", 4096) == 12.0
+    assert tuning.measured_us(*where, "ring chunk=512", 2048) is None
+    assert tuning.measured_us(*where, "ring protocol=staged", 4096) is None
+
+
+def test_what_runs_has_the_chunk_and_the_protocol_that_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PACELINE_CHUNK", raising=False)
+    plan = Plan("ring", "shm", 4096, 1, 1.0, "staged")
+    in_table = {"collective": "all_gather", "from": 0, "algorithm": "ring", "protocol": "single_copy"}
+    assert _way(plan, None, None) == "ring"
+    assert _way(plan, None, in_table) == "ring protocol=single_copy"
+    assert _way(plan, "ring chunk=8192", in_table) == "ring chunk=8192"
+    assert _way(plan, "pairwise chunk=8192", in_table) == "ring protocol=single_copy"  # it does not serve all-gather
+    assert _way(plan, None, {**in_table, "algorithm": "bruck"}) == "ring"
+    monkeypatch.setenv("PACELINE_CHUNK", "4096")
+    assert _way(plan, None, None) == "ring chunk=4096"
+
+
+BY_TABLE = "the fastest measured, by the table in {}"
+BY_BOTH = f"{BY_TABLE}; at 1G, for which it has nothing, the cheapest by the cost model"
+BY_MODEL = "the cheapest by the cost model, calibrated at 2 ranks in {}, whose table has nothing for this"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("all_reduce", "--size", "1K,1G"), BY_BOTH),
+        (("all_reduce", "--size", "1G"), BY_MODEL),
+        (("barrier",), BY_MODEL),
+    ],
+)
+def test_explain_says_what_is_not_by_the_table(profile: Path, words: tuple[str, ...], reason: str) -> None:
+    done = run("explain", *words, "-n", "2", PACELINE_TUNING=str(profile))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"# {reason.format(profile)}"
+
+
+def test_numbers_of_ranks_are_tuned_once() -> None:
+    assert _counts("4,2,4") == [4, 2]
+
+
+def test_the_time_is_for_what_a_pass_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call takes is a share of the time for each row of a pass."""
+    monkeypatch.setattr(host_tune, "HostTrial", lambda *_: None)
+    chosen = SimpleNamespace(largest=64 << 10, collectives=["broadcast"], seconds=1.0)
+    algorithms = sum("broadcast" in row["collectives"] for row in algorithm_table())
+    one = HostTuning(SimpleNamespace(size=2, rank=0), chosen, 1)
+    variants = 5  # at 64 KB
+    assert one._effort.seconds == pytest.approx(0.35 / (algorithms * (3 + 12) + variants))
+
+
+def test_no_way_to_run_stays_forced() -> None:
+    forced: list[str | None] = []
+    plan = SimpleNamespace(chunk_bytes=65536, predicted_us=1.0, transport="tcp", protocol="staged")
+    trial = SimpleNamespace(dtype=SimpleNamespace(size=4), plan=lambda _, algorithm: forced.append(algorithm) or plan)
+    one = HostTuning.__new__(HostTuning)
+    one._comm = SimpleNamespace(size=2, set_algorithm=forced.append)
+    one._trials, one._algorithms, one._longest = {"reduce": trial}, {"reduce": ["direct"]}, 1 << 20
+    one._passes = PassTimes([["reduce", "direct", 1 << 18, [5.0]]])
+    one._count = lambda _, size: size // 4
+    one._variants("reduce", 1 << 18, Progress(1, False))
+    assert "direct chunk=131072" in forced
+    assert forced[-1] is None
 
 
 def test_all_ranks_choose_by_what_rank_0_has(profile: Path, tmp_path: Path) -> None:

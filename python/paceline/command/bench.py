@@ -20,16 +20,17 @@ from ..cuda_driver import Gpu, device_count
 from ..datatypes import DATA_TYPES, OPERATIONS
 from ..errors import InvalidArgument, Unsupported
 from ..joining import init
-from ..launch import launch_self, launched_size
+from ..launch import launch_self
 from ..trace import merge_events
 from . import bench_table, plot
 from .collectives import COLLECTIVES, Collective
-from .files import output_file
+from .files import output_file, picture_file
 from .gpu_trial import GpuTrial
 from .measure import Effort, Row, measure
 from .pattern import Pattern
 from .progress import Progress
-from .sizes import positive, sizes
+from .sizes import not_negative, positive, sizes
+from .started import started_size
 from .trial import HostTrial, Trial
 
 _DEFAULT_SIZES = "8,64,512,4K,32K,256K,2M,16M,64M"
@@ -68,9 +69,9 @@ def add_parser(commands: Any) -> None:
     add("--graph", action="store_true", help="with --device cuda: time calls in CUDA graphs, not launched one by one")
     add("--check", action="store_true", help="check a result of every row bit for bit; exit code 1 if any is wrong")
     add("--iterations", type=positive, metavar="N", help="timed calls a row (default: as many as fit into 0.25 s)")
-    add("--warmup", type=int, metavar="N", help="calls before them (default: by time)")
+    add("--warmup", type=not_negative, metavar="N", help="calls before them (default: by time)")
     add("--json", type=output_file, metavar="F", help="write the rows to this file")
-    add("--plot", type=output_file, metavar="F",
+    add("--plot", type=picture_file, metavar="F",
         help="draw latency and bandwidth against size to this file (needs matplotlib)")  # fmt: skip
     add("--trace", type=output_file, metavar="F",
         help="record what each rank's steps did when, for Perfetto (5 calls a row)")  # fmt: skip
@@ -80,14 +81,11 @@ def add_parser(commands: Any) -> None:
 def job(chosen: argparse.Namespace) -> int:
     _refuse_impossible(chosen)
     on_gpus = chosen.device == "cuda"
-    size = launched_size()
-    if size is None or (size == 1 and chosen.ranks not in (None, 1)):  # one: the shell that srun gives
+    if started_size(chosen.parser, [chosen.ranks] if chosen.ranks else []) is None:
         ranks = chosen.ranks or (device_count() if on_gpus else max(2, len(os.sched_getaffinity(0))))
         if not 0 <= chosen.root < ranks:
             chosen.parser.error(f"--root {chosen.root} is none of {ranks} ranks")
         return launch_self(chosen.words, ranks, "paceline bench")
-    if chosen.ranks not in (None, size):
-        chosen.parser.error(f"the launcher has started {size} ranks: leave -n {chosen.ranks} out")
     with init() as comm:
         if not on_gpus:
             return _Bench(comm, chosen, HostTrial, "cpu").run()
@@ -111,9 +109,23 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
         chosen.parser.error("--graph needs --device cuda")
     if chosen.plot and plot.missing():
         chosen.parser.error(str(plot.missing()))
-    names = [algorithm["name"] for algorithm in algorithm_table()]
-    if chosen.algorithm not in (None, "all", *names):
-        chosen.parser.error(f"there is no algorithm {chosen.algorithm!r}: take one of {', '.join(names)}, or all")
+    if chosen.algorithm not in (None, "all"):
+        _refuse_unknown(chosen)
+
+
+def _refuse_unknown(chosen: argparse.Namespace) -> None:
+    """An algorithm, whatever is said of its chunk and protocol, that there is not or that serves nothing asked for."""
+    table, name = algorithm_table(), chosen.algorithm.partition(" ")[0]
+    names = [row["name"] for row in table]
+    if name not in names:
+        chosen.parser.error(f"there is no algorithm {name!r}: take one of {', '.join(names)}, or all")
+    asked = set(COLLECTIVES if "all" in chosen.collectives else chosen.collectives)
+    serving = [row["name"] for row in table if asked & set(row["collectives"])]
+    if name not in serving:
+        chosen.parser.error(
+            f"{name} does not serve {' or '.join(dict.fromkeys(chosen.collectives))}: take one of "
+            f"{', '.join(serving)}, or all"
+        )
 
 
 def algorithm_table() -> list[dict[str, Any]]:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import __version__, tuning
+from ..communicator import Communicator, Plan
 from ..datatypes import DATA_TYPES, OPERATIONS
 from ..joining import init
-from ..launch import launch_self, launched_size
+from ..launch import launch_self
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
 from .files import output_file
-from .question import add_question
+from .question import add_question, asked_sizes
 from .sizes import positive, size_text
+from .started import started_size
 
 _LINE = "{:>12} {:>13}  {:<18} {:<9} {:<11} {:>8} {:>8} {:>13} {:>12}  {}"
 _RUNNERS_UP = 3
+_RANKS = 4
 
 
 def add_parser(commands: Any) -> None:
@@ -32,7 +36,7 @@ def add_parser(commands: Any) -> None:
         epilog="example: paceline explain all_reduce -n 4 --size 8,64K,16M",
     )
     add = parser.add_argument
-    add("-n", "--ranks", type=positive, default=4, help="how many ranks (default: 4)")
+    add("-n", "--ranks", type=positive, help=f"how many ranks (default: {_RANKS})")
     add_question(parser, "8:64M:x8")
     add("--op", choices=OPERATIONS, default="sum", metavar="O", help="the operation (default: sum)")
     add("--json", type=output_file, metavar="F", help="write the rows to this file")
@@ -40,43 +44,15 @@ def add_parser(commands: Any) -> None:
 
 
 def job(chosen: argparse.Namespace) -> int:
-    if launched_size() is None:
-        return launch_self(chosen.words, chosen.ranks, "paceline explain")
-    forced = os.environ.get("PACELINE_ALGORITHM") or None
-    collective, dtype = COLLECTIVES[chosen.collective], DATA_TYPES[chosen.dtype]
+    started = started_size(chosen.parser, [chosen.ranks] if chosen.ranks else [])
+    ranks = started or chosen.ranks or _RANKS
+    if not 0 <= chosen.root < ranks:
+        chosen.parser.error(f"--root {chosen.root} is none of {ranks} ranks")
+    if started is None:
+        return launch_self(chosen.words, ranks, "paceline explain")
     with init() as comm:
         if comm.rank == 0:
-            rows = []
-            print(f"# {chosen.collective} on {comm.size} ranks")
-            print(_LINE.format("size(B)", "count", "algorithm", "transport", "protocol", "chunk", "channels",
-                               "predicted(us)", "measured(us)", "next (us predicted)"))  # fmt: skip
-            names = [row["name"] for row in algorithm_table() if collective.name in row["collectives"]]
-            here = tuning.tuning_file()
-            profile = tuning.load(Path(here["path"])) if here["path"] else None
-            for size in chosen.sizes:
-                count = collective.count(size, comm.size, dtype.size)
-                plan = comm.explain(collective.name, count, dtype.name, chosen.op, chosen.root)
-                total = collective.total_bytes(count, comm.size, dtype.size)
-                nbytes = count * dtype.size
-                measured = profile and tuning.measured_us(
-                    profile, _measured_as(plan.transport), comm.size, collective.name, plan.algorithm, nbytes
-                )
-                others = {}
-                for name in names:
-                    comm.set_algorithm(name)
-                    other = comm.explain(collective.name, count, dtype.name, chosen.op, chosen.root)
-                    if other.algorithm == name != plan.algorithm:
-                        others[name] = other.predicted_us
-                comm.set_algorithm(forced)
-                following = sorted(others, key=lambda name: others[name])[:_RUNNERS_UP]
-                runners_up = [{"algorithm": name, "predicted_us": others[name]} for name in following]
-                row = {"bytes": total, "count": count, **vars(plan), "measured_us": measured, "next": runners_up}
-                rows.append(row)
-                print(_LINE.format(
-                    total, count, plan.algorithm, plan.transport, plan.protocol, size_text(plan.chunk_bytes),
-                    plan.channels, f"{plan.predicted_us:.2f}", f"{measured:.2f}" if measured else "-",
-                    ", ".join(f"{name} {others[name]:.2f}" for name in following)).rstrip())  # fmt: skip
-            print(f"# {_reason(forced, profile, here['path'], _measured_as(plan.transport), comm.size)}")
+            rows = _explain(comm, chosen)
             if chosen.json:
                 document = {"version": __version__, "collective": chosen.collective, "ranks": comm.size, "rows": rows}
                 Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
@@ -84,22 +60,86 @@ def job(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """Print the rows and the reason for them."""
+    forced = os.environ.get("PACELINE_ALGORITHM") or None
+    collective, dtype = COLLECTIVES[chosen.collective], DATA_TYPES[chosen.dtype]
+    names = [row["name"] for row in algorithm_table() if collective.name in row["collectives"]]
+    path = tuning.tuning_file()["path"]
+    profile = tuning.load(Path(path)) if path else None
+    rows = []
+    untabled = []  # sizes for which the table has nothing
+    print(f"# {chosen.collective} on {comm.size} ranks")
+    print(_LINE.format("size(B)", "count", "algorithm", "transport", "protocol", "chunk", "channels",
+                       "predicted(us)", "measured(us)", "next (us predicted)"))  # fmt: skip
+    for size in asked_sizes(chosen):
+        count = collective.count(size, comm.size, dtype.size)
+        plan = comm.explain(collective.name, count, dtype.name, chosen.op, chosen.root)
+        total = collective.total_bytes(count, comm.size, dtype.size)
+        measured = None
+        if profile is not None:
+            where = (profile, _measured_as(plan.transport), comm.size, collective.name)
+            in_table = tuning.table_row(*where, count * dtype.size)
+            measured = tuning.measured_us(*where, _way(plan, forced, in_table), count * dtype.size)
+            if in_table is None:
+                untabled.append(total)
+        others = {}
+        for name in names:
+            comm.set_algorithm(name)
+            other = comm.explain(collective.name, count, dtype.name, chosen.op, chosen.root)
+            if other.algorithm == name != plan.algorithm:
+                others[name] = other.predicted_us
+        comm.set_algorithm(forced)
+        following = sorted(others, key=lambda name: others[name])[:_RUNNERS_UP]
+        runners_up = [{"algorithm": name, "predicted_us": others[name]} for name in following]
+        rows.append({"bytes": total, "count": count, **vars(plan), "measured_us": measured, "next": runners_up})
+        print(_LINE.format(
+            total, count, plan.algorithm, plan.transport, plan.protocol, size_text(plan.chunk_bytes),
+            plan.channels, f"{plan.predicted_us:.2f}", f"{measured:.2f}" if measured else "-",
+            ", ".join(f"{name} {others[name]:.2f}" for name in following)).rstrip())  # fmt: skip
+    if forced:
+        reason = f"PACELINE_ALGORITHM={forced}, wherever it applies"
+    elif profile is None:
+        reason = _reason_without_profile(plan.transport)
+    else:
+        reason = _reason(profile, path, _measured_as(plan.transport), comm.size, untabled, len(rows))
+    print(f"# {reason}")
+    return rows
+
+
+def _way(plan: Plan, forced: str | None, in_table: dict[str, Any] | None) -> str:
+    """What runs, as set_algorithm takes it: the algorithm, with the chunk and the protocol that it was told."""
+    own = {"algorithm": plan.algorithm}
+    by_force = tuning.fields(forced) if forced else {}
+    told = next(each for each in (by_force, in_table, own) if each and each["algorithm"] == plan.algorithm)
+    if os.environ.get("PACELINE_CHUNK") and "chunk" not in by_force:
+        told = {**told, "chunk": plan.chunk_bytes}
+    return tuning.algorithm(told)
+
+
 def _measured_as(transport: str) -> str:
     """The name that profiles have for it."""
     return "loopback" if transport == "tcp" and os.environ.get("PACELINE_TRANSPORT") == "tcp" else transport
 
 
-def _reason(forced: str | None, profile: dict[str, Any] | None, path: str, transport: str, ranks: int) -> str:
-    """Why these algorithms."""
-    if forced:
-        return f"PACELINE_ALGORITHM={forced}, wherever it applies"
-    if profile is None and transport in ("tcp", "shm+tcp"):
+def _reason_without_profile(transport: str) -> str:
+    if transport in ("tcp", "shm+tcp"):
         return "the cheapest on the links measured as the job started: `paceline tune` measures more than links"
-    if profile is None:
-        return "the cheapest by the cost model, not calibrated here: `paceline tune` measures this machine"
+    return "the cheapest by the cost model, not calibrated here: `paceline tune` measures this machine"
+
+
+def _reason(profile: dict[str, Any], path: str, transport: str, ranks: int, untabled: Sequence[int], sizes: int) -> str:
+    """Why these algorithms. untabled: those of the sizes for which the profile's table has nothing."""
     counts = {row["ranks"] for row in profile["settings"] if row["transport"] == transport}
-    if ranks in counts:
-        return f"the fastest measured, by the table in {path}"
     if not counts:
         return f"the cheapest by the cost model: {path} has nothing measured over {transport}"
-    return f"the cheapest by the cost model, calibrated at {', '.join(map(str, sorted(counts)))} ranks in {path}"
+    model = f"the cheapest by the cost model, calibrated at {', '.join(map(str, sorted(counts)))} ranks in {path}"
+    if ranks not in counts:
+        return model
+    if len(untabled) == sizes:
+        return f"{model}, whose table has nothing for this"
+    table = f"the fastest measured, by the table in {path}"
+    if untabled:
+        beyond = ", ".join(map(size_text, untabled))
+        return f"{table}; at {beyond}, for which it has nothing, the cheapest by the cost model"
+    return table

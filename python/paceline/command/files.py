@@ -14,3 +14,20 @@ def output_file(text: str) -> str:
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder")
     return text
+
+
+_PICTURES = (".png", ".svg", ".pdf", ".eps", ".jpeg", ".jpg", ".ps", ".svgz", ".tif", ".tiff", ".webp")
+
+
+def picture_file(text: str) -> str:
+    """An output file whose name says the format of a picture."""
+    if Path(output_file(text)).suffix.lower() not in _PICTURES:
+        raise argparse.ArgumentTypeError(f"{text!r} does not end with a format of pictures: {', '.join(_PICTURES)}")
+    return text
+
+
+def svg_file(text: str) -> str:
+    """An output file for SVG."""
+    if Path(output_file(text)).suffix.lower() != ".svg":
+        raise argparse.ArgumentTypeError(f"{text!r} does not end with .svg: the picture is SVG")
+    return text

@@ -38,6 +38,7 @@ _CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 24)), 32 << 20]
 _VARIED = 64 << 10  # from this size on chunks and protocols are tried
 _CHUNKS = (0.25, 0.5, 2, 4)  # times the algorithm's own
 _PROTOCOLS = ("staged", "single_copy")
+_MOST_VARIANTS = len(_CHUNKS) + 1  # of an algorithm: one of the protocols is its own
 _SHORTEST, _GRAIN = 4096, 256  # bytes: a chunk is at least, and a multiple of
 _SETTLING = 0.2  # s, of short calls before anything is measured
 _LEAST = 3  # calls in a pass: of long messages no more fit
@@ -53,6 +54,7 @@ class HostTuning:
     """The measuring of one communicator. All ranks do the same and end with the same setting."""
 
     def __init__(self, comm: Communicator, chosen: argparse.Namespace, passes: int) -> None:
+        """passes: for how many the time is."""
         largest, self._names = chosen.largest, chosen.collectives
         self._comm = comm
         self._end = time.monotonic() + chosen.seconds
@@ -69,7 +71,7 @@ class HostTuning:
         self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in self._names}
         rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))
         varied = sum(size >= _VARIED for size in self._candidates)
-        rows += passes * len(self._names) * varied * (len(_CHUNKS) + len(_PROTOCOLS))
+        rows += passes * len(self._names) * varied * _MOST_VARIANTS
         # Warming up, the slow calls of long messages and what is measured again take longer than the timed calls.
         self._effort = Effort(seconds=min(0.05, max(0.002, 0.35 * chosen.seconds / rows)), least=_LEAST)
         self._passes = PassTimes()
@@ -162,6 +164,7 @@ class HostTuning:
         runs = [run for run in runs if trial.plan(count, run).predicted_us != plan.predicted_us]
         if plan.transport == "shm":
             runs += [f"{fastest} protocol={protocol}" for protocol in _PROTOCOLS if protocol != plan.protocol]
+        self._comm.set_algorithm(None)
         self._measure(name, size, runs, progress)
 
     def _measure(self, name: str, size: int, algorithms: Sequence[str], progress: Progress) -> None:

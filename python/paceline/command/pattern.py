@@ -103,6 +103,13 @@ def _hash(rank: int, index: int) -> int:
     return ((index + 1) * (rank + 3) * 2654435761 >> 7) & 0xFFFF
 
 
+def _holds(dtype: DataType, number: int) -> bool:
+    try:
+        return dtype.decode(dtype.encode(number)) == number
+    except OverflowError:
+        return False
+
+
 def _value(dtype: DataType, op: str, ranks: int, rank: int, index: int) -> int:
     limit = min(dtype.exact, 2**24)
     if op in ("max", "min"):
@@ -111,7 +118,7 @@ def _value(dtype: DataType, op: str, ranks: int, rank: int, index: int) -> int:
         return 2 if rank in (index % ranks, index // 3 % ranks) else 1
     if op == "avg":  # one rank contributes everything, a multiple of the number of ranks
         whole = ranks * (1 + index % 2) if 2 * ranks <= limit else ranks
-        exact = whole <= limit or ("float" in dtype.name and dtype.decode(dtype.encode(whole)) == whole)
+        exact = whole <= limit or ("float" in dtype.name and _holds(dtype, whole))
         return whole if exact and rank == index % ranks else 0
     largest_sum = limit // SCALAR if op == "premulsum" else limit
     # With more ranks than the sum has room for, each element gets something from every g-th rank only.

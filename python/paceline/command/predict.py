@@ -11,8 +11,8 @@ from typing import Any
 from .. import __version__
 from ..prediction import predict
 from . import predict_plot
-from .files import output_file
-from .question import add_question
+from .files import output_file, picture_file
+from .question import add_question, asked_sizes
 from .sizes import positive, size, size_text, sizes
 from .topology_source import add_source, source_request
 
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
         metavar="K",
         help="how many nodes of the preset, or several as 8:512:x8 (default: its own)",
     )
-    add("-n", "--ranks", type=positive, metavar="N", help="how many ranks (default: one a GPU; 4 with --profile)")
+    add("-n", "--ranks", type=positive, metavar="N", help="how many ranks (default: one a GPU; the first of --profile)")
     add("--placement", choices=("gpu", "socket", "node"), default=None,
         help="ranks go to the GPUs in their order, or in turn to the sockets or nodes (default: gpu)")  # fmt: skip
     add("--transport", metavar="T", help="of the profile: shm, tcp, ... (default: its first)")
@@ -81,16 +81,19 @@ def add_parser(commands: Any) -> None:
     add("--slow-link", type=slow, action="append", default=[], metavar="LINK:FACTOR",
         help="a slow link, as 'gpu0 -> switch0:2'")  # fmt: skip
     add("--json", type=output_file, metavar="F", help="write the rows to this file")
-    add("--plot", type=output_file, metavar="F", help="draw time and bus bandwidth against size")
+    add("--plot", type=picture_file, metavar="F", help="draw time and bus bandwidth against size")
     add("--trace", type=output_file, metavar="F",
         help="write the timeline of one algorithm at one size (open it in Perfetto)")  # fmt: skip
-    add("--link-plot", type=output_file, metavar="F", help="draw the load of each link, of one algorithm at one size")
+    add("--link-plot", type=picture_file, metavar="F", help="draw the load of each link, of one algorithm at one size")
     parser.set_defaults(job=job, parser=parser)
 
 
+_OF_A_TOPOLOGY = ("gpus", "placement", "sources", "servers", "start", "delay", "ports", "multicast", "slow_gpu",
+                  "slow_link", "trace", "link_plot")  # fmt: skip
+
+
 def job(chosen: argparse.Namespace) -> int:
-    if chosen.gpus and chosen.placement:
-        chosen.parser.error("either --gpus or --placement")
+    _refuse_impossible(chosen)
     drawn = chosen.plot or chosen.link_plot
     if drawn and (advice := predict_plot.missing()):
         chosen.parser.error(advice)
@@ -126,6 +129,29 @@ def job(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _refuse_impossible(chosen: argparse.Namespace) -> None:
+    """What can be told before anything is predicted."""
+    refuse = chosen.parser.error
+    if chosen.profile:
+        for name in _OF_A_TOPOLOGY:
+            if getattr(chosen, name) != chosen.parser.get_default(name):
+                refuse(f"--{name.replace('_', '-')} needs a topology, not --profile")
+    elif chosen.transport:
+        refuse("--transport goes with --profile")
+    if chosen.gpus and chosen.placement:
+        refuse("either --gpus or --placement")
+    if chosen.chunk and chosen.sources:
+        refuse("either --chunk or --sources, whose chunks are their own")
+    several = "," in chosen.algorithm or chosen.algorithm == "all" or len(asked_sizes(chosen)) > 1
+    several = several or len(chosen.nodes or [0]) > 1 or chosen.sources
+    for option, path in (("--trace", chosen.trace), ("--link-plot", chosen.link_plot)):
+        if path and several:
+            refuse(
+                f"{option} shows one algorithm at one size: give one --algorithm, one --size, "
+                "at most one number of --nodes, and no --sources"
+            )
+
+
 def _row(row: dict[str, Any], answer: dict[str, Any], sources: int) -> dict[str, Any]:
     links = {"links": answer["links"]} if "links" in answer else {}
     return {**row, "ranks": answer["ranks"], "sources": sources, **links}
@@ -134,14 +160,16 @@ def _row(row: dict[str, Any], answer: dict[str, Any], sources: int) -> dict[str,
 def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, Any]:
     """The options as pacePredict wants them, but for the algorithm."""
     source = source_request(chosen, nodes)
-    asked: dict[str, Any] = {key: getattr(chosen, key) for key in ("collective", "sizes", "dtype", "root", "servers")}
+    asked: dict[str, Any] = {key: getattr(chosen, key) for key in ("collective", "dtype", "root", "servers")}
+    asked["sizes"] = asked_sizes(chosen)
     asked["sources"] = sources
     asked["chunk_bytes"] = chosen.chunk
     asked["detail"] = bool(chosen.trace or chosen.link_plot)
     if chosen.ranks:
         asked["ranks"] = chosen.ranks
     if chosen.profile:
-        asked.update(ranks=chosen.ranks or 4, profile=Path(chosen.profile).read_text(errors="replace"))
+        text = Path(chosen.profile).read_text(errors="replace")
+        asked.update(ranks=chosen.ranks or _first_ranks(text, chosen.transport), profile=text)
         return {**asked, "transport": chosen.transport} if chosen.transport else asked
     asked.update(source)
     if chosen.placement is not None:
@@ -154,9 +182,19 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     return {**asked, "machine": machine}
 
 
+def _first_ranks(profile: str, transport: str | None) -> int:
+    """The first number of ranks that a profile has for a transport. The library refuses a text that has none."""
+    try:
+        settings = json.loads(profile)["settings"]
+        return int(next(row["ranks"] for row in settings if transport in (None, row["transport"])))
+    except (ValueError, LookupError, TypeError, StopIteration):
+        return 2
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """What a person reads: the fastest first at each size."""
-    lines = [_LINE.format("size(B)", "count", "algorithm", "chunk", "time(us)", "algbw", "busbw", "busiest link")]
+    lines = [_LINE.format("size(B)", "count", "algorithm", "chunk", "time(us)", "algbw", "busbw",
+                          "busiest link or method")]  # fmt: skip
     lines.append(_LINE.format("", "", "", "", "", "(GB/s)", "(GB/s)", "").rstrip())
     for row in rows:
         link = f"{row['busiest_link']} {100 * row['busiest_share']:.0f}%" if row["busiest_link"] else row["method"]

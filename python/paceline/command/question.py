@@ -17,3 +17,8 @@ def add_question(parser: argparse.ArgumentParser, default_sizes: str) -> None:
         help=f"bytes, as 8,64K,1M or 8:64M:x8 (default: {default_sizes})")  # fmt: skip
     add("--dtype", choices=DATA_TYPES, default="float32", metavar="T", help="type of the elements (default: float32)")
     add("--root", type=int, default=0, metavar="R", help="the root (default: 0)")
+
+
+def asked_sizes(chosen: argparse.Namespace) -> list[int]:
+    """The sizes asked about; a barrier has none."""
+    return [0] if chosen.collective == "barrier" else list(chosen.sizes)

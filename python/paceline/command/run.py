@@ -7,8 +7,19 @@ import os
 from typing import Any
 
 from ..door import nccl_environment
-from ..launch import launch
+from ..launch import NoSuchAddress, launch
 from .sizes import positive
+
+
+def _seconds(text: str) -> float:
+    """As the PACELINE_ variables take it: from 0 to 1e9."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 1e9")
+    return number
 
 
 def add_parser(commands: Any) -> None:
@@ -21,10 +32,11 @@ def add_parser(commands: Any) -> None:
         epilog="example: paceline run -n 4 -- python program.py",
     )
     parser.add_argument("-n", "--ranks", type=positive, required=True, help="how many ranks")
-    parser.add_argument("--timeout", type=float, metavar="S", help="longest wait of any call, seconds")
+    parser.add_argument("--timeout", type=_seconds, metavar="S", help="longest wait of any call, seconds")
     parser.add_argument(
-        "--grace", type=float, default=10.0, metavar="S", help="seconds to end after a failure elsewhere (default: 10)"
-    )
+        "--grace", type=_seconds, default=10.0, metavar="S",
+        help="seconds to end after a failure elsewhere (default: 10)",
+    )  # fmt: skip
     parser.add_argument(
         "--address", default="127.0.0.1", help="this machine's address on which rank 0 listens (default: 127.0.0.1)"
     )
@@ -41,15 +53,19 @@ def add_parser(commands: Any) -> None:
 
 
 def job(chosen: argparse.Namespace) -> int:
+    parser: argparse.ArgumentParser = chosen.parser
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
     if not program:
-        chosen.parser.error("no program: paceline run -n 4 -- CMD...")
-    return launch(
-        program,
-        chosen.ranks,
-        address=chosen.address,
-        timeout=chosen.timeout,
-        grace=chosen.grace,
-        bind=chosen.bind,
-        environment={**os.environ, **(nccl_environment() if chosen.nccl else {})},
-    )
+        parser.error("no program: paceline run -n 4 -- CMD...")
+    try:
+        return launch(
+            program,
+            chosen.ranks,
+            address=chosen.address,
+            timeout=chosen.timeout,
+            grace=chosen.grace,
+            bind=chosen.bind,
+            environment={**os.environ, **(nccl_environment() if chosen.nccl else {})},
+        )
+    except NoSuchAddress as error:
+        parser.error(f"--address {error}")

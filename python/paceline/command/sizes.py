@@ -14,6 +14,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def not_negative(text: str) -> int:
+    """A whole number >= 0."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 0")
+    return int(text)
+
+
 def size(text: str) -> int:
     """Bytes: a number, or with K, M or G (powers of 1024), as 64K."""
     digits = text.upper().removesuffix("B").removesuffix("I")

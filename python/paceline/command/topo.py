@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import Error
 from ..topology import topology
 from . import topo_plot
-from .files import output_file
+from .files import output_file, svg_file
 from .sizes import positive
 from .topology_source import add_source, source_request
 
@@ -33,9 +33,9 @@ def add_parser(commands: Any) -> None:
     add_source(parser, required=False, gpus="the collectives' GPUs, as 0,1,4-7 (default: all)")
     add("--nodes", type=positive, metavar="K", help="how many nodes of the preset")
     add("--json", type=output_file, metavar="F", help="write everything to this file")
-    add("--plot", type=output_file, metavar="F", help="draw the graph to this file (SVG)")
-    add("--nccl-xml-out", metavar="F", help="write the topology as NCCL's topology XML")
-    add("--nccl-rings-out", metavar="F", help="write the rings as NCCL's graph XML (NCCL_GRAPH_FILE)")
+    add("--plot", type=svg_file, metavar="F", help="draw the graph to this file (SVG)")
+    add("--nccl-xml-out", type=output_file, metavar="F", help="write the topology as NCCL's topology XML")
+    add("--nccl-rings-out", type=output_file, metavar="F", help="write the rings as NCCL's graph XML (NCCL_GRAPH_FILE)")
     parser.set_defaults(job=job, parser=parser)
 
 
@@ -43,7 +43,9 @@ def job(chosen: argparse.Namespace) -> int:
     found = topology(request(chosen))
     print(report(chosen.preset or chosen.file or chosen.nccl_xml or "this machine", found), end="")
     for path, key in ((chosen.nccl_xml_out, "nccl_xml"), (chosen.nccl_rings_out, "nccl_rings")):
-        if path and key in found:
+        if path:
+            if key not in found:
+                raise Error(f"there is nothing to write to {path}: this topology has no GPU")
             if found[key] is None:
                 raise Error(f"there are no rings to write to {path}: they are left out for so many GPUs")
             Path(path).write_text(found[key])

@@ -20,11 +20,12 @@ from .. import tuning
 from ..cuda_driver import Gpu, device_count
 from ..errors import Error
 from ..joining import init
-from ..launch import launch, launched_size
+from ..launch import launch
 from . import gpu_tune, host_tune
 from .collectives import COLLECTIVES
 from .sizes import positive
 from .sizes import size as parse_size
+from .started import started_size
 
 _PASSES = 5  # for so many the time is divided: how long a call is measured in one
 _MOST_PASSES = 20  # as long as there is time
@@ -62,7 +63,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _counts(text: str) -> list[int]:
-    return [positive(item) for item in text.split(",")]
+    return list(dict.fromkeys(positive(item) for item in text.split(",")))
 
 
 def _names(text: str) -> list[str]:
@@ -79,10 +80,11 @@ def job(chosen: argparse.Namespace) -> int:
     chosen.largest = chosen.largest or (gpu_tune.LARGEST if on_gpus else host_tune.LARGEST)
     if 1 in (chosen.ranks or []):
         chosen.parser.error("a collective among 1 rank is a copy: there is nothing to tune")
+    started = started_size(chosen.parser, chosen.ranks or []) is not None
     if on_gpus:
         gpu_tune.refuse_impossible(chosen)
-        return _measure_gpus(chosen) if launched_size() is not None else _job_of_gpus(chosen)
-    if launched_size() is not None:
+        return _measure_gpus(chosen) if started else _job_of_gpus(chosen)
+    if started:
         return _measure(chosen)
     jobs, path = _jobs(chosen), _path(chosen)
     found: dict[tuple[str, int], dict[str, Any]] = {}
@@ -179,10 +181,11 @@ def _launch(
 def _measure(chosen: argparse.Namespace) -> int:
     """One rank's part of a setting."""
     with init() as comm:
-        one = host_tune.HostTuning(comm, chosen, 1 if chosen.setting else _PASSES)
-        if chosen.setting:
-            path = Path(chosen.setting)
-            found = one.pass_after(json.loads(path.read_text()) if path.exists() else one.calibrate())
+        before = Path(chosen.setting) if chosen.setting else None  # what earlier passes found, if there were any
+        first = before is None or not before.exists()
+        one = host_tune.HostTuning(comm, chosen, _PASSES if before is None else 1)
+        if before is not None:
+            found = one.pass_after(one.calibrate() if first else json.loads(before.read_text()))
         else:
             found = one.calibrate()
             taken = 0.0
