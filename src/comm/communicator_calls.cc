@@ -238,7 +238,7 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
       if (!part.has(turn)) continue;
       const Request* const request = turn == 0 ? nullptr : part.collectives[turn - 1];
       KnownPlan unknown;
-      status = begun_by([&, communicator = communicator] {
+      status = begun_by([&, communicator = communicator, &part = part] {
         return turn == 0 ? communicator->begin_messages(part.messages) : communicator->begin(*request, unknown);
       });
       if (!status.ok()) {
