@@ -95,34 +95,6 @@ std::vector<Turn> turns_of(const std::vector<Queued>& calls) {
 // Held while calls are queued, so that those on several streams are in one order on all of them.
 std::mutex order;
 
-// A communicator's calls keep their order also on several streams: what is queued waits for its turn. It waits only for
-// what was queued earlier, so none waits for itself. With `order` held.
-template <class Before>
-void queue_in_order(HostStream& stream, std::vector<Queued> calls, Before before) {
-  const std::vector<Turn> turns = turns_of(calls);
-  stream.push([calls = std::move(calls), turns, before = std::move(before)] {
-    const auto end = before();
-    for (const Turn& turn : turns) wait_for_queued(*turn.comm, turn.before);
-    Status status = guarded([&] { return run_group_now(calls); });
-    for (const Turn& turn : turns) {
-      (void)finish(status, turn.comm);
-      // Release: the calls' results come before their end.
-      turn.comm->ended.store(turn.before + turn.calls, std::memory_order_release);
-      turn.comm->ended.notify_all();
-    }
-    end(status);
-    return status;
-  });
-  // After what could fail. Relaxed: read by this thread, or under the lock.
-  for (const Turn& turn : turns) turn.comm->queued.fetch_add(turn.calls, std::memory_order_relaxed);
-}
-
-void queue(HostStream& stream, std::vector<Queued> calls) {
-  hold_while_forking<order>();
-  const std::lock_guard lock(order);
-  queue_in_order(stream, std::move(calls), [] { return [](const Status&) {}; });
-}
-
 // Calls of several streams, of which one runs them all when all have come to them; the others wait for the end.
 class Joint {
  public:
@@ -152,6 +124,33 @@ class Joint {
   std::optional<Status> status_;
 };
 
+// A communicator's calls keep their order also on several streams: what is queued waits for its turn. It waits only for
+// what was queued earlier, so none waits for itself. With `order` held. joint: of calls that are on other streams, too.
+void queue_in_order(HostStream& stream, std::vector<Queued> calls, const std::shared_ptr<Joint>& joint = nullptr) {
+  const std::vector<Turn> turns = turns_of(calls);
+  stream.push([calls = std::move(calls), turns, joint] {
+    if (joint) joint->wait_for_others();
+    for (const Turn& turn : turns) wait_for_queued(*turn.comm, turn.before);
+    Status status = guarded([&] { return run_group_now(calls); });
+    for (const Turn& turn : turns) {
+      (void)finish(status, turn.comm);
+      // Release: the calls' results come before their end.
+      turn.comm->ended.store(turn.before + turn.calls, std::memory_order_release);
+      turn.comm->ended.notify_all();
+    }
+    if (joint) joint->end(status);
+    return status;
+  });
+  // After what could fail. Relaxed: read by this thread, or under the lock.
+  for (const Turn& turn : turns) turn.comm->queued.fetch_add(turn.calls, std::memory_order_relaxed);
+}
+
+void queue(HostStream& stream, std::vector<Queued> calls) {
+  hold_while_forking<order>();
+  const std::lock_guard lock(order);
+  queue_in_order(stream, std::move(calls));
+}
+
 // Calls that cannot be told apart by their streams: of one communicator on several. They run in the order in which they
 // were made, on the first one's stream. A caller that would block waits for the end.
 Status run_jointly(std::vector<Queued> calls) {
@@ -166,10 +165,7 @@ Status run_jointly(std::vector<Queued> calls) {
   {
     hold_while_forking<order>();
     const std::lock_guard lock(order);
-    queue_in_order(*streams.front(), std::move(calls), [joint] {
-      joint->wait_for_others();
-      return [joint](const Status& status) { joint->end(status); };
-    });
+    queue_in_order(*streams.front(), std::move(calls), joint);
     for (HostStream* other : std::span(streams).subspan(1)) other->push([joint] { return joint->come_and_wait(); });
   }
   return blocks ? joint->come_and_wait() : Status();

@@ -11,6 +11,18 @@
 namespace paceline::testing {
 namespace {
 
+// Run the body on every rank, with two streams of its own.
+template <class Body>
+void run_with_two_streams(const Ranks& communicator, const Body& body) {
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    paceHostStream_t streams[2] = {};
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamCreate(&stream));
+    const std::string wrong = body(rank, comm, streams);
+    for (auto& stream : streams) PACE_EXPECT(paceHostStreamDestroy(stream));
+    return wrong;
+  });
+}
+
 TEST_CASE("calls of a stream run in order, and a blocking call comes after them") {
   const Ranks communicator(3);
   communicator.run([](int rank, paceComm_t comm) -> std::string {
@@ -156,9 +168,7 @@ TEST_CASE("calls of one communicator keep their order on two streams") {
 
 TEST_CASE("a group's calls of one communicator keep their order, whichever streams each rank has them on") {
   const Ranks communicator(2);
-  communicator.run([&](int rank, paceComm_t comm) -> std::string {
-    paceHostStream_t streams[2] = {};
-    for (auto& stream : streams) PACE_EXPECT(paceHostStreamCreate(&stream));
+  run_with_two_streams(communicator, [](int rank, paceComm_t comm, const paceHostStream_t* streams) -> std::string {
     const paceHostStream_t one = streams[0];
     const paceHostStream_t two = streams[1];
     const std::vector<std::vector<paceHostStream_t>> turns[] = {{{one, two, one}, {one, one, one}},
@@ -172,21 +182,18 @@ TEST_CASE("a group's calls of one communicator keep their order, whichever strea
       for (std::size_t i = 0; i < 3; ++i)
         PACE_EXPECT(paceAllReduce(&values[i], &values[i], 1, paceInt32, paceSum, comm, mine[i]));
       PACE_EXPECT(paceGroupEnd());
-      for (auto& stream : streams) PACE_EXPECT(paceHostStreamSynchronize(stream));
+      for (int i = 0; i < 2; ++i) PACE_EXPECT(paceHostStreamSynchronize(streams[i]));
       PACE_REQUIRE(values[0] == 2);
       PACE_REQUIRE(values[1] == 20);
       PACE_REQUIRE(values[2] == 200);
     }
-    for (auto& stream : streams) PACE_EXPECT(paceHostStreamDestroy(stream));
     return "";
   });
 }
 
 TEST_CASE("a group's messages on several streams start together") {
   const Ranks communicator(2);
-  communicator.run([&](int rank, paceComm_t comm) -> std::string {
-    paceHostStream_t streams[2] = {};
-    for (auto& stream : streams) PACE_EXPECT(paceHostStreamCreate(&stream));
+  run_with_two_streams(communicator, [](int rank, paceComm_t comm, const paceHostStream_t* streams) -> std::string {
     const std::vector<int> mine(1 << 20, rank);
     for (const paceHostStream_t receiving : {streams[1], paceHostStream_t{nullptr}}) {
       std::vector<int> theirs(mine.size(), -1);
@@ -197,23 +204,19 @@ TEST_CASE("a group's messages on several streams start together") {
       if (receiving != nullptr) PACE_EXPECT(paceHostStreamSynchronize(receiving));
       PACE_REQUIRE(theirs == std::vector<int>(mine.size(), 1 - rank));
     }
-    for (auto& stream : streams) PACE_EXPECT(paceHostStreamDestroy(stream));
     return "";
   });
 }
 
 TEST_CASE("an error of a group comes on each of its streams") {
   const Ranks communicator(2);
-  communicator.run([&](int rank, paceComm_t comm) -> std::string {
-    paceHostStream_t streams[2] = {};
-    for (auto& stream : streams) PACE_EXPECT(paceHostStreamCreate(&stream));
+  run_with_two_streams(communicator, [](int rank, paceComm_t comm, const paceHostStream_t* streams) -> std::string {
     int values[2] = {1, 2};
     PACE_EXPECT(paceGroupStart());
     for (int i = 0; i < 2; ++i)
       PACE_EXPECT(paceAllReduce(&values[i], &values[i], 1, paceInt32, rank == 0 ? paceSum : paceMax, comm, streams[i]));
     PACE_EXPECT(paceGroupEnd());
-    for (auto& stream : streams) PACE_EXPECT(paceHostStreamSynchronize(stream), paceMismatch);
-    for (auto& stream : streams) PACE_EXPECT(paceHostStreamDestroy(stream));
+    for (int i = 0; i < 2; ++i) PACE_EXPECT(paceHostStreamSynchronize(streams[i]), paceMismatch);
     return "";
   });
 }
