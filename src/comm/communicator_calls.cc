@@ -55,8 +55,7 @@ bool worth_staying(const Request& request) {
          bytes <= 4 << 20;
 }
 
-// Whether this rank alone cannot do what the others do: what is wrong with a call's arguments is wrong on all ranks.
-// A call's beginning, where a lack of memory is one that the other ranks learn of.
+// A call's beginning. No memory is an error of its own, so that the other ranks learn of it (is_lack).
 template <class Begin>
 Status begun_by(Begin begin) {
   try {
@@ -66,6 +65,7 @@ Status begun_by(Begin begin) {
   }
 }
 
+// Whether this rank alone cannot do what the others do: what is wrong with a call's arguments is wrong on all ranks.
 bool is_lack(const Status& status) { return status.code() == Code::system || status.code() == Code::internal; }
 
 }  // namespace

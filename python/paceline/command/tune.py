@@ -181,11 +181,10 @@ def _launch(
 def _measure(chosen: argparse.Namespace) -> int:
     """One rank's part of a setting."""
     with init() as comm:
-        before = Path(chosen.setting) if chosen.setting else None  # what earlier passes found, if there were any
-        first = before is None or not before.exists()
-        one = host_tune.HostTuning(comm, chosen, _PASSES if before is None else 1)
-        if before is not None:
-            found = one.pass_after(one.calibrate() if first else json.loads(before.read_text()))
+        one = host_tune.HostTuning(comm, chosen, 1 if chosen.setting else _PASSES)
+        if chosen.setting:
+            path = Path(chosen.setting)
+            found = one.pass_after(json.loads(path.read_text()) if path.exists() else one.calibrate())
         else:
             found = one.calibrate()
             taken = 0.0
