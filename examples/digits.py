@@ -4,6 +4,7 @@ A network with one hidden layer learns the handwritten digits that scikit-learn 
 of its slice of the same global batch; `comm.all_reduce` adds the slices' gradients up, so that every rank takes the
 same step as one process would with the whole batch. The losses agree to rounding (1e-5).
 
+    pip install scikit-learn
     python examples/digits.py                          # one process
     paceline run -n 4 -- python examples/digits.py     # four
 """
@@ -12,12 +13,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy
 import paceline
-from sklearn.datasets import load_digits
+
+try:
+    from sklearn.datasets import load_digits
+except ImportError:
+    sys.exit("the digits come with scikit-learn: pip install scikit-learn")
 
 Array = Any
 HIDDEN, CLASSES = 64, 10
