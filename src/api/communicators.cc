@@ -396,6 +396,8 @@ paceResult_t paceHostStreamDestroy(paceHostStream_t stream) {
   return guarded([&] {
     if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
     if (auto queue = stream_of(stream); !queue.ok()) return finish(queue.status());
+    if (is_in_group(stream->stream.get()))
+      return finish(Status(Code::invalid_usage, "the open group has calls for this stream: end the group first"));
     stream->magic = 0;
     if (stream->stream->in_child()) (void)stream->stream.release();
     delete stream;

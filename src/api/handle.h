@@ -122,6 +122,9 @@ bool gpus_in_use();
 // where one is on a GPU and the other is not.
 Result<bool> is_on_device(const Request& request, bool reads, bool writes, void* stream);
 
+// Whether this thread's open group has calls for the stream.
+bool is_in_group(const HostStream* stream);
+
 // Run the call now, queue it on the stream, or keep it for the end of this thread's group.
 Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, void* stream);
 // Run a call without a stream now, if it was run before. done: left as it is if it was not, or cannot be run now.

@@ -292,6 +292,10 @@ void spoil_group(const Status& status) {
   if (in_group() && group.error.ok()) group.error = status;
 }
 
+bool is_in_group(const HostStream* stream) {
+  return in_group() && std::ranges::any_of(group.calls, [&](const Queued& call) { return call.stream == stream; });
+}
+
 Status start_group() {
   if (group.depth++ == 0) open_groups.fetch_add(1, std::memory_order_relaxed);
   return {};

@@ -22,6 +22,11 @@ Call make_call(Collective which, DataType type, Operation op, int root, std::uin
 
 Collective collective_of(const Call& call) { return static_cast<Collective>(field(call.what, 0, 15)); }
 
+std::string_view title(const Call& call) {
+  const Collective which = collective_of(call);
+  return which == Collective::send ? "send/receive" : title(which);
+}
+
 bool same_but_for_way(const Call& a, const Call& b) {
   return a.sequence == b.sequence && a.what == b.what && ((a.size ^ b.size) & count_mask) == 0;
 }
@@ -33,7 +38,7 @@ std::string describe(const Call& call) {
   if (which > static_cast<std::uint32_t>(Collective::recv) || type >= data_type_count || op >= operation_count)
     return fmt::format("an unknown call {:#x}", call.what);
   const auto collective = static_cast<Collective>(which);
-  std::string text = fmt::format("{} #{}", title(collective), call.sequence);
+  std::string text = fmt::format("{} #{}", title(call), call.sequence);
   if (collective == Collective::barrier) return text;
   text += fmt::format(" of {} {}", call.size & count_mask, name(static_cast<DataType>(type)));
   if (reduces(collective)) text += fmt::format(", {}", name(static_cast<Operation>(op)));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/types.h"
 
@@ -24,6 +25,8 @@ inline constexpr int max_ranks = 1 << 20;  // what the root's 20 bits can tell a
 Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence,
                std::uint16_t way = 0);
 Collective collective_of(const Call& call);
+// As sentences have it: "all-reduce". A send and its receive are one call: "send/receive".
+std::string_view title(const Call& call);
 // Whether the calls are the same, or would be if they went the same way.
 bool same_but_for_way(const Call& a, const Call& b);
 

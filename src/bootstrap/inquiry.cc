@@ -60,7 +60,7 @@ Status::Detail accusation(const Suspicion& suspicion, int rank, const Member& me
   detail.rank = rank;
   detail.host = member.host;
   detail.peer = static_cast<int>(suspicion.waiting);
-  detail.collective = title(collective_of(suspicion.call));
+  detail.collective = title(suspicion.call);
   detail.sequence = suspicion.call.sequence;
   return detail;
 }

@@ -17,6 +17,7 @@ namespace paceline {
 namespace {
 
 constexpr auto stop_time = std::chrono::milliseconds(200);
+constexpr auto flush_time = std::chrono::milliseconds(100);
 
 // Signals are for the program's own threads: the new thread inherits the mask, with everything blocked.
 class SignalsBlocked {
@@ -51,14 +52,16 @@ Result<std::unique_ptr<Monitor>> Monitor::start(int rank, Assembly assembly,
     Monitor* const self = monitor.get();
     self->coordinator_.emplace(members, [self](const Coordinator::Ranks& ranks, const ControlMessage& message) {
       Frame frame;
+      bool to_self = false;
       for (const std::uint32_t to : ranks) {
-        if (to == 0) {
-          self->deliver_(message);
-          continue;
-        }
+        to_self = to_self || to == 0;
+        if (to == 0) continue;
         if (!frame) frame = make_frame(message);
         self->connections_[to].queue(frame);
+        self->connections_[to].flush();
       }
+      // Last: a process may end because of it.
+      if (to_self) self->deliver_(message);
     });
   }
   try {
@@ -85,8 +88,14 @@ void Monitor::post(ControlMessage message) {
   {
     const std::lock_guard lock(mutex_);
     posted_.push_back(std::move(message));
+    ++posts_;
   }
   wake();
+}
+
+void Monitor::flush() {
+  std::unique_lock lock(mutex_);
+  sent_more_.wait_until(lock, Clock::now() + flush_time, [this, all = posts_] { return sent_ >= all; });
 }
 
 void Monitor::wake() {
@@ -97,8 +106,7 @@ void Monitor::wake() {
 void Monitor::run() {
   for (const auto& [from, message] : std::exchange(early_, {})) take(from, message);
   for (;;) {
-    hand_out();
-    for (ControlConnection& connection : connections_) connection.flush();
+    send_posted();
     if (finished()) break;
     sleep();
     if (coordinator_) coordinator_->tick(Clock::now());
@@ -111,11 +119,13 @@ void Monitor::run() {
   drain(std::move(open), *stop_by_);
 }
 
-void Monitor::hand_out() {
+void Monitor::send_posted() {
   std::vector<ControlMessage> posted;
+  std::uint64_t posts = 0;
   {
     const std::lock_guard lock(mutex_);
     posted.swap(posted_);
+    posts = posts_;
   }
   for (const ControlMessage& message : posted) {
     if (coordinator_)
@@ -123,6 +133,15 @@ void Monitor::hand_out() {
     else
       connections_[0].queue(make_frame(message));
   }
+  bool flushed = true;
+  for (ControlConnection& connection : connections_) {
+    connection.flush();
+    flushed = flushed && connection.flushed();
+  }
+  if (!flushed) return;
+  const std::lock_guard lock(mutex_);
+  sent_ = posts;
+  sent_more_.notify_all();
 }
 
 bool Monitor::finished() {

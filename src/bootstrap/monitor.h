@@ -2,6 +2,7 @@
 // rank 0. It alone reads and writes them.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -26,11 +27,14 @@ class Monitor {
 
   // A message to rank 0's coordinator. Any thread; does not block.
   void post(ControlMessage message);
+  // Until all that has been posted is the kernel's, which sends it even if this process ends now; for a tenth of a
+  // second at most. Not on the monitor's thread.
+  void flush();
 
  private:
   Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, FileDescriptor wake);
   void run();
-  void hand_out();
+  void send_posted();
   void sleep();
   void read(std::size_t rank);
   void take(std::size_t from, const ControlMessage& message);
@@ -48,6 +52,9 @@ class Monitor {
 
   std::mutex mutex_;  // guards the rest
   std::vector<ControlMessage> posted_;
+  std::uint64_t posts_ = 0;  // so far, and how many of them have been sent
+  std::uint64_t sent_ = 0;
+  std::condition_variable sent_more_;
   std::optional<Clock::time_point> stop_by_;
 
   std::thread thread_;

@@ -89,9 +89,9 @@ class CommunicatorMembership final : public Membership {
   Status report(Status reason) override;
   Status timed_out(int waiting_for, const Call& call, double seconds) override;
   [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override;
-  void when_failed(std::function<void()> call) override;
+  void when_failed(std::function<void(const Status& reason)> call) override;
   void when_left(std::function<void(int rank)> call) override;
-  void leave() override;
+  bool leave() override;
 
  private:
   friend class StarSession;
@@ -113,7 +113,7 @@ class CommunicatorMembership final : public Membership {
   // Guarded by the session's mutex.
   Status failure_;
   bool i_left_ = false;
-  std::function<void()> when_failed_;
+  std::vector<std::function<void(const Status& reason)>> when_failed_;
   std::function<void(int rank)> when_left_;
 };
 
@@ -283,7 +283,7 @@ void CommunicatorMembership::fail(Status reason) {
   if (failed()) return;
   failure_ = std::move(reason);
   failed_.store(true, std::memory_order_release);  // after failure_: whoever sees it may ask why
-  if (when_failed_) when_failed_();
+  for (const auto& call : when_failed_) call(failure_);
   session_->changed_.notify_all();
 }
 
@@ -326,7 +326,11 @@ Status CommunicatorMembership::report(Status reason) {
   if (reason.code() == Code::remote && session_->supervised())
     session_->changed_.wait_until(lock, Clock::now() + news_time, [this] { return failed(); });
   fail_for_all(std::move(reason));
-  return failure_;
+  const Status standing = failure_;
+  lock.unlock();  // the monitor's thread may want it
+  // The program may end because of this: the others are to learn the reason, not a death.
+  if (session_->monitor_) session_->monitor_->flush();
+  return standing;
 }
 
 Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, double seconds) {
@@ -337,7 +341,7 @@ Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, doub
     detail.code = Code::timeout;
     detail.message = fmt::format("{} waited {:.1f} s in {}; it is not known for whom",
                                  named(my_rank_, member(my_rank_)), seconds, describe(call));
-    detail.collective = title(collective_of(call));
+    detail.collective = title(call);
     detail.sequence = call.sequence;
     fail_for_all(Status(std::move(detail)));
     return failure_;
@@ -376,10 +380,14 @@ bool CommunicatorMembership::has_left(int rank, std::uint32_t* sequence) const {
   return true;
 }
 
-void CommunicatorMembership::when_failed(std::function<void()> call) {
+void CommunicatorMembership::when_failed(std::function<void(const Status& reason)> call) {
   const StarSession::Lock lock(session_->mutex_);
-  when_failed_ = std::move(call);
-  if (when_failed_ && failed()) when_failed_();
+  if (!call) {
+    when_failed_.clear();
+    return;
+  }
+  if (failed()) call(failure_);
+  when_failed_.push_back(std::move(call));
 }
 
 void CommunicatorMembership::when_left(std::function<void(int rank)> call) {
@@ -390,13 +398,14 @@ void CommunicatorMembership::when_left(std::function<void(int rank)> call) {
   for (const auto& [rank, sequence] : left->second) when_left_(static_cast<int>(rank));
 }
 
-void CommunicatorMembership::leave() {
-  if (session_->in_child()) return;
+bool CommunicatorMembership::leave() {
+  if (session_->in_child()) return false;
   const StarSession::Lock lock(session_->mutex_);
-  if (i_left_ || failed()) return;
+  if (i_left_ || failed()) return false;
   i_left_ = true;
   session_->post(Left{id_, static_cast<std::uint32_t>(my_rank_),
                       activity.sequence.load(std::memory_order_relaxed)});  // relaxed: this thread's own
+  return true;
 }
 
 }  // namespace

@@ -88,13 +88,14 @@ class Membership {
   virtual Status timed_out(int waiting_for, const Call& call, double seconds) = 0;
   // Whether `rank` has left after its collective `sequence` (so that waiting for it in a later one is in vain).
   [[nodiscard]] virtual bool has_left(int rank, std::uint32_t* sequence) const = 0;
-  // To be called once when the communicator ends, by whichever thread learns of it: it must not block, nor use the
-  // membership. At once if it has ended already. Empty: nobody.
-  virtual void when_failed(std::function<void()> call) = 0;
-  // To be called for each rank that has left, under the same rules: at once for those that have left already.
+  // One more to be called once when the communicator ends, by whichever thread learns of it: it must not block, nor use
+  // the membership. At once if it has ended already. Empty: none of them any more.
+  virtual void when_failed(std::function<void(const Status& reason)> call) = 0;
+  // The one to be called for each rank that has left, under the same rules: at once for those that have left already.
   virtual void when_left(std::function<void(int rank)> call) = 0;
-  // Part in peace: others learn that this rank completed everything up to activity.sequence. Never blocks long.
-  virtual void leave() = 0;
+  // Part in peace: others learn that this rank completed everything up to activity.sequence. Never blocks long. False:
+  // the communicator has ended, or is another process's, whose child this one is.
+  virtual bool leave() = 0;
 
  protected:
   std::atomic<bool> failed_{false};

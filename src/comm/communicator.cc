@@ -73,6 +73,9 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
       paceline::connect(members, rank(), id, session_->secret(), exchange, after(options_.join_timeout), announced);
   if (!connected.ok()) return connected.status();
   connections_ = std::move(*connected);
+  if (connections_.shared_memory)
+    membership_->when_failed(
+        [shown = connections_.shared_memory.get()](const Status& reason) { shown->show_failure(reason); });
   wiring_.transports = {connections_.shared_memory.get(), connections_.tcp.get()};
   wiring_.routes = connections_.routes;
   wiring_.membership = membership_.get();
@@ -101,7 +104,9 @@ Status Communicator::failure() const {
 
 void Communicator::leave() {
   if (device_calls_ != nullptr) device_calls_->finish();
-  membership_->leave();
+  // relaxed: this thread's own
+  const std::uint32_t last = membership_->activity.sequence.load(std::memory_order_relaxed);
+  if (membership_->leave() && connections_.shared_memory) connections_.shared_memory->show_departure(last);
 }
 
 Result<std::uint64_t> Communicator::direct_calls() {

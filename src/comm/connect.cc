@@ -14,7 +14,6 @@
 #include "base/copies.h"
 #include "base/cpus.h"
 #include "base/log.h"
-#include "comm/trouble.h"
 #include "cuda/driver.h"
 #include "transport/shared_memory.h"
 #include "transport/single_copy.h"
@@ -61,7 +60,7 @@ template <class Shown>
 Result<std::vector<Shown>> show(const Shown& mine, const Exchange& exchange) {
   auto bytes = exchange(std::as_bytes(std::span(&mine, 1)));
   // Even where nobody can be told any more, this rank's trouble says more than who was missing.
-  if (!bytes.ok()) return mine.trouble.code == Code::ok ? bytes.status() : mine.trouble.status();
+  if (!bytes.ok()) return mine.trouble.code == Code::ok ? bytes.status() : mine.trouble.quoted();
   std::vector<Shown> shown(bytes->size());
   for (std::size_t i = 0; i < shown.size(); ++i) {
     if ((*bytes)[i].size() != sizeof(Shown))
@@ -223,17 +222,18 @@ class Connecting {
       if (!opened.ok()) return opened.status();
       segment_ = *opened;
     }
-    const auto reads = [&](int rank) {
+    for (int rank : node_) {
       const Card& card = cards[static_cast<std::size_t>(rank)];
-      return rank == rank_ || can_read(static_cast<pid_t>(card.pid), card.probe);
-    };
+      readable_.push_back(rank == rank_ || can_read(static_cast<pid_t>(card.pid), card.probe));
+    }
     PeerHeaps heaps;
     const auto maps = [&](int rank) {
       const Card& card = cards[static_cast<std::size_t>(rank)];
       return rank == rank_ || heaps.map(static_cast<pid_t>(card.pid), card.heap) != nullptr;
     };
     outcome.heaps = std::ranges::all_of(node_, maps) ? 1 : 0;
-    outcome.single_copy = configuration().single_copy != "off" && std::ranges::all_of(node_, reads) ? 1 : 0;
+    outcome.single_copy =
+        configuration().single_copy != "off" && std::ranges::find(readable_, false) == readable_.end() ? 1 : 0;
     if (configuration().single_copy == "on" && outcome.single_copy == 0)
       return Status(Code::unsupported,
                     "PACELINE_SINGLE_COPY=on, but the kernel does not let this process read the others' memory "
@@ -298,7 +298,8 @@ class Connecting {
     bool single_copy = true;
     bool heaps = configuration().single_copy != "off";
     for (int rank : node_) {
-      peers.push_back({rank, static_cast<pid_t>(cards[static_cast<std::size_t>(rank)].pid)});
+      const auto pid = static_cast<pid_t>(cards[static_cast<std::size_t>(rank)].pid);
+      peers.push_back({rank, pid, readable_[peers.size()]});
       single_copy = single_copy && outcomes[static_cast<std::size_t>(rank)].single_copy != 0;
       heaps = heaps && outcomes[static_cast<std::size_t>(rank)].heaps != 0;
     }
@@ -321,7 +322,8 @@ class Connecting {
   Clock::time_point deadline_;
   std::size_t announced_;
   std::map<std::string, std::vector<int>> nodes_;
-  std::vector<int> node_;  // this rank's
+  std::vector<int> node_;       // this rank's
+  std::vector<bool> readable_;  // by the node's rank: this process can read that one's memory
   std::optional<NodeLayout> layout_;
   std::shared_ptr<Segment> segment_;
   std::optional<TcpListener> listener_;

@@ -36,7 +36,7 @@ Status DeviceCalls::connect(std::span<const GpuSetting> measured, const cuda::Ga
 
 void DeviceCalls::use(std::unique_ptr<cuda::GpuEngine> engine) {
   engine_ = std::move(engine);
-  membership_.when_failed([engine = engine_.get()] { engine->abort(); });
+  membership_.when_failed([engine = engine_.get()](const Status&) { engine->abort(); });
   membership_.when_left([engine = engine_.get()](int rank) { engine->left(rank); });
 }
 
@@ -71,7 +71,7 @@ Status DeviceCalls::failure() const {
   detail.rank = complaint->rank;
   detail.host = other.host;
   detail.peer = rank_;
-  detail.collective = title(collective_of(complaint->mine));
+  detail.collective = title(complaint->mine);
   if (complaint->left)
     detail.message = fmt::format("rank {} ({}, pid {}) left before {} on its GPU: it destroyed its communicator",
                                  complaint->rank, other.host, other.pid, describe(complaint->mine));

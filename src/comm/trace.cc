@@ -91,6 +91,9 @@ class TracingTransport final : public Transport {
   void sleep(double microseconds) override { traced_.sleep(microseconds); }
   [[nodiscard]] bool immediate() const override { return traced_.immediate(); }
   Attempt compare(int from, const Call& call, bool owed) override { return traced_.compare(from, call, owed); }
+  [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override {
+    return traced_.has_left(rank, sequence);
+  }
   [[nodiscard]] Status failure() const override { return traced_.failure(); }
 
   [[nodiscard]] const std::vector<Event>& events() const { return events_; }

@@ -57,7 +57,7 @@ struct Gone {
 
 bool left_before(Execution& execution, const Transport& transport, const Execution::Wait& wait, Gone& gone) {
   std::uint32_t last = 0;
-  if (!execution.wiring().membership->has_left(wait.rank, &last)) return false;
+  if (!execution.wiring().membership->has_left(wait.rank, &last) && !transport.has_left(wait.rank, &last)) return false;
   if (collective_of(wait.call) != Collective::send) return comes_before(last, wait.call.sequence);
   if (!transport.immediate()) return false;  // its connection ends behind its last message
   const bool looked_again = gone.execution == &execution && gone.rank == wait.rank;
@@ -82,7 +82,7 @@ Status doubt(Execution& execution, Gone& gone) {
     Status::Detail detail;
     detail.code = Code::remote;
     detail.rank = wait.rank;
-    detail.collective = title(collective_of(wait.call));
+    detail.collective = title(wait.call);
     detail.sequence = wait.call.sequence;
     detail.message =
         fmt::format("rank {} left before {}: it destroyed its communicator", wait.rank, describe(wait.call));

@@ -9,7 +9,7 @@ Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& their
   detail.code = Code::mismatch;
   detail.rank = other_rank;
   detail.peer = my_rank;
-  detail.collective = title(collective_of(mine));
+  detail.collective = title(mine);
   detail.sequence = mine.sequence;
   if (same_but_for_way(mine, theirs))
     detail.message = fmt::format(

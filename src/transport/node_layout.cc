@@ -28,7 +28,8 @@ NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
   slots_ = 2 * cells_;
   slot_bytes_ = std::max(round_up(staging / slots_, page), smallest_slot);
   shuttle_bytes_ = std::min(slot_bytes_, staging / shuttles_of_rank / page * page);
-  mailboxes_at_ = round_up(ranks_ * sizeof(Presence), page);
+  reasons_at_ = ranks_ * sizeof(Presence);
+  mailboxes_at_ = round_up(reasons_at_ + ranks_ * sizeof(Reason), page);
   const std::size_t mailbox_bytes = cells_ * cell_bytes_ + sizeof(Taken);
   boards_at_ = mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes;
   shuttles_at_ = round_up(boards_at_ + ranks_ * channels_ * board_bytes(), page);

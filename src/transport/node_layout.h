@@ -1,6 +1,8 @@
 // How the shared memory of one node's ranks is laid out.
 //
-//   presence of each rank            one cache line: whether it sleeps, has failed, and the call in which it waits
+//   presence of each rank            one cache line: whether it sleeps, has failed or left, and the call in which it
+//                                    waits
+//   reason of each rank              why the communicator has ended on it
 //   mailbox of each (from, to, channel)
 //       cells                        a ring of messages: header and small payload in one cache line, or a few
 //       taken                        one cache line: how many messages the receiver has used
@@ -19,6 +21,7 @@
 #include <cstdint>
 
 #include "base/call.h"
+#include "base/trouble.h"
 #include "transport/shared_heap.h"
 
 namespace paceline {
@@ -26,11 +29,20 @@ namespace paceline {
 inline constexpr std::size_t cache_line = 64;
 
 struct alignas(cache_line) Presence {
+  enum class State : std::uint32_t { takes_part, has_failed, has_left };
+
   std::atomic<std::uint32_t> asleep;     // 1: wake me (futex) after writing to one of my mailboxes
   std::atomic<std::uint32_t> withdrawn;  // 1: its call has failed; what its messages refer to may have changed
   // The call in which this rank has been waiting long: {sequence, what} and size. 0 while it is being changed.
   std::atomic<std::uint64_t> waiting_words;
   std::atomic<std::uint64_t> waiting_size;
+  // For when nobody can tell it to the others any more: the session's rank 0 does, while it is there.
+  std::atomic<State> state;
+  std::atomic<std::uint32_t> last;  // has_left: after its collective of this number
+};
+
+struct alignas(cache_line) Reason {
+  Trouble why;  // written before Presence::state says has_failed
 };
 
 enum class Payload : std::uint32_t {
@@ -85,6 +97,9 @@ class NodeLayout {
 
   // Offsets in the segment.
   [[nodiscard]] std::size_t presence(int rank) const { return static_cast<std::size_t>(rank) * sizeof(Presence); }
+  [[nodiscard]] std::size_t reason(int rank) const {
+    return reasons_at_ + static_cast<std::size_t>(rank) * sizeof(Reason);
+  }
   [[nodiscard]] std::size_t mailbox(int from, int to, int channel) const;
   [[nodiscard]] std::size_t taken(int from, int to, int channel) const {
     return mailbox(from, to, channel) + cells_ * cell_bytes_;
@@ -106,6 +121,7 @@ class NodeLayout {
   std::uint32_t slots_;
   std::size_t slot_bytes_;
   std::size_t shuttle_bytes_;
+  std::size_t reasons_at_;
   std::size_t mailboxes_at_;
   std::size_t boards_at_;
   std::size_t shuttles_at_;

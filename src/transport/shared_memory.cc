@@ -449,7 +449,7 @@ Attempt SharedMemoryTransport::withdrawn(const Mailbox& mailbox, int from) {
   Status::Detail detail;
   detail.code = Code::remote;
   detail.rank = from;
-  detail.collective = title(collective_of(message.call));
+  detail.collective = title(message.call);
   detail.sequence = message.call.sequence;
   detail.message =
       fmt::format("the call of rank {} failed before its message of {} was read", from, describe(message.call));

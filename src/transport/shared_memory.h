@@ -13,6 +13,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,6 +30,7 @@ namespace paceline {
 struct NodePeer {
   int rank = 0;  // in the communicator
   pid_t pid = 0;
+  bool readable = false;  // this process can read that one's memory
 };
 
 // Which messages stay where they are, by their length in bytes; 0: none.
@@ -62,7 +64,13 @@ class SharedMemoryTransport final : public Transport {
   void sleep(double microseconds) override;
   [[nodiscard]] bool immediate() const override { return true; }
   Attempt compare(int from, const Call& call, bool owed = true) override;
+  [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override;
   [[nodiscard]] Status failure() const override { return failure_; }
+
+  // The communicator has ended on this rank, for this reason, or the rank leaves it after its collective of number
+  // `last`: what compare() and has_left() of the others find. Any thread; the first stands.
+  void show_failure(const Status& reason);
+  void show_departure(std::uint32_t last);
 
   // This rank's call has failed: what its messages refer to is its program's again. Who reads there from now on is told
   // so by release().
@@ -174,10 +182,13 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] bool any_withdrawn() const;
   // What compare() does (shared_memory_mismatch.cc).
   void announce(const Call& call);
+  [[nodiscard]] Trouble& reason_of(int node_rank) const;
   [[nodiscard]] std::optional<Call> announced_by(int rank) const;
   // The first of the messages from `from` that this rank would take next of whose call `is` is true; nullptr: none.
   template <class Is>
   [[nodiscard]] const Cell* find_next(int from, const Is& is) const;
+  Attempt find_failed();
+  Attempt find_dead(int rank);
   Attempt find_other_call(int rank, const Call& call);
   Attempt find_passed(int from, const Call& call);
   Attempt find_overtaken(int from, const Call& call);
@@ -200,6 +211,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<Shuttle> shuttles_;  // this rank's, in the order in which they came
   std::uint64_t brought_ = 0;      // bytes, by all shuttles that came
   Presence* presence_;
+  std::atomic<bool> parted_{false};  // presence_->state is written, or another thread is about to
   Status failure_;
 };
 

@@ -238,7 +238,7 @@ Attempt TcpTransport::lost(const Line& line, const Call& call) {
   detail.rank = peer.rank;
   detail.host = peer.host;
   detail.peer = group_.rank;
-  detail.collective = title(collective_of(call));
+  detail.collective = title(call);
   detail.sequence = call.sequence;
   detail.system_errno = line.connection.error();
   detail.message = fmt::format("rank {} ({}) closed its connection during {}{}{}", peer.rank, peer.host, describe(call),

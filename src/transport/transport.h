@@ -80,6 +80,8 @@ class Transport {
   // `owed`: a message between the two has yet to be sent, so that `from` cannot have ended the call; of a pair's:
   // `from` has yet to send it.
   virtual Attempt compare(int from, const Call& call, bool owed) = 0;
+  // Whether `rank` is known to have left after its collective of number `sequence`.
+  [[nodiscard]] virtual bool has_left(int /*rank*/, std::uint32_t* /*sequence*/) const { return false; }
   [[nodiscard]] virtual Status failure() const = 0;
 };
 

@@ -221,6 +221,21 @@ TEST_CASE("an error of a group comes on each of its streams") {
   });
 }
 
+TEST_CASE("a stream stays until the group that has calls for it has ended") {
+  const Ranks communicator(1);
+  paceHostStream_t stream{};
+  REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  int value = 5;
+  int copy = 0;
+  CHECK(paceGroupStart() == paceSuccess);
+  CHECK(paceAllReduce(&value, &copy, 1, paceInt32, paceSum, communicator[0], stream) == paceSuccess);
+  CHECK(paceHostStreamDestroy(stream) == paceInvalidUsage);
+  CHECK(paceGroupEnd() == paceSuccess);
+  CHECK(paceHostStreamSynchronize(stream) == paceSuccess);
+  CHECK(copy == 5);
+  CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+}
+
 TEST_CASE("nobody waits for calls that a stream never got") {
   paceHostStream_t stream = nullptr;
   REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);

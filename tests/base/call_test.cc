@@ -24,6 +24,7 @@ TEST_CASE("a call's way is no part of what it is, but tells calls apart") {
 TEST_CASE("a recv carries the same words as its send") {
   CHECK(make_call(Collective::recv, DataType::int8, Operation::sum, 0, 5, 1) ==
         make_call(Collective::send, DataType::int8, Operation::sum, 0, 5, 1));
+  CHECK(describe(make_call(Collective::recv, DataType::int8, Operation::sum, 0, 5, 1)) == "send/receive #1 of 5 int8");
 }
 
 TEST_CASE("words that no call has are described, not trusted") {

@@ -203,6 +203,26 @@ TEST_CASE("a killed rank is named on all others within moments, by its number in
   }
 }
 
+TEST_CASE("a rank that ends its process as soon as the communicator has ended is not the reason") {
+  for (const int first : {2, 0}) {
+    for (int turn = 0; turn < 10; ++turn) {
+      Children children(3, [&](Session& session, Membership& membership, const Child::Say& say) {
+        say("go");
+        if (session.rank() == first) {
+          (void)membership.report(Status(Code::aborted, "enough"));
+          ::_exit(0);
+        }
+        say(until_failed(membership));
+        if (session.rank() == 0) ::_exit(0);  // it passes the reason on
+        ::pause();
+      });
+      for (int rank = 0; rank < 3; ++rank) REQUIRE(children[rank].line() == "go");
+      for (int rank = 0; rank < 3; ++rank)
+        if (rank != first) CHECK(children[rank].line() == "enough");
+    }
+  }
+}
+
 TEST_CASE("a stopped rank is named by all within a second of the timeout, whoever was waited for") {
   for (const int victim : {2, 0}) {
     Children children(4, [&](Session& session, Membership& membership, const Child::Say& say) {

@@ -1,5 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <string>
+#include <thread>
+
 #include "comm/threads.h"
 
 namespace paceline::testing {
@@ -61,6 +65,56 @@ TEST_CASE("the end of a part is not the end of the whole") {
     PACE_EXPECT(paceBarrier(part, nullptr), paceAborted);
     PACE_EXPECT(paceBarrier(comm, nullptr));
     return expect(paceCommDestroy(part));
+  });
+}
+
+// Ranks 1 and 2 of three have a communicator of their own; rank 0, to which the others' control connections go, has
+// ended. function(rank of the two, communicator)
+template <class Function>
+void run_without_rank_0(Function function) {
+  paceUniqueId id{};
+  REQUIRE(paceGetUniqueId(&id) == paceSuccess);
+  paceConfig_t config = PACE_CONFIG_INITIALIZER;
+  config.timeoutSeconds = 60;
+  on_every_rank(3, [&](int rank) -> std::string {
+    paceComm_t whole{};
+    paceComm_t part{};
+    PACE_EXPECT(paceCommInitRankConfig(&whole, 3, id, rank, &config));
+    PACE_EXPECT(paceCommSplit(whole, rank == 0 ? -1 : 1, rank, &part, &config));
+    PACE_EXPECT(paceCommDestroy(whole));
+    if (rank == 0) return "";
+    // Rank 0 has ended when its last word has come; a barrier of the two says nothing about that.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    PACE_EXPECT(paceBarrier(part, nullptr));
+    std::string complaint = function(rank - 1, part);
+    PACE_EXPECT(paceCommDestroy(part));
+    return complaint;
+  });
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+TEST_CASE("an abort reaches the others without rank 0") {
+  run_without_rank_0([](int rank, paceComm_t part) -> std::string {
+    if (rank == 0) return expect(paceCommAbort(part));
+    const auto begin = std::chrono::steady_clock::now();
+    PACE_EXPECT(paceBarrier(part, nullptr), paceAborted);
+    PACE_REQUIRE(std::string(paceGetLastError(part)).find("rank 0 aborted the communicator") != std::string::npos);
+    PACE_REQUIRE(seconds_since(begin) < 5);
+    return "";
+  });
+}
+
+TEST_CASE("a rank that left is named without rank 0") {
+  run_without_rank_0([](int rank, paceComm_t part) -> std::string {
+    if (rank == 0) return "";
+    const auto begin = std::chrono::steady_clock::now();
+    PACE_EXPECT(paceBarrier(part, nullptr), paceRemoteError);
+    PACE_REQUIRE(std::string(paceGetLastError(part)).find("rank 0 left before barrier") != std::string::npos);
+    PACE_REQUIRE(seconds_since(begin) < 5);
+    return "";
   });
 }
 

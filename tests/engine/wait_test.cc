@@ -246,7 +246,7 @@ TEST_CASE("wait: a message of a rank that left is looked for once more") {
   Waiting rank(message(7));
   rank.membership.left[1] = 3;
   CHECK(rank.run().code() == Code::remote);
-  CHECK(rank.membership.reports[0].message().rfind("rank 1 left before send #7", 0) == 0);
+  CHECK(rank.membership.reports[0].message().rfind("rank 1 left before send/receive #7", 0) == 0);
   CHECK(rank.transport.compared.size() == 2);
 
   // It had come before its sender left.

@@ -21,6 +21,7 @@ std::vector<Piece> pieces_of(const NodeLayout& layout, int ranks, int channels) 
   std::vector<Piece> pieces;
   for (int rank = 0; rank < ranks; ++rank) {
     pieces.push_back({layout.presence(rank), sizeof(Presence)});
+    pieces.push_back({layout.reason(rank), sizeof(Reason)});
     for (int channel = 0; channel < channels; ++channel) {
       for (int other = 0; other < ranks; ++other) {
         pieces.push_back({layout.mailbox(rank, other, channel), layout.cells() * layout.cell_bytes()});

@@ -1,6 +1,7 @@
 #include "transport/shared_memory_node.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +171,35 @@ TEST_CASE("shm: memory of a process that has ended is a lost rank's, also before
     return detail.code == Code::remote && detail.rank == 0 && detail.system_errno == EACCES;
   });
   CHECK(reader.ended_well());
+}
+
+TEST_CASE("shm: who waits finds that another rank's process has ended, unless it had left") {
+  Child child([] { return true; });
+  const pid_t self = getpid();
+  const NodeLayout layout(2, max_channels, default_staging);
+  const auto segment = Segment::create(layout.total());
+  REQUIRE(segment.ok());
+  const auto transport_of = [&](int rank, bool readable) {
+    const std::vector<NodePeer> peers{{0, child.pid(), readable}, {1, self, readable}};
+    return std::make_unique<SharedMemoryTransport>(*segment, layout, peers, rank, 2, ReadInPlace{});
+  };
+  siginfo_t how{};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(child.pid()), &how, WEXITED | WNOWAIT) == 0);
+  const auto check = [&] {
+    const auto ours = transport_of(1, true);
+    CHECK(transport_of(1, false)->compare(0, sum_of(1)) == Attempt::done);  // the number may be another process's
+    CHECK(ours->compare(-1, sum_of(1)) == Attempt::done);
+    CHECK(ours->compare(0, sum_of(1)) == Attempt::failed);
+    CHECK(ours->failure().code() == Code::remote);
+    CHECK(ours->failure().detail().rank == 0);
+    CHECK(ours->failure().message() == fmt::format("rank 0 (pid {}) died: its process has ended", child.pid()));
+  };
+  check();  // its parent has not asked yet how it ended
+  CHECK(child.ended_well());
+  check();
+  CHECK(transport_of(0, true)->compare(1, sum_of(1)) == Attempt::done);
+  transport_of(0, true)->show_departure(3);
+  CHECK(transport_of(1, true)->compare(0, sum_of(1)) == Attempt::done);
 }
 
 TEST_CASE("shm: a message read where it lies is worth nothing once its sender's call has failed") {

@@ -76,6 +76,37 @@ TEST_CASE("shm: ranks that wait in different calls find out by comparing") {
   CHECK(node[0].failure().detail().peer == 0);
 }
 
+TEST_CASE("shm: who waits finds that the communicator has ended on another rank, and why") {
+  for (const Call& call : {sum_of(10), message(7)}) {
+    Node node(3);
+    CHECK(node[0].compare(1, call) == Attempt::done);
+    Status::Detail why;
+    why.code = Code::aborted;
+    why.rank = 2;
+    why.message = "rank 2 aborted the communicator";
+    node[2].show_failure(Status(why));
+    why.message = "something else";
+    node[2].show_failure(Status(why));  // the first stands
+    node[2].show_departure(4);
+    std::uint32_t last = 0;
+    CHECK_FALSE(node[0].has_left(2, &last));
+    CHECK(node[0].compare(1, call) == Attempt::failed);
+    CHECK(node[0].failure().code() == Code::aborted);
+    CHECK(node[0].failure().detail().rank == 2);
+    CHECK(node[0].failure().message() == "rank 2 aborted the communicator");
+  }
+}
+
+TEST_CASE("shm: a rank that has left is known to have, and is no failure") {
+  Node node({1, 4});
+  std::uint32_t last = 0;
+  CHECK_FALSE(node[1].has_left(4, &last));
+  node[4].show_departure(17);
+  CHECK(node[1].has_left(4, &last));
+  CHECK(last == 17);
+  CHECK(node[1].compare(4, sum_of(10)) == Attempt::done);
+}
+
 TEST_CASE("shm: ranks that wait in one call agree, also when they differ by the count alone") {
   Node node(2);
   CHECK(node[0].compare(1, sum_of(10, 4)) == Attempt::done);
@@ -190,7 +221,8 @@ TEST_CASE("shm: a collective called before the send that is waited for is a mism
     CHECK(node[1].send(channel, others, sum_of(10, 4), pattern(8, 1), false, true) == Attempt::done);
     CHECK(node[0].compare(1, message(7)) == Attempt::failed);
     CHECK(node[0].failure().message() ==
-          "rank 0 called send #7 of 1 uint8, but rank 1 called all-reduce #4 of 10 float32, sum: every rank must make "
+          "rank 0 called send/receive #7 of 1 uint8, but rank 1 called all-reduce #4 of 10 float32, sum: every rank "
+          "must make "
           "the same calls in the same order");
   }
 }

@@ -1,4 +1,4 @@
-#include "comm/trouble.h"
+#include "base/trouble.h"
 
 #include <fmt/format.h>
 
@@ -31,7 +31,9 @@ Trouble Trouble::of(const Status& status, int from, std::string_view host) {
   trouble.rank = detail.rank < 0 ? from : detail.rank;
   trouble.peer = detail.peer;
   trouble.system_errno = detail.system_errno;
+  trouble.sequence = detail.sequence;
   put(trouble.host, detail.rank < 0 ? host : detail.host);
+  put(trouble.collective, detail.collective);
   put(trouble.message, detail.message);
   return trouble;
 }
@@ -40,11 +42,20 @@ Status Trouble::status() const {
   if (code == Code::ok) return {};
   Status::Detail detail;
   detail.code = code;
-  detail.message = fmt::format("rank {}: {}", from, text(message));
+  detail.message = text(message);
   detail.rank = rank;
   detail.host = text(host);
   detail.peer = peer;
+  detail.collective = text(collective);
+  detail.sequence = sequence;
   detail.system_errno = system_errno;
+  return Status(std::move(detail));
+}
+
+Status Trouble::quoted() const {
+  if (code == Code::ok) return {};
+  Status::Detail detail = status().detail();
+  detail.message = fmt::format("rank {}: {}", from, detail.message);
   return Status(std::move(detail));
 }
 
@@ -53,7 +64,7 @@ Status root_cause(const std::vector<Trouble>& troubles) {
   const auto is_own = [&](const Trouble& trouble) { return is_error(trouble) && trouble.rank == trouble.from; };
   auto found = std::ranges::find_if(troubles, is_own);
   if (found == troubles.end()) found = std::ranges::find_if(troubles, is_error);
-  return found == troubles.end() ? Status() : found->status();
+  return found == troubles.end() ? Status() : found->quoted();
 }
 
 }  // namespace paceline
