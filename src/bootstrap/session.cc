@@ -326,7 +326,7 @@ Status CommunicatorMembership::report(Status reason) {
   if (reason.code() == Code::remote && session_->supervised())
     session_->changed_.wait_until(lock, Clock::now() + news_time, [this] { return failed(); });
   fail_for_all(std::move(reason));
-  const Status standing = failure_;
+  Status standing = failure_;
   lock.unlock();  // the monitor's thread may want it
   // The program may end because of this: the others are to learn the reason, not a death.
   if (session_->monitor_) session_->monitor_->flush();
