@@ -51,6 +51,24 @@ Tree tree_of_two(int which, int ranks) {
   return tree;
 }
 
+Load load_of_half(const Tree& tree, std::size_t position, const Sizes& m, const CostModel& model, int ranks) {
+  Load load;
+  if (const int parent = tree.parent[position]; parent >= 0) {
+    const auto siblings = tree.children[static_cast<std::size_t>(parent)].size();
+    load = load + Load{.steps = 2 * m.chunks,
+                       .sent = m.part,
+                       .taken = m.part,
+                       .common = CostModel::common(m.part, static_cast<int>(siblings))};
+  }
+  const int children = static_cast<int>(tree.children[position].size());
+  if (children == 0) return load;
+  return load + Load{.steps = 2 * m.chunks,
+                     .receivers = m.chunks * model.further(children, ranks),
+                     .sent = model.multicast(m.part, children),
+                     .folded = children * m.part,
+                     .written = m.part};
+}
+
 namespace double_tree {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
@@ -65,25 +83,11 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   Cables cables(model, problem.ranks);
   for (const Tree& tree : trees) {
     for (std::size_t position = 0; position < loads.size(); ++position) {
-      Load& load = loads[position];
-      const int children = static_cast<int>(tree.children[position].size());
       for (const int child : tree.children[position]) {
         cables.move(child, static_cast<int>(position), m.part);
         cables.move(static_cast<int>(position), child, m.part);
       }
-      if (const int parent = tree.parent[position]; parent >= 0) {
-        const auto siblings = tree.children[static_cast<std::size_t>(parent)].size();
-        load = load + Load{.steps = 2 * m.chunks,
-                           .sent = m.part,
-                           .taken = m.part,
-                           .common = CostModel::common(m.part, static_cast<int>(siblings))};
-      }
-      if (children == 0) continue;
-      load = load + Load{.steps = 2 * m.chunks,
-                         .receivers = m.chunks * model.further(children, problem.ranks),
-                         .sent = model.multicast(m.part, children),
-                         .folded = children * m.part,
-                         .written = m.part};
+      loads[position] = loads[position] + load_of_half(tree, position, m, model, problem.ranks);
     }
   }
   const double hops = 2 * trees[0].height;

@@ -128,7 +128,6 @@ double all_reduce_cost(const Problem& problem, const Parameters& parameters, con
   for (const Tree& tree : trees) {
     for (std::size_t node = 0; node < loads.size(); ++node) {
       Load& load = loads[node];
-      const int children = static_cast<int>(tree.children[node].size());
       for (const int child : tree.children[node]) {
         const int here = static_cast<int>(node) * layout.ranks;
         for (int local = 0; local < layout.ranks; ++local) {
@@ -136,17 +135,7 @@ double all_reduce_cost(const Problem& problem, const Parameters& parameters, con
           cables.move(here + local, child * layout.ranks + local, m.part);
         }
       }
-      if (const int parent = tree.parent[node]; parent >= 0)
-        load = load + Load{.steps = 2 * m.chunks,
-                           .sent = m.part,
-                           .taken = m.part,
-                           .common = CostModel::common(m.part, static_cast<int>(tree.children[at(parent)].size()))};
-      if (children > 0)
-        load = load + Load{.steps = 2 * m.chunks,
-                           .receivers = m.chunks * model.further(children, problem.ranks),
-                           .sent = model.multicast(m.part, children),
-                           .folded = children * m.part,
-                           .written = m.part};
+      load = load + load_of_half(tree, node, m, model, problem.ranks);
       if (others > 0)
         load = load + Load{.steps = 2 * (others + 1) * m.chunks,
                            .receivers = m.chunks * model.further(others, problem.ranks),

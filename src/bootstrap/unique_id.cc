@@ -14,6 +14,7 @@
 
 #include "base/configuration.h"
 #include "base/file_descriptor.h"
+#include "base/fork_hold.h"
 #include "bootstrap/interface.h"
 #include "bootstrap/launch.h"
 #include "bootstrap/secret.h"
@@ -26,14 +27,10 @@ constexpr char magic[] = "PACEID01";
 constexpr std::size_t id_size = 128, port_at = 8, length_at = 10, address_at = 11, secret_at = 64;
 
 // Between make_unique_id and the join of rank 0. By secret, which no two ids share.
-struct Listeners {
-  std::mutex mutex;
-  std::map<std::string, FileDescriptor> by_secret;
-};
-
-Listeners& listeners() {
-  static Listeners waiting;
-  return waiting;
+std::mutex mutex;
+std::map<std::string, FileDescriptor>& listeners() {
+  static std::map<std::string, FileDescriptor> by_secret;
+  return by_secret;
 }
 
 }  // namespace
@@ -60,8 +57,9 @@ Result<Bytes> make_unique_id() {
   id[length_at] = static_cast<std::byte>(address.size());
   std::memcpy(id.data() + address_at, address.data(), address.size());
   std::memcpy(id.data() + secret_at, secret->data(), id_size - secret_at);
-  const std::lock_guard lock(listeners().mutex);
-  listeners().by_secret[*secret] = std::move(*listener);
+  hold_while_forking<mutex>();
+  const std::lock_guard lock(mutex);
+  listeners()[*secret] = std::move(*listener);
   return id;
 }
 
@@ -83,11 +81,12 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   where.secret.assign(text + secret_at, id_size - secret_at);
   if (rank != 0) return where;
 
-  const std::lock_guard lock(listeners().mutex);
-  const auto place = listeners().by_secret.find(where.secret);
-  if (place != listeners().by_secret.end()) {
+  hold_while_forking<mutex>();
+  const std::lock_guard lock(mutex);
+  const auto place = listeners().find(where.secret);
+  if (place != listeners().end()) {
     where.listener = std::move(place->second);
-    listeners().by_secret.erase(place);
+    listeners().erase(place);
   } else if (size > 1) {
     return Status(Code::invalid_usage,
                   "rank 0 must join in the process that made the unique id, and once: make the id "

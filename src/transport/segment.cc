@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "base/file_descriptor.h"
+#include "base/fork_hold.h"
 
 namespace paceline {
 namespace {
@@ -85,6 +86,7 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
 
 Result<std::shared_ptr<Segment>> Segment::open(const std::string& name, std::size_t bytes) {
   {
+    hold_while_forking<mapped_mutex>();
     const std::lock_guard lock(mapped_mutex);
     if (auto found = mapped().find(name); found != mapped().end())
       if (auto segment = found->second.lock()) return segment;
@@ -108,6 +110,7 @@ Result<std::shared_ptr<Segment>> Segment::map(const std::string& name, int descr
     return Status::system("mapping shared memory " + name, error);
   }
   std::shared_ptr<Segment> segment(new Segment(name, static_cast<std::byte*>(data), bytes, owner));
+  hold_while_forking<mapped_mutex>();
   const std::lock_guard lock(mapped_mutex);
   mapped()[name] = segment;
   return segment;
@@ -116,6 +119,7 @@ Result<std::shared_ptr<Segment>> Segment::map(const std::string& name, int descr
 Segment::~Segment() {
   unlink();
   munmap(data_, bytes_);
+  hold_while_forking<mapped_mutex>();
   const std::lock_guard lock(mapped_mutex);
   if (auto found = mapped().find(name_); found != mapped().end() && found->second.expired()) mapped().erase(found);
 }

@@ -263,16 +263,25 @@ TEST_CASE("a forked child cannot make calls on its parent's streams") {
 
 TEST_CASE("a forked child can allocate and make communicators, whatever other threads do meanwhile") {
   std::atomic<bool> enough = false;
-  std::jthread busy([&] {
+  std::jthread allocates([&] {
     while (!enough) {
       void* memory = nullptr;
       if (paceMemAlloc(&memory, 8 << 20) == paceSuccess) (void)paceMemFree(memory);
     }
   });
+  const auto make_and_destroy = [] {
+    paceUniqueId id{};
+    paceComm_t comm = nullptr;
+    return paceGetUniqueId(&id) == paceSuccess && paceCommInitRank(&comm, 1, id, 0) == paceSuccess &&
+           paceCommDestroy(comm) == paceSuccess;
+  };
+  std::jthread makes([&] {
+    for (int i = 0; i < 1000 && !enough; ++i) (void)make_and_destroy();  // handles stay, so not without end
+  });
   for (int i = 0; i < 20; ++i) {
-    Child child([] {
+    Child child([&] {
       void* memory = nullptr;
-      return paceMemAlloc(&memory, 4096) == paceSuccess && paceMemFree(memory) == paceSuccess;
+      return paceMemAlloc(&memory, 4096) == paceSuccess && paceMemFree(memory) == paceSuccess && make_and_destroy();
     });
     CHECK(child.ended_well());
   }
