@@ -67,7 +67,7 @@ class CallQueue:
         """Wait for everything, and end."""
         if self._alive:
             self.wait(self._alive[-1][0], _NO_LIMIT)
-        self._destroy(self.stream)
+        check(self._destroy(self.stream))
         self.stream = None
 
 

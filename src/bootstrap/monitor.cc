@@ -17,7 +17,7 @@ namespace paceline {
 namespace {
 
 constexpr auto stop_time = std::chrono::milliseconds(200);
-constexpr auto flush_time = std::chrono::milliseconds(100);
+constexpr auto flush_time = std::chrono::milliseconds(500);
 
 // Signals are for the program's own threads: the new thread inherits the mask, with everything blocked.
 class SignalsBlocked {

@@ -27,8 +27,8 @@ class Monitor {
 
   // A message to rank 0's coordinator. Any thread; does not block.
   void post(ControlMessage message);
-  // Until all that has been posted is the kernel's, which sends it even if this process ends now; for a tenth of a
-  // second at most. Not on the monitor's thread.
+  // Until all that has been posted is the kernel's, which sends it even if this process ends now; for half a second
+  // at most. Not on the monitor's thread.
   void flush();
 
  private:

@@ -89,7 +89,7 @@ class CommunicatorMembership final : public Membership {
   Status report(Status reason) override;
   Status timed_out(int waiting_for, const Call& call, double seconds) override;
   [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override;
-  void when_failed(std::function<void(const Status& reason)> call) override;
+  void when_failed(const void* owner, std::function<void(const Status& reason)> call) override;
   void when_left(std::function<void(int rank)> call) override;
   bool leave() override;
 
@@ -98,7 +98,7 @@ class CommunicatorMembership final : public Membership {
 
   // All of these with the session's mutex held.
   void fail(Status reason);
-  void fail_for_all(Status reason);
+  void fail_for_all(StarSession::Lock& lock, Status reason);
   void learn_of_death(int session_rank, const std::string& how);
   [[nodiscard]] Pong answer(std::uint64_t inquiry) const;
   [[nodiscard]] const Member& member(int rank) const { return session_->members_[session_rank(rank)]; }
@@ -113,7 +113,8 @@ class CommunicatorMembership final : public Membership {
   // Guarded by the session's mutex.
   Status failure_;
   bool i_left_ = false;
-  std::vector<std::function<void(const Status& reason)>> when_failed_;
+  std::map<const void*, std::function<void(const Status& reason)>> when_failed_;
+  bool tells_ = false;  // a thread is telling the others why the communicator ends
   std::function<void(int rank)> when_left_;
 };
 
@@ -269,7 +270,8 @@ CommunicatorMembership::~CommunicatorMembership() {
     detail.rank = my_rank_;
     detail.host = member(my_rank_).host;
     detail.message = named(my_rank_, member(my_rank_)) + " dropped the communicator without leaving it";
-    session_->post(Verdict{id_, std::move(detail)});
+    session_->post(Verdict{id_, detail});
+    fail(Status(std::move(detail)));
   }
   session_->forget(id_);
 }
@@ -283,15 +285,23 @@ void CommunicatorMembership::fail(Status reason) {
   if (failed()) return;
   failure_ = std::move(reason);
   failed_.store(true, std::memory_order_release);  // after failure_: whoever sees it may ask why
-  for (const auto& call : when_failed_) call(failure_);
+  for (const auto& [owner, call] : when_failed_) call(failure_);
   session_->changed_.notify_all();
 }
 
-void CommunicatorMembership::fail_for_all(Status reason) {
+// First the others, then this rank, whose program may end because of it.
+void CommunicatorMembership::fail_for_all(StarSession::Lock& lock, Status reason) {
   if (failed()) return;
+  if (std::exchange(tells_, true)) {
+    session_->changed_.wait(lock, [this] { return failed(); });
+    return;
+  }
   Status::Detail detail = reason.detail();
   if (detail.message.size() > longest_reason) detail.message.resize(longest_reason);
   session_->post(Verdict{id_, std::move(detail)});
+  lock.unlock();  // the monitor's thread may want it
+  if (session_->monitor_) session_->monitor_->flush();
+  lock.lock();
   fail(std::move(reason));
 }
 
@@ -325,12 +335,8 @@ Status CommunicatorMembership::report(Status reason) {
   StarSession::Lock lock(session_->mutex_);
   if (reason.code() == Code::remote && session_->supervised())
     session_->changed_.wait_until(lock, Clock::now() + news_time, [this] { return failed(); });
-  fail_for_all(std::move(reason));
-  Status standing = failure_;
-  lock.unlock();  // the monitor's thread may want it
-  // The program may end because of this: the others are to learn the reason, not a death.
-  if (session_->monitor_) session_->monitor_->flush();
-  return standing;
+  fail_for_all(lock, std::move(reason));
+  return failure_;
 }
 
 Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, double seconds) {
@@ -343,7 +349,7 @@ Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, doub
                                  named(my_rank_, member(my_rank_)), seconds, describe(call));
     detail.collective = title(call);
     detail.sequence = call.sequence;
-    fail_for_all(Status(std::move(detail)));
+    fail_for_all(lock, Status(std::move(detail)));
     return failure_;
   }
   Suspicion suspicion;
@@ -354,8 +360,8 @@ Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, doub
   suspicion.call = call;
   suspicion.seconds = seconds;
   if (!session_->supervised()) {
-    fail_for_all(Status(accusation(suspicion, waiting_for, member(waiting_for),
-                                   "has not answered, and rank 0 of the job is no longer there to ask others")));
+    fail_for_all(lock, Status(accusation(suspicion, waiting_for, member(waiting_for),
+                                         "has not answered, and rank 0 of the job is no longer there to ask others")));
     return failure_;
   }
   session_->post(suspicion);
@@ -364,9 +370,11 @@ Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, doub
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
     if (ranks_[rank] == 0) rank_0 = static_cast<int>(rank);
   const bool is_here = rank_0 >= 0;
-  fail_for_all(Status(accusation(
-      suspicion, is_here ? rank_0 : waiting_for, member(is_here ? rank_0 : waiting_for),
-      is_here ? no_answer : "has not answered, and rank 0 of the job, which would ask it, does not answer either")));
+  fail_for_all(lock,
+               Status(accusation(
+                   suspicion, is_here ? rank_0 : waiting_for, member(is_here ? rank_0 : waiting_for),
+                   is_here ? no_answer
+                           : "has not answered, and rank 0 of the job, which would ask it, does not answer either")));
   return failure_;
 }
 
@@ -380,14 +388,13 @@ bool CommunicatorMembership::has_left(int rank, std::uint32_t* sequence) const {
   return true;
 }
 
-void CommunicatorMembership::when_failed(std::function<void(const Status& reason)> call) {
+void CommunicatorMembership::when_failed(const void* owner, std::function<void(const Status& reason)> call) {
   const StarSession::Lock lock(session_->mutex_);
-  if (!call) {
-    when_failed_.clear();
-    return;
-  }
-  if (failed()) call(failure_);
-  when_failed_.push_back(std::move(call));
+  if (call && failed()) call(failure_);
+  if (call)
+    when_failed_[owner] = std::move(call);
+  else
+    when_failed_.erase(owner);
 }
 
 void CommunicatorMembership::when_left(std::function<void(int rank)> call) {

@@ -79,7 +79,8 @@ class Membership {
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }  // orders: failure() after it
   [[nodiscard]] virtual Status failure() const = 0;
 
-  // End the communicator on every rank for this reason; the first reason stands. Returns the reason that stands.
+  // End the communicator on every rank for this reason; the first reason stands. Returns the reason that stands, when
+  // it is on its way to the others: the program may end because of it.
   // Code::remote means that a connection broke, which may only be the trace of a death: waits up to 0.3 s for news of
   // one before the reason given stands.
   virtual Status report(Status reason) = 0;
@@ -88,9 +89,9 @@ class Membership {
   virtual Status timed_out(int waiting_for, const Call& call, double seconds) = 0;
   // Whether `rank` has left after its collective `sequence` (so that waiting for it in a later one is in vain).
   [[nodiscard]] virtual bool has_left(int rank, std::uint32_t* sequence) const = 0;
-  // One more to be called once when the communicator ends, by whichever thread learns of it: it must not block, nor use
-  // the membership. At once if it has ended already. Empty: none of them any more.
-  virtual void when_failed(std::function<void(const Status& reason)> call) = 0;
+  // To be called once when the communicator ends, by whichever thread learns of it: it must not block, nor use the
+  // membership. At once if it has ended already. One an owner; empty: none any more.
+  virtual void when_failed(const void* owner, std::function<void(const Status& reason)> call) = 0;
   // The one to be called for each rank that has left, under the same rules: at once for those that have left already.
   virtual void when_left(std::function<void(int rank)> call) = 0;
   // Part in peace: others learn that this rank completed everything up to activity.sequence. Never blocks long. False:

@@ -75,7 +75,7 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   connections_ = std::move(*connected);
   if (connections_.shared_memory)
     membership_->when_failed(
-        [shown = connections_.shared_memory.get()](const Status& reason) { shown->show_failure(reason); });
+        this, [shown = connections_.shared_memory.get()](const Status& reason) { shown->show_failure(reason); });
   wiring_.transports = {connections_.shared_memory.get(), connections_.tcp.get()};
   wiring_.routes = connections_.routes;
   wiring_.membership = membership_.get();
@@ -99,6 +99,9 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
 
 Status Communicator::failure() const {
   if (membership_->failed()) return membership_->failure();
+  if (connections_.shared_memory)
+    if (Status elsewhere = connections_.shared_memory->failure_elsewhere(); !elsewhere.ok())
+      return membership_->report(std::move(elsewhere));
   return device_calls_ == nullptr ? Status() : device_calls_->failure();
 }
 

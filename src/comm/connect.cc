@@ -224,7 +224,8 @@ class Connecting {
     }
     for (int rank : node_) {
       const Card& card = cards[static_cast<std::size_t>(rank)];
-      readable_.push_back(rank == rank_ || can_read(static_cast<pid_t>(card.pid), card.probe));
+      readable_.push_back(rank == rank_ ||
+                          (configuration().single_copy != "off" && can_read(static_cast<pid_t>(card.pid), card.probe)));
     }
     PeerHeaps heaps;
     const auto maps = [&](int rank) {
@@ -232,8 +233,7 @@ class Connecting {
       return rank == rank_ || heaps.map(static_cast<pid_t>(card.pid), card.heap) != nullptr;
     };
     outcome.heaps = std::ranges::all_of(node_, maps) ? 1 : 0;
-    outcome.single_copy =
-        configuration().single_copy != "off" && std::ranges::find(readable_, false) == readable_.end() ? 1 : 0;
+    outcome.single_copy = std::ranges::find(readable_, false) == readable_.end() ? 1 : 0;
     if (configuration().single_copy == "on" && outcome.single_copy == 0)
       return Status(Code::unsupported,
                     "PACELINE_SINGLE_COPY=on, but the kernel does not let this process read the others' memory "

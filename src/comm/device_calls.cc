@@ -13,7 +13,7 @@ DeviceCalls::DeviceCalls(const std::vector<Member>& members, int rank, double ti
     : members_(members), rank_(rank), timeout_(timeout), membership_(membership) {}
 
 DeviceCalls::~DeviceCalls() {
-  membership_.when_failed({});
+  membership_.when_failed(this, {});
   membership_.when_left({});
 }
 
@@ -36,7 +36,7 @@ Status DeviceCalls::connect(std::span<const GpuSetting> measured, const cuda::Ga
 
 void DeviceCalls::use(std::unique_ptr<cuda::GpuEngine> engine) {
   engine_ = std::move(engine);
-  membership_.when_failed([engine = engine_.get()](const Status&) { engine->abort(); });
+  membership_.when_failed(this, [engine = engine_.get()](const Status&) { engine->abort(); });
   membership_.when_left([engine = engine_.get()](int rank) { engine->left(rank); });
 }
 

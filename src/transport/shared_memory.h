@@ -71,6 +71,8 @@ class SharedMemoryTransport final : public Transport {
   // `last`: what compare() and has_left() of the others find. Any thread; the first stands.
   void show_failure(const Status& reason);
   void show_departure(std::uint32_t last);
+  // Why the communicator has ended on another rank; ok if it has on none. Any thread.
+  [[nodiscard]] Status failure_elsewhere() const;
 
   // This rank's call has failed: what its messages refer to is its program's again. Who reads there from now on is told
   // so by release().
@@ -188,7 +190,7 @@ class SharedMemoryTransport final : public Transport {
   template <class Is>
   [[nodiscard]] const Cell* find_next(int from, const Is& is) const;
   Attempt find_failed();
-  Attempt find_dead(int rank);
+  Attempt find_dead(int rank, const Call& call);
   Attempt find_other_call(int rank, const Call& call);
   Attempt find_passed(int from, const Call& call);
   Attempt find_overtaken(int from, const Call& call);
@@ -211,6 +213,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<Shuttle> shuttles_;  // this rank's, in the order in which they came
   std::uint64_t brought_ = 0;      // bytes, by all shuttles that came
   Presence* presence_;
+  int seen_dead_ = -1;               // a rank whose process compare() has found to have ended
   std::atomic<bool> parted_{false};  // presence_->state is written, or another thread is about to
   Status failure_;
 };

@@ -1,22 +1,37 @@
 // How ranks that wait long over shared memory find out that they have called different things, or that another one's
 // part in the communicator is over.
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <optional>
+#include <utility>
+
+#include "base/file_descriptor.h"
 
 #include "transport/mismatch.h"
 #include "transport/shared_memory.h"
-#include "transport/single_copy.h"
 
 namespace paceline {
 namespace {
+
+// With all its threads, also where its parent has not asked yet how. False where the kernel cannot say (before 5.3).
+bool has_ended(pid_t pid) {
+  const FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.valid()) return errno == ESRCH;
+  pollfd entry{process.get(), POLLIN, 0};
+  return poll(&entry, 1, 0) == 1;
+}
 
 std::uint64_t words_of(const Call& call) { return static_cast<std::uint64_t>(call.what) << 32 | call.sequence; }
 
 }  // namespace
 
 Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
-  if (find_failed() == Attempt::failed || (from >= 0 && find_dead(from) == Attempt::failed)) return Attempt::failed;
+  if (find_failed() == Attempt::failed || (from >= 0 && find_dead(from, call) == Attempt::failed))
+    return Attempt::failed;
   const bool misses_message = from >= 0 && owed;
   // Numbered by pairs, sends and receives do not compare.
   if (is_of_pair(call)) return misses_message ? find_overtaken(from, call) : Attempt::done;
@@ -61,27 +76,34 @@ bool SharedMemoryTransport::has_left(int rank, std::uint32_t* sequence) const {
   return true;
 }
 
-// Whether the communicator has ended on another rank.
-Attempt SharedMemoryTransport::find_failed() {
+Status SharedMemoryTransport::failure_elsewhere() const {
   for (int other = 0; other < static_cast<int>(peers_.size()); ++other) {
     if (other == me_) continue;
     const Presence& presence = *incoming_[index(0, peers_[static_cast<std::size_t>(other)].rank, false)].presence;
     // Acquire: as it was released.
-    if (presence.state.load(std::memory_order_acquire) == Presence::State::has_failed)
-      return fail(reason_of(other).status());
+    if (presence.state.load(std::memory_order_acquire) == Presence::State::has_failed) return reason_of(other).status();
   }
-  return Attempt::done;
+  return {};
+}
+
+// Whether the communicator has ended on another rank.
+Attempt SharedMemoryTransport::find_failed() {
+  Status found = failure_elsewhere();
+  return found.ok() ? Attempt::done : fail(std::move(found));
 }
 
 // Whether the process of a rank of this node has ended. The session tells it sooner, and how, while its rank 0 is
-// there.
-Attempt SharedMemoryTransport::find_dead(int rank) {
+// there. What the rank did before is seen by one more look: its last messages, that it left, or why it failed.
+Attempt SharedMemoryTransport::find_dead(int rank, const Call& call) {
   const NodePeer& peer = peers_[static_cast<std::size_t>(by_rank_[static_cast<std::size_t>(rank)])];
   std::uint32_t last = 0;
-  if (!peer.readable || !has_ended(peer.pid) || has_left(rank, &last)) return Attempt::done;
+  if (!peer.readable || has_left(rank, &last) || !has_ended(peer.pid)) return Attempt::done;
+  if (std::exchange(seen_dead_, rank) != rank) return Attempt::done;
   Status::Detail detail;
   detail.code = Code::remote;
   detail.rank = rank;
+  detail.collective = title(call);
+  detail.sequence = call.sequence;
   detail.message = fmt::format("rank {} (pid {}) died: its process has ended", rank, peer.pid);
   return fail(Status(std::move(detail)));
 }

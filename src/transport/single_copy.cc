@@ -3,8 +3,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <cerrno>
-
 #include <cstring>
 
 namespace paceline {
@@ -41,12 +39,6 @@ Probe make_probe() {
 bool can_read(pid_t pid, const Probe& probe) {
   std::uint64_t value = 0;
   return read_remote(pid, probe.address, reinterpret_cast<std::byte*>(&value), sizeof value) && value == probe.value;
-}
-
-bool has_ended(pid_t pid) {
-  std::byte nothing{};
-  constexpr std::uint64_t nowhere = 0;
-  return !read_remote(pid, nowhere, &nothing, 1) && errno == ESRCH;
 }
 
 }  // namespace paceline

@@ -19,7 +19,5 @@ struct Probe {
 Probe make_probe();
 // Whether this process can read that one.
 bool can_read(pid_t pid, const Probe& probe);
-// Whether a process that could be read has ended, also where its parent has not asked yet how.
-bool has_ended(pid_t pid);
 
 }  // namespace paceline

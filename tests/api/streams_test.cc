@@ -275,6 +275,7 @@ TEST_CASE("a forked child can allocate and make communicators, whatever other th
     return paceGetUniqueId(&id) == paceSuccess && paceCommInitRank(&comm, 1, id, 0) == paceSuccess &&
            paceCommDestroy(comm) == paceSuccess;
   };
+  REQUIRE(make_and_destroy());  // so that no static object is in the making when this process forks
   std::jthread makes([&] {
     for (int i = 0; i < 1000 && !enough; ++i) (void)make_and_destroy();  // handles stay, so not without end
   });

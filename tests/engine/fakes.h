@@ -170,7 +170,7 @@ class FakeMembership final : public Membership {
   // ---- The interface ----
 
   [[nodiscard]] Status failure() const override { return reason_; }
-  void when_failed(std::function<void(const Status& reason)>) override {}
+  void when_failed(const void*, std::function<void(const Status& reason)>) override {}
   void when_left(std::function<void(int rank)> call) override { tell_of_leavers = std::move(call); }
   Status report(Status reason) override {
     reports.push_back(reason);

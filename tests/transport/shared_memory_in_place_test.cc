@@ -2,13 +2,17 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -176,30 +180,64 @@ TEST_CASE("shm: memory of a process that has ended is a lost rank's, also before
 TEST_CASE("shm: who waits finds that another rank's process has ended, unless it had left") {
   Child child([] { return true; });
   const pid_t self = getpid();
+  const pid_t other = child.pid();
   const NodeLayout layout(2, max_channels, default_staging);
   const auto segment = Segment::create(layout.total());
   REQUIRE(segment.ok());
   const auto transport_of = [&](int rank, bool readable) {
-    const std::vector<NodePeer> peers{{0, child.pid(), readable}, {1, self, readable}};
+    const std::vector<NodePeer> peers{{0, other, readable}, {1, self, readable}};
     return std::make_unique<SharedMemoryTransport>(*segment, layout, peers, rank, 2, ReadInPlace{});
   };
   siginfo_t how{};
-  REQUIRE(waitid(P_PID, static_cast<id_t>(child.pid()), &how, WEXITED | WNOWAIT) == 0);
+  REQUIRE(waitid(P_PID, static_cast<id_t>(other), &how, WEXITED | WNOWAIT) == 0);
   const auto check = [&] {
     const auto ours = transport_of(1, true);
     CHECK(transport_of(1, false)->compare(0, sum_of(1)) == Attempt::done);  // the number may be another process's
     CHECK(ours->compare(-1, sum_of(1)) == Attempt::done);
+    CHECK(ours->compare(0, sum_of(1)) == Attempt::done);  // its last messages may have come meanwhile
     CHECK(ours->compare(0, sum_of(1)) == Attempt::failed);
     CHECK(ours->failure().code() == Code::remote);
     CHECK(ours->failure().detail().rank == 0);
-    CHECK(ours->failure().message() == fmt::format("rank 0 (pid {}) died: its process has ended", child.pid()));
+    CHECK(ours->failure().message() == fmt::format("rank 0 (pid {}) died: its process has ended", other));
   };
   check();  // its parent has not asked yet how it ended
   CHECK(child.ended_well());
   check();
   CHECK(transport_of(0, true)->compare(1, sum_of(1)) == Attempt::done);
   transport_of(0, true)->show_departure(3);
-  CHECK(transport_of(1, true)->compare(0, sum_of(1)) == Attempt::done);
+  const auto ours = transport_of(1, true);
+  for (int look = 0; look < 3; ++look) CHECK(ours->compare(0, sum_of(1)) == Attempt::done);
+}
+
+TEST_CASE("shm: a process whose first thread has ended goes on") {
+  Pipe ending;
+  Child child([&] {
+    std::thread([&] {
+      bool go = false;
+      std::_Exit(ending.get(&go) ? 0 : 1);
+    }).detach();
+    syscall(SYS_exit, 0);  // of this thread alone
+    return false;
+  });
+  const NodeLayout layout(2, max_channels, default_staging);
+  const auto segment = Segment::create(layout.total());
+  REQUIRE(segment.ok());
+  SharedMemoryTransport ours(*segment, layout, {{0, child.pid(), true}, {1, getpid(), true}}, 1, 2, ReadInPlace{});
+  // Until it is so: the first thread is a zombie then.
+  const auto first_thread = [&] {
+    std::ifstream file(fmt::format("/proc/{}/stat", child.pid()));
+    std::string stat;
+    std::getline(file, stat);
+    return stat.substr(stat.rfind(')') + 2, 1);
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (first_thread() != "Z" && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  CHECK(first_thread() == "Z");
+  for (int look = 0; look < 3; ++look) CHECK(ours.compare(0, sum_of(1)) == Attempt::done);
+  ending.put(true);
+  CHECK(child.ended_well());
+  CHECK(ours.compare(0, sum_of(1)) == Attempt::done);
+  CHECK(ours.compare(0, sum_of(1)) == Attempt::failed);
 }
 
 TEST_CASE("shm: a message read where it lies is worth nothing once its sender's call has failed") {
