@@ -154,7 +154,8 @@ PACE_API paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceCom
  * paceRemoteError. The handle is invalid afterwards, but for paceInvalidUsage: another thread is inside a call. */
 PACE_API paceResult_t paceCommDestroy(paceComm_t comm);
 /* End the communicator on every rank: calls under way return paceAborted within a second. Callable from any thread.
- * The handle stays valid until paceCommDestroy. */
+ * The handle stays valid until paceCommDestroy. Once the job's rank 0 has destroyed all its communicators, ranks on
+ * other nodes learn of it when this one destroys its own, and calls on GPUs end at their timeout. */
 PACE_API paceResult_t paceCommAbort(paceComm_t comm);
 /* The communicator's state without waiting: paceSuccess, or the error that ended it. Callable from any thread. */
 PACE_API paceResult_t paceCommGetAsyncError(paceComm_t comm, paceResult_t* asyncError);

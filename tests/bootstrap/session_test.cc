@@ -209,7 +209,11 @@ TEST_CASE("a rank that ends its process as soon as the communicator has ended is
       Children children(3, [&](Session& session, Membership& membership, const Child::Say& say) {
         say("go");
         if (session.rank() == first) {
-          (void)membership.report(Status(Code::aborted, "enough"));
+          // By this thread, or by another one of a program whose first thread ends it.
+          const auto report = [&] { (void)membership.report(Status(Code::aborted, "enough")); };
+          if (turn % 2 == 0) report();
+          if (turn % 2 == 1) std::thread(report).detach();
+          while (!membership.failed()) std::this_thread::yield();
           ::_exit(0);
         }
         say(until_failed(membership));

@@ -107,6 +107,17 @@ TEST_CASE("an abort reaches the others without rank 0") {
   });
 }
 
+TEST_CASE("who asks for the state learns of an abort without rank 0") {
+  run_without_rank_0([](int rank, paceComm_t part) -> std::string {
+    if (rank == 0) return expect(paceCommAbort(part));
+    const auto begin = std::chrono::steady_clock::now();
+    paceResult_t state = paceSuccess;
+    while (state == paceSuccess && seconds_since(begin) < 5) PACE_EXPECT(paceCommGetAsyncError(part, &state));
+    PACE_REQUIRE(state == paceAborted);
+    return expect(paceBarrier(part, nullptr), paceAborted);
+  });
+}
+
 TEST_CASE("a rank that left is named without rank 0") {
   run_without_rank_0([](int rank, paceComm_t part) -> std::string {
     if (rank == 0) return "";
