@@ -8,8 +8,10 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 
 #include "base/cpus.h"
+#include "base/fork_hold.h"
 
 namespace paceline {
 namespace {
@@ -157,16 +159,34 @@ void stream_fold(FoldFunction fold, std::byte* target, const std::byte* const* s
   }
 }
 
+namespace {
+
+struct Caches {
+  double own = 0;     // bytes
+  double shared = 0;  // of it, one CPU's
+};
+
+// Finding them takes long enough for another thread to fork meanwhile, whose child would wait for them for ever.
+std::mutex caches_mutex;
+
+Caches caches() {
+  hold_while_forking<caches_mutex>();
+  const std::lock_guard lock(caches_mutex);
+  static const Caches found = [] {
+    const long own = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return Caches{own > 0 ? static_cast<double>(own) : 1 << 20, static_cast<double>(shared_cache_of_one_cpu())};
+  }();
+  return found;
+}
+
+}  // namespace
+
 StreamingFrom streaming_from(double sharing, double at_once) {
   // However large the cache is that a virtual CPU sees, others use it, too: beyond this nothing was gained (a Xeon's
   // 480 MiB for two CPUs).
   constexpr double most_for_copies = 52 << 20;
   constexpr double most_for_folds = 20 << 20;
-  static const double own = [] {
-    const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return cache > 0 ? static_cast<double>(cache) : 1 << 20;
-  }();
-  static const auto shared = static_cast<double>(shared_cache_of_one_cpu());
+  const auto [own, shared] = caches();
   constexpr double for_copies = 3.0 / 8;  // measured on 2 and 16 CPUs, EPYC and Xeon
   constexpr double few = 4;               // measured with two
   const bool is_far = shared_cache_is_far() && at_once <= few;
