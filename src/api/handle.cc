@@ -82,6 +82,7 @@ Status check_in_any_process(paceComm* comm) {
 namespace {
 
 std::mutex handles_mutex;
+const HeldWhileForking<handles_mutex> held_while_forking;
 
 // CUDA gives small numbers to its default streams; its other streams are objects that can be read.
 bool is_host_stream(void* stream) {
@@ -123,7 +124,6 @@ Result<bool> is_on_device(const Request& request, bool reads, bool writes, void*
 
 paceComm* make_handle(std::unique_ptr<Communicator> communicator) {
   // Handles live as long as the process: what is left of each is a few hundred bytes.
-  hold_while_forking<handles_mutex>();
   static auto* handles = new std::deque<paceComm>();
   const std::lock_guard lock(handles_mutex);
   paceComm& handle = handles->emplace_back();

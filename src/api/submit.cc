@@ -94,6 +94,7 @@ std::vector<Turn> turns_of(const std::vector<Queued>& calls) {
 
 // Held while calls are queued, so that those on several streams are in one order on all of them.
 std::mutex order;
+const HeldWhileForking<order> held_while_forking;
 
 // Calls of several streams, of which one runs them all when all have come to them; the others wait for the end.
 class Joint {
@@ -146,7 +147,6 @@ void queue_in_order(HostStream& stream, std::vector<Queued> calls, const std::sh
 }
 
 void queue(HostStream& stream, std::vector<Queued> calls) {
-  hold_while_forking<order>();
   const std::lock_guard lock(order);
   queue_in_order(stream, std::move(calls));
 }
@@ -163,7 +163,6 @@ Status run_jointly(std::vector<Queued> calls) {
   }
   const auto joint = std::make_shared<Joint>(streams.size() - 1 + (blocks ? 1 : 0));
   {
-    hold_while_forking<order>();
     const std::lock_guard lock(order);
     queue_in_order(*streams.front(), std::move(calls), joint);
     for (HostStream* other : std::span(streams).subspan(1)) other->push([joint] { return joint->come_and_wait(); });

@@ -96,6 +96,17 @@ void stream_line(std::byte* target, const std::byte* source) {
   _mm_stream_si128(to + 3, d);
 }
 
+// Found when the library is loaded: where it traps, cpuid takes tens of us, in which another thread may fork.
+const bool is_emerald_rapids = [] {
+  constexpr unsigned emerald_rapids = 0xc06f0;  // family 6, model 207, without the stepping
+  unsigned version = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __builtin_cpu_is("intel") != 0 && __get_cpuid(1, &version, &b, &c, &d) != 0 &&
+         (version & ~0xfU) == emerald_rapids;
+}();
+
 }  // namespace
 
 bool rep_movs_is_slow() {
@@ -103,18 +114,7 @@ bool rep_movs_is_slow() {
   return slow;
 }
 
-bool shared_cache_is_far() {
-  constexpr unsigned emerald_rapids = 0xc06f0;  // family 6, model 207, without the stepping
-  static const bool far = [] {
-    unsigned version = 0;
-    unsigned b = 0;
-    unsigned c = 0;
-    unsigned d = 0;
-    return __builtin_cpu_is("intel") != 0 && __get_cpuid(1, &version, &b, &c, &d) != 0 &&
-           (version & ~0xfU) == emerald_rapids;
-  }();
-  return far;
-}
+bool shared_cache_is_far() { return is_emerald_rapids; }
 
 void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes) {
   // Shorter copies are not by `rep movs`.
@@ -168,9 +168,9 @@ struct Caches {
 
 // Finding them takes long enough for another thread to fork meanwhile, whose child would wait for them for ever.
 std::mutex caches_mutex;
+const HeldWhileForking<caches_mutex> held_while_forking;
 
 Caches caches() {
-  hold_while_forking<caches_mutex>();
   const std::lock_guard lock(caches_mutex);
   static const Caches found = [] {
     const long own = sysconf(_SC_LEVEL2_CACHE_SIZE);

@@ -7,12 +7,14 @@
 
 namespace paceline {
 
-// From the first call on every fork waits for the mutex, and both processes go on with it free. For mutexes under which
-// no other one of these is taken.
+// Of a mutex in namespace scope, beside it, so that every fork since the library was loaded waits for the mutex, and
+// both processes go on with it free. For mutexes under which no other one of these is taken.
 template <std::mutex& mutex>
-void hold_while_forking() {
-  static const int once = ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
-  (void)once;
-}
+class HeldWhileForking {
+ public:
+  HeldWhileForking() noexcept {
+    ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
+  }
+};
 
 }  // namespace paceline

@@ -28,6 +28,7 @@ constexpr std::size_t id_size = 128, port_at = 8, length_at = 10, address_at = 1
 
 // Between make_unique_id and the join of rank 0. By secret, which no two ids share.
 std::mutex mutex;
+const HeldWhileForking<mutex> held_while_forking;
 std::map<std::string, FileDescriptor>& listeners() {
   static std::map<std::string, FileDescriptor> by_secret;
   return by_secret;
@@ -57,7 +58,6 @@ Result<Bytes> make_unique_id() {
   id[length_at] = static_cast<std::byte>(address.size());
   std::memcpy(id.data() + address_at, address.data(), address.size());
   std::memcpy(id.data() + secret_at, secret->data(), id_size - secret_at);
-  hold_while_forking<mutex>();
   const std::lock_guard lock(mutex);
   listeners()[*secret] = std::move(*listener);
   return id;
@@ -81,7 +81,6 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   where.secret.assign(text + secret_at, id_size - secret_at);
   if (rank != 0) return where;
 
-  hold_while_forking<mutex>();
   const std::lock_guard lock(mutex);
   const auto place = listeners().find(where.secret);
   if (place != listeners().end()) {

@@ -5,6 +5,9 @@
 
 #include <atomic>
 #include <cstddef>
+#include <mutex>
+
+#include "base/fork_hold.h"
 
 namespace paceline::cuda {
 namespace {
@@ -64,6 +67,10 @@ unsigned long long libraries_loaded() {
   return loaded;
 }
 
+// A fork while another thread is inside dlopen leaves a child that cannot call it.
+std::mutex loading;
+const HeldWhileForking<loading> held_while_forking;
+
 const Driver* driver() {
   static std::atomic<const Driver*> found{nullptr};
   static std::atomic<unsigned long long> missing_among{0};  // so many libraries; 0: not looked yet
@@ -72,6 +79,7 @@ const Driver* driver() {
   const unsigned long long loaded = libraries_loaded();
   // Relaxed: a number that nothing hangs on but whether to look again.
   if (missing_among.load(std::memory_order_relaxed) == loaded) return nullptr;
+  const std::lock_guard lock(loading);
   void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) {
     missing_among.store(loaded, std::memory_order_relaxed);

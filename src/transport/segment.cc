@@ -22,6 +22,7 @@ namespace {
 
 // Mappings of this process by name, so that ranks which are threads of one process share them.
 std::mutex mapped_mutex;
+const HeldWhileForking<mapped_mutex> held_while_forking;
 std::map<std::string, std::weak_ptr<Segment>>& mapped() {
   // Never destroyed: a segment may end after it, with a global object of the program's.
   static auto* segments = new std::map<std::string, std::weak_ptr<Segment>>();
@@ -86,7 +87,6 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
 
 Result<std::shared_ptr<Segment>> Segment::open(const std::string& name, std::size_t bytes) {
   {
-    hold_while_forking<mapped_mutex>();
     const std::lock_guard lock(mapped_mutex);
     if (auto found = mapped().find(name); found != mapped().end())
       if (auto segment = found->second.lock()) return segment;
@@ -110,7 +110,6 @@ Result<std::shared_ptr<Segment>> Segment::map(const std::string& name, int descr
     return Status::system("mapping shared memory " + name, error);
   }
   std::shared_ptr<Segment> segment(new Segment(name, static_cast<std::byte*>(data), bytes, owner));
-  hold_while_forking<mapped_mutex>();
   const std::lock_guard lock(mapped_mutex);
   mapped()[name] = segment;
   return segment;
@@ -119,7 +118,6 @@ Result<std::shared_ptr<Segment>> Segment::map(const std::string& name, int descr
 Segment::~Segment() {
   unlink();
   munmap(data_, bytes_);
-  hold_while_forking<mapped_mutex>();
   const std::lock_guard lock(mapped_mutex);
   if (auto found = mapped().find(name_); found != mapped().end() && found->second.expired()) mapped().erase(found);
 }

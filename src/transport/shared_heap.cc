@@ -24,6 +24,7 @@ struct Allocation {
 };
 
 std::mutex mutex;
+const HeldWhileForking<mutex> held_while_forking;
 std::atomic<std::uint64_t> version{1};  // of the allocations
 std::uint32_t numbers = 0;
 
@@ -53,7 +54,6 @@ Result<void*> allocate_shared(std::size_t bytes) {
     close(descriptor);
     return Status::system(fmt::format("mapping {} bytes of shared memory", bytes), error);
   }
-  hold_while_forking<mutex>();
   const std::lock_guard lock(mutex);
   allocations()[static_cast<std::byte*>(data)] = {rounded, descriptor, ++numbers};
   version.fetch_add(1, std::memory_order_release);  // orders: the list before its new version
