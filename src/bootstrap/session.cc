@@ -114,7 +114,7 @@ class CommunicatorMembership final : public Membership {
   Status failure_;
   bool i_left_ = false;
   std::map<const void*, std::function<void(const Status& reason)>> when_failed_;
-  bool tells_ = false;  // a thread is telling the others why the communicator ends
+  bool tells_ = false;  // a thread is telling the others why the communicator ends, for half a second at most
   std::function<void(int rank)> when_left_;
 };
 
@@ -292,13 +292,14 @@ void CommunicatorMembership::fail(Status reason) {
 // First the others, then this rank, whose program may end because of it.
 void CommunicatorMembership::fail_for_all(StarSession::Lock& lock, Status reason) {
   if (failed()) return;
-  if (std::exchange(tells_, true)) {
+  if (tells_) {
     session_->changed_.wait(lock, [this] { return failed(); });
     return;
   }
   Status::Detail detail = reason.detail();
   if (detail.message.size() > longest_reason) detail.message.resize(longest_reason);
   session_->post(Verdict{id_, std::move(detail)});
+  tells_ = true;
   lock.unlock();  // the monitor's thread may want it
   if (session_->monitor_) session_->monitor_->flush();
   lock.lock();

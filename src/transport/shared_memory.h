@@ -184,16 +184,17 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] bool any_withdrawn() const;
   // What compare() does (shared_memory_mismatch.cc).
   void announce(const Call& call);
-  [[nodiscard]] Trouble& reason_of(int node_rank) const;
   [[nodiscard]] std::optional<Call> announced_by(int rank) const;
   // The first of the messages from `from` that this rank would take next of whose call `is` is true; nullptr: none.
   template <class Is>
   [[nodiscard]] const Cell* find_next(int from, const Is& is) const;
-  Attempt find_failed();
-  Attempt find_dead(int rank, const Call& call);
   Attempt find_other_call(int rank, const Call& call);
   Attempt find_passed(int from, const Call& call);
   Attempt find_overtaken(int from, const Call& call);
+  // And of ranks that take part no more (shared_memory_parting.cc).
+  [[nodiscard]] Trouble& reason_of(int node_rank) const;
+  Attempt find_failed();
+  Attempt find_dead(int rank, const Call& call);
   Attempt fail(Status status);
 
   std::shared_ptr<Segment> segment_;

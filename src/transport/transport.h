@@ -76,10 +76,9 @@ class Transport {
   // Whether nothing is ever under way: what has not come when its sender leaves was not sent.
   [[nodiscard]] virtual bool immediate() const { return false; }
   // While waiting long in `call`: say so to other ranks, and find one that is known to be inside another call, or to
-  // take part no more,
-  // whichever it is. The failure() then names it. `from`: the rank waited for; -1: one that another transport reaches.
-  // `owed`: a message between the two has yet to be sent, so that `from` cannot have ended the call; of a pair's:
-  // `from` has yet to send it.
+  // take part no more, whichever it is. The failure() then names it. `from`: the rank waited for; -1: one that another
+  // transport reaches. `owed`: a message between the two has yet to be sent, so that `from` cannot have ended the call;
+  // of a pair's: `from` has yet to send it.
   virtual Attempt compare(int from, const Call& call, bool owed) = 0;
   // Whether `rank` is known to have left after its collective of number `sequence`.
   [[nodiscard]] virtual bool has_left(int /*rank*/, std::uint32_t* /*sequence*/) const { return false; }
