@@ -13,7 +13,6 @@ constexpr int storing_blocks(int ranks) { return ranks == 2 ? 16 : 8; }
 constexpr int loading_blocks = 24;
 constexpr int relaying_blocks = 16;  // that load a broadcast's parts and store them to the others
 constexpr int passing_blocks = 24;   // of an all-reduce; where there are fewer steps, all
-constexpr int blocks_in_cluster = 4;
 // That load and store: of two ranks few for a long message.
 constexpr std::uint64_t long_from = 24 << 20;  // bytes
 constexpr int both_blocks(int ranks, std::uint64_t bytes) {

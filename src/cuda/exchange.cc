@@ -19,6 +19,10 @@ constexpr std::uint64_t least_in_parts = 4 << 10;
 constexpr std::uint64_t messages_to = 4 << 20;
 constexpr std::uint64_t brief_message_to = 512 << 10;
 
+// Reduces whose sums are passed on: by strips up to here, then in chunks. In so many blocks. Found on four H200.
+constexpr std::uint64_t passed_strips_to = 128 << 20;
+constexpr int passed_strips_blocks = 24;
+
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return (value + grain - 1) / grain * grain; }
 
 int most_blocks(const GpuWay& way, int limit) { return way.blocks == 0 ? limit : std::min<int>(way.blocks, limit); }
@@ -62,7 +66,12 @@ std::uint32_t only(int rank) { return std::uint32_t{1} << rank; }
 std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
 Stride stride_of(Family family) {
-  return family == Family::brief ? brief_stride : family == Family::wide ? wide_stride : streaming_stride;
+  switch (family) {
+    case Family::brief: return brief_stride;
+    case Family::wide: return wide_stride;
+    case Family::deep: return deep_stride;
+    default: return streaming_stride;
+  }
 }
 // Lanes of a block at most, if each takes `width` warps.
 int most_lanes(Family family, int width) { return strip_warps(stride_of(family), width == 1) / width; }
@@ -77,7 +86,7 @@ Family family_with_room(const GpuWay& way, std::uint32_t strips, int width) {
     if (way.family <= family && strips <= static_cast<unsigned>(most_blocks(way, strip_blocks) *
                                                                 most_lanes(family, width) * stride_of(family).strips))
       return family;
-  return Family::streaming;
+  return way.family == Family::deep ? Family::deep : Family::streaming;
 }
 
 // `width` warps for each lane, in as many blocks as there may be; and the warp of each that moves no data. in_block: of
@@ -96,7 +105,7 @@ Launch by_strips(const GpuWay& way, std::uint32_t strips, int width) {
   const Family family = family_with_room(way, strips, width);
   const int blocks = most_blocks(way, strip_blocks);
   const auto at_once = static_cast<std::uint32_t>(stride_of(family).strips);
-  if (family == Family::streaming) return by_strips(family, (strips + at_once - 1) / at_once, width, blocks, way.lanes);
+  if (!stride_of(family).once) return by_strips(family, (strips + at_once - 1) / at_once, width, blocks, way.lanes);
   // A lane has no more strips than it moves at once.
   const std::uint32_t room = static_cast<unsigned>(blocks) * at_once;
   const std::uint32_t needed = (strips + room - 1) / room;
@@ -226,6 +235,7 @@ GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t byt
   way.two_steps = way.two_steps && in_parts && ranks > 2 && bytes >= least_in_parts;
   // The brief kernel relays nothing.
   if (way.two_steps && way.family == Family::brief) way.family = Family::wide;
+  if (way.family == Family::deep && (way.two_steps || reduces(request.which))) way.family = Family::streaming;
   if (bytes > strips_reach) way.family = Family::large;
   // Who is not the root has no place for what it folds, unless it relays it at once.
   if (way.family == Family::large && request.which == Collective::reduce) way.two_steps = false;
@@ -340,6 +350,24 @@ Folding folding_of(const GpuWay& way, const Request& request, int ranks) {
 }
 
 }  // namespace
+
+bool plan_passed_strips(const Request& request, int rank, int ranks, const GpuWay& way, PassTask& task,
+                        Launch& launch) {
+  const std::uint64_t bytes = request.count * size_of(request.type);
+  if (request.which != Collective::reduce || ranks <= 2 || !way.direct || !way.passed || bytes > passed_strips_to ||
+      !passes_sums(request.type))
+    return false;
+  task = PassTask();
+  start(task, rank, ranks, request);
+  set_operation(task, request);
+  if (task.scales) return false;  // by those who give
+  task.call_what |= std::uint32_t{mark(way)} << way_shift;
+  task.root = request.root;
+  keep_own(task, request.send, rank == request.root ? request.recv : nullptr, bytes);
+  align(task, 0);
+  launch = {Family::streaming, passed_strips_blocks, (1 + passing_warps) * 32, blocks_in_cluster};
+  return true;
+}
 
 bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task,
                       Launch& launch) {

@@ -48,6 +48,9 @@ void plan_collective(const Request& request, int rank, int ranks, const GpuWay& 
 // not this call, on no rank. Where the others see the buffers is for the engine to fill in.
 bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task, Launch& launch);
 
+// What is passed on by strips (passed_strips.cuh), for one rank; false: not this call, on no rank.
+bool plan_passed_strips(const Request& request, int rank, int ranks, const GpuWay& way, PassTask& task, Launch& launch);
+
 // Of any kernel's argument: which call it is of; and how the elements of a reduction are computed with.
 void start(Terms& terms, int rank, int ranks, const Request& request);
 void set_operation(Terms& terms, const Request& request);

@@ -29,11 +29,12 @@ struct Gathered {
   Pair pairs[rounds][most][stride.strips][32];
 };
 
-// A warp's part. All of its threads call everything.
+// A warp's part. All of its threads call everything. Element: void, where nothing is computed.
 template <class Element, Stride stride, bool relays, bool two>
 class ExchangeWarp {
   static constexpr int unroll = stride.strips;
   static constexpr bool once = stride.once;
+  static constexpr bool computes = !std::is_void_v<Element>;
   using Link = StripLink<Task, unroll>;
   using Pairs = typename Link::Pairs;
   static constexpr unsigned all = (1u << unroll) - 1;
@@ -130,9 +131,11 @@ class ExchangeWarp {
   [[nodiscard]] __device__ bool relays_to_peer() const { return relays && (task_.relays >> peer_ & 1) != 0; }
 
   __device__ void scale(Pairs& pairs) const {
-    if (!task_.scales) return;
+    if constexpr (computes) {
+      if (!task_.scales) return;
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) pairs[u] = multiplied<Element>(task_, pairs[u]);
+      for (int u = 0; u < unroll; ++u) pairs[u] = multiplied<Element>(task_, pairs[u]);
+    }
   }
   __device__ void give(std::uint32_t round, Pairs& pairs) {
     scale(pairs);
@@ -147,10 +150,13 @@ class ExchangeWarp {
     link_.store(task_.target, own_.bytes, round, pairs, turns(round));
   }
   __device__ void take(std::uint32_t round, Pairs& own) {
-    if (task_.folds)
-      take_and_fold(round, own);
-    else
-      take_and_copy(round, own);
+    if constexpr (computes) {
+      if (task_.folds) {
+        take_and_fold(round, own);
+        return;
+      }
+    }
+    take_and_copy(round, own);
   }
 
   // A rank's strips of a round, among those of the group.
@@ -270,10 +276,10 @@ class ExchangeWarp {
   const Part gathered_;
 };
 
-// Of a block.
-template <Stride stride, bool two>
+// Of a block, in which warps put something together.
+template <Stride stride, bool meets>
 __device__ Gathered<stride>* gathered_in_block() {
-  if constexpr (two) {
+  if constexpr (!meets) {
     return nullptr;
   } else {
     __shared__ Gathered<stride> shared;
@@ -301,7 +307,8 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
       compare_calls(task, numbers);
     }
   } else {
-    ExchangeWarp<Element, stride, relays, two> warp(task, gathered_in_block<stride, two>());
+    constexpr bool meets = !two && !std::is_void_v<Element>;
+    ExchangeWarp<Element, stride, relays, two> warp(task, gathered_in_block<stride, meets>());
     wait_for_kernel_before();
     if (overlaps) let_next_kernel_start();
     warp.run();

@@ -154,12 +154,33 @@ Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, 
   return {};
 }
 
+namespace {
+
+const void* kernel_of(Family family, const Kernels& kernels, int ranks) {
+  switch (family) {
+    case Family::brief: return kernels.brief.of(ranks);
+    case Family::wide: return kernels.wide.of(ranks);
+    case Family::streaming: return kernels.streaming.of(ranks);
+    case Family::deep: return deep_kernels().of(ranks);
+    case Family::large: break;
+  }
+  return kernels.large;
+}
+
+}  // namespace
+
 Status CudaEngine::run(const Request& request, void* stream) {
   const OnDevice here(device_);
   auto* const on = static_cast<cudaStream_t>(stream);
   PACE_TRY(follow(on));
   const GpuWay way =
       in_blocks(choice_.table.way(request.which, request.count * size_of(request.type)), machine_.blocks);
+  PassTask passed;
+  Launch how_passed;
+  if (plan_passed_strips(request, rank_, ranks_, way, passed, how_passed)) {
+    complete(passed, passed.windows);
+    return start(kernels_of(request.type).passed_strips, how_passed, &passed, on);
+  }
   DirectTask direct;
   Launch how_direct;
   const bool tries_direct =
@@ -183,11 +204,7 @@ Status CudaEngine::run(const Request& request, void* stream) {
     // What copies looks at no element.
     const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
     const Launch& how = exchanges.launches[i];
-    const void* const kernel = how.family == Family::brief       ? kernels.brief.of(ranks_)
-                               : how.family == Family::wide      ? kernels.wide.of(ranks_)
-                               : how.family == Family::streaming ? kernels.streaming.of(ranks_)
-                                                                 : kernels.large;
-    PACE_TRY(start(kernel, how, &task, on));
+    PACE_TRY(start(kernel_of(how.family, kernels, ranks_), how, &task, on));
   }
   return {};
 }

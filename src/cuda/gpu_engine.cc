@@ -178,6 +178,8 @@ Status CudaEngine::load_kernels() const {
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.streaming.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct.of(ranks_)));
+    if (kernels.passed_strips != nullptr && ranks_ > 2)
+      PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.passed_strips));
     PACE_CUDA("loading a kernel",
               cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.walk));
@@ -185,6 +187,7 @@ Status CudaEngine::load_kernels() const {
   const MessageKernels messages = message_kernels();
   cudaFuncAttributes attributes;
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, copy_kernel()));
+  PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, deep_kernels().of(ranks_)));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.brief));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.streaming));
   for (const void* const kernel : {messages.large, messages.both})

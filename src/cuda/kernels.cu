@@ -3,6 +3,7 @@
 #include "cuda/exchange_direct.cuh"
 #include "cuda/exchange_large.cuh"
 #include "cuda/exchange_messages.cuh"
+#include "cuda/exchange_short.cuh"
 
 namespace paceline::cuda {
 
@@ -10,6 +11,10 @@ template <DataType type>
 Kernels kernels();  // kernels_*.cu
 
 const int large_shared_bytes = sizeof(LargeShared);
+ByRanks deep_kernels() {
+  return {reinterpret_cast<const void*>(&exchange_short<void, deep_stride.strips, false, false, false>),
+          reinterpret_cast<const void*>(&exchange_short<void, deep_stride.strips, false, false, true>)};
+}
 const int large_block = large_threads;
 const int large_block_with_strips = large_threads + strip_threads;
 

@@ -5,6 +5,7 @@
 #include "cuda/exchange_large.cuh"
 #include "cuda/exchange_short.cuh"
 #include "cuda/kernels.h"
+#include "cuda/passed_strips.cuh"
 #include "cuda/walk.cuh"
 
 namespace paceline::cuda {
@@ -16,6 +17,12 @@ ByRanks short_kernels() {
           reinterpret_cast<const void*>(&exchange_short<Element, strips, once, false, true>)};
 }
 
+template <class Element>
+const void* passed_strips_kernel() {
+  if constexpr (sums_are_stored<Element>) return reinterpret_cast<const void*>(&pass_strips<Element>);
+  return nullptr;
+}
+
 template <DataType type>
 Kernels kernels() {
   using Element = typename ElementOf<type>::type;
@@ -25,6 +32,7 @@ Kernels kernels() {
           reinterpret_cast<const void*>(&exchange_large<Element, Task>),
           {reinterpret_cast<const void*>(&exchange_direct<Element, false>),
            reinterpret_cast<const void*>(&exchange_direct<Element, true>)},
+          passed_strips_kernel<Element>(),
           reinterpret_cast<const void*>(&walk_schedule<Element>)};
 }
 

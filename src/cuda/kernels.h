@@ -16,9 +16,12 @@ struct Kernels {
   ByRanks streaming;
   const void* large;
   ByRanks direct;
-  const void* walk;  // of a schedule (walk.cuh)
+  const void* passed_strips;  // null where sums are wider than the type
+  const void* walk;           // of a schedule (walk.cuh)
 };
 Kernels kernels_of(DataType type);
+// Of the family `deep`, which only moves.
+ByRanks deep_kernels();
 // Makes `words` words of 8 bytes blank.
 const void* blank_kernel();
 // Copies bytes, of a GPU's own memory: (from, to, bytes), multiples of 16, by blocks of direct_threads.

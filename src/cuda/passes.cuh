@@ -61,7 +61,7 @@ class Passer {
       }
     }
     if (thread() == 0) {
-      progress_.given[warp_].raise_to(2 * (given_ - progress_.given_before[next_][warp_]) + 1);
+      progress_.given[warp_].raise_to(2 * given() + 1);
       post(&mine.chunks_taken[before_][word_], taken_);
       post(&mine.chunks_given[next_][word_], given_);
     }
@@ -114,7 +114,7 @@ class Passer {
     if (step.gives) {
       if (thread() == 1 && !reached(freed_, given_ + 1 - ahead())) freed_ = peek(freed_word());
       __syncwarp();
-      if (thread() == 0) progress_.given[warp_].raise_to(2 * (given_ - progress_.given_before[next_][warp_]));
+      if (thread() == 0) progress_.given[warp_].raise_to(2 * given());
     }
     return true;
   }
@@ -147,7 +147,10 @@ class Passer {
     return task_.windows[owner] + task_.layout.passed(lane_, number) + thread() * 16;
   }
 
-  [[nodiscard]] __device__ std::uint32_t ahead() const { return pass_ahead(task_.root < task_.ranks); }
+  [[nodiscard]] __device__ bool one_way() const { return task_.root < task_.ranks; }
+  [[nodiscard]] __device__ std::uint32_t ahead() const { return pass_ahead(one_way()); }
+  // Since the kernel began.
+  [[nodiscard]] __device__ std::uint32_t given() const { return given_ - progress_.given_before[next_][warp_]; }
   [[nodiscard]] __device__ const std::uint32_t* ready_word() const {
     return &words(task_.windows[task_.rank]).ready[before_][word_];
   }
@@ -167,6 +170,8 @@ class Passer {
     const std::uint32_t message = numbers_.given(next_) + 1;
     bool well = true;
     if (thread() == 1 && !reached(freed_, wanted)) well = wait_for_freed(task_, freed_word(), next_, message, wanted);
+    if (thread() == 2 && one_way())
+      while (given() - progress_.told[warp_].look() >= pass_untold) __nanosleep(20);
     return __all_sync(0xffffffff, well);
   }
   // What is taken may be overwritten.

@@ -44,6 +44,7 @@ __device__ __noinline__ inline std::uint32_t wait_for_ready(const DirectTask& ta
 // What the warps tell the last one, since the kernel began.
 struct Progress {
   SharedWord given[pushing_warps];  // what is stored, twice; and one more, if there is nothing to come
+  SharedWord told[pushing_warps];   // of what is stored, what others know of
   SharedWord taken[pushing_warps];  // what may be overwritten
   // Chunks ever, before this kernel, to and from each rank.
   std::uint32_t given_before[max_gpus][pushing_warps];
@@ -59,13 +60,14 @@ struct Progress {
     }
     if (peer != 0) return;
     given[warp].clear();
+    told[warp].clear();
     taken[warp].clear();
   }
 };
 
 // The last warp: a thread for each other one. tell_given(warp, from, to), tell_taken(warp, to).
 template <class Given, class Taken>
-__device__ void announce_progress(const Progress& progress, Given tell_given, Taken tell_taken) {
+__device__ void announce_progress(Progress& progress, Given tell_given, Taken tell_taken) {
   const int warp = static_cast<int>(threadIdx.x) % 32;
   const bool watches = warp < pushing_warps;
   std::uint32_t given = 0;
@@ -81,7 +83,10 @@ __device__ void announce_progress(const Progress& progress, Given tell_given, Ta
     const std::uint32_t stored = word / 2;
     if (!__any_sync(0xffffffff, stored != given)) continue;
     fence_system();  // the chunks come before their counts, for whoever acquires those
-    if (stored != given) tell_given(warp, given, stored);
+    if (stored != given) {
+      tell_given(warp, given, stored);
+      progress.told[warp].raise_to(stored);
+    }
     given = stored;
   }
 }

@@ -137,7 +137,7 @@ class Pusher {
 };
 
 // The last warp of a block that pushes. lane: that of the warp of which a thread tells.
-__device__ inline void announce_pushes(const DirectTask& task, const Progress& progress, const PushLane& lane) {
+__device__ inline void announce_pushes(const DirectTask& task, Progress& progress, const PushLane& lane) {
   WindowWords& mine = words(task.windows[task.rank]);
   announce_progress(
       progress,

@@ -146,6 +146,13 @@ class StripLink {
   [[nodiscard]] __device__ bool has(std::uint32_t bytes, std::uint32_t round) const {
     return strip(round, 0) * strip_bytes < bytes;
   }
+  // How many it has.
+  [[nodiscard]] __device__ std::uint32_t strips(std::uint32_t bytes, std::uint32_t round) const {
+    std::uint32_t count = 0;
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) count += strip(round, u) * strip_bytes < bytes ? 1 : 0;
+    return count;
+  }
   // In how many rounds it has one of so many.
   [[nodiscard]] __device__ std::uint32_t rounds(std::uint32_t strips) const {
     return lane_ < strips ? (strips - 1 - lane_) / lanes_ / unroll + 1 : 0;
@@ -249,13 +256,6 @@ class StripLink {
   // Where this thread's pair of a strip lies in a piece, bytes.
   [[nodiscard]] __device__ std::uint32_t place(std::uint32_t round, int u) const {
     return strip(round, u) * strip_bytes + thread() * 16;
-  }
-  // Of a piece, in a round.
-  [[nodiscard]] __device__ std::uint32_t strips(std::uint32_t bytes, std::uint32_t round) const {
-    std::uint32_t count = 0;
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) count += strip(round, u) * strip_bytes < bytes ? 1 : 0;
-    return count;
   }
 
   // This thread's pair in the lane's ring of strips in the owner's window, and in one strip of it.

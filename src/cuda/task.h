@@ -159,6 +159,17 @@ struct MessageTask : Terms {
   }
 };
 
+// The argument of the kernel of passed_strips.cuh. It counts as a message between any two ranks.
+struct PassTask : Terms {
+  int root;
+  std::byte* windows[max_gpus];
+
+  [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return peer == rank ? 0 : 1; }
+  [[nodiscard]] constexpr std::uint32_t messages_from(int source) const { return source == rank ? 0 : 1; }
+  [[nodiscard]] constexpr std::uint64_t count_to(int) const { return call_count; }
+  [[nodiscard]] constexpr std::uint64_t count_from(int) const { return call_count; }
+};
+
 // The argument of the kernel of exchange_direct.cuh. It counts as a message between any two ranks.
 struct DirectTask : Terms {
   std::byte* windows[max_gpus];

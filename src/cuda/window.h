@@ -33,6 +33,7 @@ inline constexpr int max_lanes = max_blocks * lanes_in_block;
 inline constexpr int pushing_blocks = 16;
 inline constexpr int pushing_warps = 15;
 inline constexpr int push_lanes = pushing_blocks * pushing_warps;
+inline constexpr int passing_warps = 15;  // of strips that are passed on
 inline constexpr int push_unroll = 4;
 inline constexpr std::uint32_t push_chunk = push_unroll * 512;  // bytes
 inline constexpr int pass_lanes = max_blocks * pushing_warps;
@@ -57,6 +58,7 @@ struct Stride {
 inline constexpr Stride brief_stride{1, true};
 inline constexpr Stride wide_stride{2, true};
 inline constexpr Stride streaming_stride{2, false};
+inline constexpr Stride deep_stride{4, false};  // only what is moved as it is
 // Warps that move them, in a block at most: so many that they have the registers they need.
 constexpr int strip_warps(Stride stride, bool two_ranks) {
   if (two_ranks) return stride.once ? 16 : 15;

@@ -17,7 +17,8 @@ constexpr double most_bytes = 1e15;
 Status wrong(std::string_view what) { return Status(Code::invalid_argument, fmt::format("the GPU table {}", what)); }
 
 std::optional<GpuFamily> family_named(std::string_view text) {
-  for (const GpuFamily family : {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::large})
+  for (const GpuFamily family :
+       {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::deep, GpuFamily::large})
     if (name(family) == text) return family;
   return std::nullopt;
 }
@@ -47,7 +48,7 @@ Result<GpuRow> row_of(const json& object, Collective collective) {
   if (!object.contains("from") || !read_optional(object, "from", most_bytes, row.from))
     return wrong("has a row without the size from which on it counts");
   const auto family = is_text(object, "family") ? family_named(object["family"].get<std::string>()) : std::nullopt;
-  if (!family) return wrong("has a row without a family: brief, wide, streaming or large");
+  if (!family) return wrong("has a row without a family: brief, wide, streaming, deep or large");
   row.way.family = *family;
   std::uint8_t steps = 1;
   if (!read_optional(object, "steps", 2, steps) || steps == 0) return wrong("has a row of neither 1 nor 2 steps");

@@ -5,7 +5,7 @@
 namespace paceline {
 namespace {
 
-constexpr std::array names{"brief", "wide", "streaming", "large"};
+constexpr std::array names{"brief", "wide", "streaming", "deep", "large"};
 
 constexpr std::uint64_t kilo = 1 << 10;
 constexpr std::uint64_t mega = 1 << 20;
@@ -43,7 +43,7 @@ Turns turns_of(Collective which, int ranks) {
       return many ? Turns{.direct = 4 * mega, .pushed = 20 * mega, .passed = 16 * each}
                   : Turns{.direct = 12 * mega, .passed = 192 * mega};
     case Collective::reduce:
-      return many ? Turns{.direct = 4 * mega, .pushed = 80 * mega, .passed = 20 * each} : Turns{.direct = 12 * mega};
+      return many ? Turns{.direct = 4 * mega, .pushed = 80 * mega, .passed = each} : Turns{.direct = 12 * mega};
     case Collective::reduce_scatter:
       return many ? Turns{.direct = 3 * mega, .passed = 40 * each} : Turns{.direct = 12 * mega};
     case Collective::all_gather:

@@ -14,9 +14,10 @@
 
 namespace paceline {
 
-// Short messages: a strip for each warp; a few, which may be relayed; or many, in rounds. A family without room for a
-// message means the next one. And long messages, in chunks.
-enum class GpuFamily : std::uint8_t { brief, wide, streaming, large };
+// Short messages: a strip for each warp; a few, which may be relayed; many, in rounds; or in rounds of twice as many,
+// if nothing is folded or relayed. A family without room for a message means the next one. And long messages, in
+// chunks.
+enum class GpuFamily : std::uint8_t { brief, wide, streaming, deep, large };
 std::string_view name(GpuFamily family);
 
 struct GpuWay {

@@ -149,7 +149,11 @@ class Run {
     REQUIRE(launch.threads % 32 == 0);
     // A lane has a warp for each peer; and there is one more, which moves no data.
     const int warps = launch.threads / 32 - 1;
-    const Stride stride = brief ? brief_stride : launch.family == Family::wide ? wide_stride : streaming_stride;
+    const Stride stride = brief                           ? brief_stride
+                          : launch.family == Family::wide ? wide_stride
+                          : launch.family == Family::deep ? deep_stride
+                                                          : streaming_stride;
+    REQUIRE_FALSE((launch.family == Family::deep && (relays || task.folds)));
     REQUIRE(warps >= task.ranks - 1);
     REQUIRE(warps % (task.ranks - 1) == 0);
     REQUIRE(warps <= strip_warps(stride, task.ranks == 2));
@@ -219,7 +223,8 @@ TEST_CASE("long collectives too, in one kernel or in two") {
 
 TEST_CASE("whatever a table says, the result is right") {
   std::vector<GpuWay> ways;
-  for (const GpuFamily family : {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::large})
+  for (const GpuFamily family :
+       {GpuFamily::brief, GpuFamily::wide, GpuFamily::streaming, GpuFamily::deep, GpuFamily::large})
     for (const bool two_steps : {false, true})
       for (const int most : {0, 1, 7, 255})
         ways.push_back({.family = family,
@@ -250,6 +255,50 @@ Request all_reduce_in(std::byte* memory) {
   request.type = DataType::uint8;
   request.send = request.recv = memory;
   return request;
+}
+
+TEST_CASE("reduces of more than two ranks are passed on by strips, if a table says so and their sums are no wider") {
+  alignas(16) std::byte memory[32];
+  Request request = all_reduce_in(memory);
+  request.which = Collective::reduce;
+  request.root = 1;
+  request.count = 1000;
+  const GpuWay passed{.family = GpuFamily::large, .direct = true, .passed = true};
+  PassTask task;
+  Launch launch;
+  const auto goes = [&](int rank, int ranks, const GpuWay& way) {
+    return plan_passed_strips(request, rank, ranks, way, task, launch);
+  };
+  REQUIRE(goes(1, 3, passed));
+  CHECK(task.own == memory);
+  CHECK(task.target == memory);
+  CHECK(task.own_bytes == 1000);
+  CHECK(launch.blocks % launch.cluster == 0);
+  CHECK(launch.blocks * passing_warps <= strip_lanes(max_gpus));
+  REQUIRE(goes(2, 3, passed));
+  CHECK(task.own == memory);
+  CHECK(task.target == nullptr);
+  CHECK(task.messages_to(0) == 1);
+  CHECK(task.messages_from(2) == 0);
+  request.send = memory + 1;
+  REQUIRE(goes(0, max_gpus, passed));
+  CHECK(task.alignment == 1);
+  CHECK_FALSE(goes(0, 2, passed));
+  CHECK_FALSE(goes(0, 3, {.direct = true}));
+  CHECK_FALSE(goes(0, 3, {.passed = true}));
+  request.op = Operation::premulsum;
+  CHECK_FALSE(goes(0, 3, passed));
+  request.op = Operation::sum;
+  request.type = DataType::float32;
+  CHECK(goes(0, 3, passed));
+  request.type = DataType::bfloat16;
+  CHECK_FALSE(goes(0, 3, passed));
+  request.type = DataType::uint8;
+  request.count = (128 << 20) + 1;  // longer ones go in chunks
+  CHECK_FALSE(goes(0, 3, passed));
+  request.count = 1000;
+  request.which = Collective::all_reduce;
+  CHECK_FALSE(goes(0, 3, passed));
 }
 
 TEST_CASE("strips go no further than their offsets, and a message in parts has one for each rank") {

@@ -23,6 +23,7 @@ WAYS: dict[int, dict[str, Any]] = {
     5000: {"family": "brief", "lanes": 2},
     60_000: {"family": "wide", "steps": 2, "lanes": 3},
     700_000: {"family": "streaming", "steps": 2},
+    700_016: {"family": "deep"},
     4_500_000: {"family": "large", "steps": 2, "direct": True},
     4_500_016: {"family": "large", "steps": 2},
     4_500_032: {"family": "large", "direct": True, "pushed": True},

@@ -23,7 +23,7 @@ from paceline.cuda_driver import Gpu, device_count
 from paceline.datatypes import DATA_TYPES
 from paceline.errors import Error
 
-FAMILIES = ("brief", "streaming", "large")
+FAMILIES = ("brief", "streaming", "deep", "large")
 FOLDINGS = (None, "loaded", "pushed", "passed")
 NUMBERS = (0, 1, 7, 255)
 COUNTS = (1, 1023, 1024, 20_001, 300_000)  # elements of float32

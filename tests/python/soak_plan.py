@@ -114,7 +114,7 @@ def _row(rng: random.Random, kind: Collective) -> dict[str, Any]:
     return {
         "collective": kind.name,
         "from": 0,
-        "family": rng.choice(["brief", "wide", "streaming", "large"]),
+        "family": rng.choice(["brief", "wide", "streaming", "deep", "large"]),
         "steps": rng.choice([1, 2]),
         "direct": rng.random() < 0.4,
         "pushed": rng.random() < 0.5,

@@ -172,6 +172,31 @@ def test_long_calls_are_exact_while_buffers_become_known(ranks: int) -> None:
     on_gpus(ranks, body)
 
 
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_sums_on_their_way_to_the_root_may_look_like_an_empty_slot(ranks: int) -> None:
+    """Of reduces passed on by strips: they are vouched for, and short calls after them find all slots empty."""
+    count, kind = 600_011, DATA_TYPES["int64"]
+    blank = int(BLANK.view(np.int64)[0])
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        mine = torch.arange(count, device="cuda") % ranks == rank.rank
+        given, taken = mine * blank, torch.empty(count, dtype=torch.int64, device="cuda")
+        torch.cuda.synchronize()
+        barrier.wait(60)
+        stream = rank.stream.cuda_stream
+        for root in (*range(ranks), 0):
+            with torch.cuda.stream(rank.stream):
+                taken.fill_(7)
+            rank.call("reduce", given.data_ptr(), taken.data_ptr(), count, kind.number, 0, root, stream)
+            rank.finish()
+            assert (taken == (blank if rank.rank == root else 7)).all(), f"rank {rank.rank}, root {root}"
+            rank.call("all_reduce", given.data_ptr(), taken.data_ptr(), 70_001, kind.number, 0, 0, stream)
+            rank.finish()
+            assert (taken[:70_001] == blank).all(), f"rank {rank.rank}, after root {root}"
+
+    on_gpus(ranks, body)
+
+
 def test_a_stream_may_be_gone_before_the_next_call() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         x = torch.ones(100_000, device="cuda")

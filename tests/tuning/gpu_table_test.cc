@@ -61,7 +61,8 @@ TEST_CASE("the rules of more") {
         GpuWay{.family = GpuFamily::wide, .two_steps = true, .direct = true, .pushed = true});
   CHECK(rules.way(Collective::all_reduce, 32 * mega + 1) ==
         GpuWay{.family = GpuFamily::large, .two_steps = true, .direct = true, .pushed = true});
-  CHECK(rules.way(Collective::reduce, 8 * mega + 1) == GpuWay{.family = GpuFamily::large, .direct = true});
+  CHECK(rules.way(Collective::reduce, 8 * mega + 1) ==
+        GpuWay{.family = GpuFamily::large, .direct = true, .passed = true});
   CHECK(rules.way(Collective::reduce, 80 * mega).pushed);
   // What goes round takes longer with more ranks.
   CHECK_FALSE(rules.way(Collective::all_reduce, 64 * mega - 1).passed);
@@ -69,7 +70,8 @@ TEST_CASE("the rules of more") {
   CHECK(rules.way(Collective::all_reduce, 64 * mega).pushed);  // what cannot be passed on
   CHECK_FALSE(GpuTable::rules(8).way(Collective::all_reduce, 128 * mega - 1).passed);
   CHECK(GpuTable::rules(8).way(Collective::all_reduce, 128 * mega).passed);
-  CHECK(rules.way(Collective::reduce, 80 * mega).passed);
+  CHECK(rules.way(Collective::reduce, 8 * mega).passed);
+  CHECK_FALSE(GpuTable::rules(8).way(Collective::reduce, 8 * mega - 1).passed);
   CHECK_FALSE(rules.way(Collective::reduce_scatter, 40 * mega - 1).passed);
   CHECK(rules.way(Collective::reduce_scatter, 40 * mega).passed);
   CHECK(rules.way(Collective::broadcast, 8 * mega - 1) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
@@ -135,6 +137,7 @@ TEST_CASE("ways that tables take side by side have marks of their own") {
                               .pushed = how.pushed,
                               .passed = how.passed,
                               .engines = how.engines}));
+  for (const bool direct : {false, true}) marks.push_back(mark({.family = GpuFamily::deep, .direct = direct}));
   std::sort(marks.begin(), marks.end());
   CHECK(std::unique(marks.begin(), marks.end()) == marks.end());
   CHECK(mark(plain) == mark(GpuWay{}));

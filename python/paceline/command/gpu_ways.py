@@ -20,15 +20,17 @@ WORTH = 0.97  # a change is worth at least 3%: between equals what ran at the ne
 _KILO, _MEGA = 1 << 10, 1 << 20
 _STRIP = 512  # bytes
 BLOCKS = 32  # of a kernel at most, by default
-_AT_ONCE = {"brief": 1, "wide": 2, "streaming": 2}  # strips that a lane moves
-_WARPS = {"brief": 24, "wide": 18, "streaming": 15}  # of a block at most, which move strips
-_WARPS_OF_TWO = {"brief": 16, "wide": 16, "streaming": 15}  # of two ranks
+_AT_ONCE = {"brief": 1, "wide": 2, "streaming": 2, "deep": 4}  # strips that a lane moves
+_WARPS = {"brief": 24, "wide": 18, "streaming": 15, "deep": 15}  # of a block at most, which move strips
+_WARPS_OF_TWO = {"brief": 16, "wide": 16, "streaming": 15, "deep": 15}  # of two ranks
+_IN_ROUNDS = ("streaming", "deep")
 _GRAIN = 64  # bytes: sizes between two are multiples of it, so that all ways are possible
 
 # What is tried from which size on, up to which.
 _BRIEF = (0, 512 * _KILO)
 _WIDE = (8 * _KILO, 2 * _MEGA)
 _STREAMING = (128 * _KILO, 1 << 30)
+_DEEP = (128 * _KILO, 64 * _MEGA)
 _LARGE = (256 * _KILO, 1 << 62)
 _DIRECT = (64 * _KILO, 1 << 62)
 _ENGINES = (16 * _MEGA, 1 << 62)
@@ -93,6 +95,8 @@ def candidates(collective: str, ranks: int, nbytes: int, blocks: int = BLOCKS) -
             ways += _short("wide", steps, piece, ranks, blocks)
         if fits(_STREAMING) or (fits(_WIDE) and not any(way.steps == steps for way in ways)):
             ways += _short("streaming", steps, piece, ranks, blocks)
+        if steps == 1 and collective in MOVES and fits(_DEEP):
+            ways += _short("deep", steps, piece, ranks, blocks)
         if fits(_LARGE):
             chunks = (0, 8 * _KILO, 16 * _KILO, 32 * _KILO)
             ways += [Way("large", steps, chunk=chunk) for chunk in chunks[: 4 if ranks == 2 else 3]]
@@ -119,9 +123,9 @@ def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list
         room = lanes * blocks * at_once
         if lanes > most or (lanes > 1 and lanes // 2 >= strips):
             continue
-        if family != "streaming" and strips > room:
+        if family not in _IN_ROUNDS and strips > room:
             continue  # all of its strips are moved at once
-        if family == "streaming" and strips > 4 * room and lanes < most:
+        if family in _IN_ROUNDS and strips > 4 * room and lanes < most:
             continue  # so many rounds that more lanes are faster
         ways.append(Way(family, steps, lanes))
     return ways
