@@ -22,6 +22,7 @@ constexpr std::uint64_t brief_message_to = 512 << 10;
 // Reduces whose sums are passed on: by strips up to here, then in chunks. In so many blocks. Found on four H200.
 constexpr std::uint64_t passed_strips_to = 128 << 20;
 constexpr int passed_strips_blocks = 24;
+static_assert(passed_strips_blocks * passing_warps <= message_lanes);  // what every layout has rings for
 
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return (value + grain - 1) / grain * grain; }
 

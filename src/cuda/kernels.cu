@@ -11,10 +11,6 @@ template <DataType type>
 Kernels kernels();  // kernels_*.cu
 
 const int large_shared_bytes = sizeof(LargeShared);
-ByRanks deep_kernels() {
-  return {reinterpret_cast<const void*>(&exchange_short<void, deep_stride.strips, false, false, false>),
-          reinterpret_cast<const void*>(&exchange_short<void, deep_stride.strips, false, false, true>)};
-}
 const int large_block = large_threads;
 const int large_block_with_strips = large_threads + strip_threads;
 
@@ -41,6 +37,11 @@ __global__ void __launch_bounds__(direct_threads, 1)
   }
 }
 const void* copy_kernel() { return reinterpret_cast<const void*>(&copy_own); }
+
+ByRanks deep_kernels() {
+  return {reinterpret_cast<const void*>(&exchange_short<void, deep_stride.strips, false, false, false>),
+          reinterpret_cast<const void*>(&exchange_short<void, deep_stride.strips, false, false, true>)};
+}
 
 MessageKernels message_kernels() {
   return {reinterpret_cast<const void*>(&exchange_messages<brief_stride.strips>),

@@ -159,19 +159,22 @@ struct MessageTask : Terms {
   }
 };
 
-// The argument of the kernel of passed_strips.cuh. It counts as a message between any two ranks.
-struct PassTask : Terms {
-  int root;
-  std::byte* windows[max_gpus];
-
+// What counts as a message between any two ranks.
+struct TermsOfAll : Terms {
   [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return peer == rank ? 0 : 1; }
   [[nodiscard]] constexpr std::uint32_t messages_from(int source) const { return source == rank ? 0 : 1; }
   [[nodiscard]] constexpr std::uint64_t count_to(int) const { return call_count; }
   [[nodiscard]] constexpr std::uint64_t count_from(int) const { return call_count; }
 };
 
-// The argument of the kernel of exchange_direct.cuh. It counts as a message between any two ranks.
-struct DirectTask : Terms {
+// The argument of the kernel of passed_strips.cuh.
+struct PassTask : TermsOfAll {
+  int root;
+  std::byte* windows[max_gpus];
+};
+
+// The argument of the kernel of exchange_direct.cuh.
+struct DirectTask : TermsOfAll {
   std::byte* windows[max_gpus];
   std::byte* input;
   std::byte* output;
@@ -184,11 +187,6 @@ struct DirectTask : Terms {
   int count;
   Stretch stretches[max_gpus];  // of a fold: what rank p folds; of what is passed on: what ends at place p
   Task otherwise;  // by strips, where some rank does not see all buffers; without strips: in a kernel behind this one
-
-  [[nodiscard]] constexpr std::uint32_t messages_to(int peer) const { return peer == rank ? 0 : 1; }
-  [[nodiscard]] constexpr std::uint32_t messages_from(int source) const { return source == rank ? 0 : 1; }
-  [[nodiscard]] constexpr std::uint64_t count_to(int) const { return call_count; }
-  [[nodiscard]] constexpr std::uint64_t count_from(int) const { return call_count; }
 };
 
 }  // namespace paceline::cuda

@@ -33,13 +33,13 @@ inline constexpr int max_lanes = max_blocks * lanes_in_block;
 inline constexpr int pushing_blocks = 16;
 inline constexpr int pushing_warps = 15;
 inline constexpr int push_lanes = pushing_blocks * pushing_warps;
-inline constexpr int passing_warps = 15;  // of strips that are passed on
 inline constexpr int push_unroll = 4;
 inline constexpr std::uint32_t push_chunk = push_unroll * 512;  // bytes
 inline constexpr int pass_lanes = max_blocks * pushing_warps;
 inline constexpr int pass_unroll = 8;
 inline constexpr std::uint32_t pass_chunk = pass_unroll * 512;  // bytes
 inline constexpr std::uint32_t pass_slots = 8;                  // chunks of a lane's ring
+inline constexpr int passing_warps = 15;                        // of a block that passes strips on (passed_strips.cuh)
 // Words of lanes: those of a block that pushes lie in half a line, and are told in one store.
 inline constexpr int words_of_block = 16;
 inline constexpr int lane_words = max_blocks * words_of_block;
