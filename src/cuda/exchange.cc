@@ -74,43 +74,64 @@ Stride stride_of(Family family) {
     default: return streaming_stride;
   }
 }
-// Lanes of a block at most, if each takes `width` warps.
-int most_lanes(Family family, int width) { return strip_warps(stride_of(family), width == 1) / width; }
+
+// How strips are moved.
+struct Form {
+  Family family;
+  Stride stride;
+  bool relays;
+  Form(Family its, bool goes_on, Stride as) : family(its), stride(as), relays(goes_on) {}
+  Form(Family its, bool goes_on) : Form(its, goes_on, stride_of(its)) {}
+  // Lanes of a block, if each takes `width` warps.
+  [[nodiscard]] std::uint32_t most_lanes(int width) const {
+    return static_cast<std::uint32_t>(strip_warps(stride, width == 1, relays) / width);
+  }
+  // Of so many strips, if they are moved at once.
+  [[nodiscard]] bool has_room(std::uint32_t strips, int width, int blocks) const {
+    return strips <= static_cast<unsigned>(blocks) * most_lanes(width) * static_cast<unsigned>(stride.strips);
+  }
+};
 
 std::uint32_t strips_of(std::uint64_t bytes) {
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (bytes + strip_bytes - 1) / strip_bytes));
 }
 
-// The way's family, or the next one that has room for so many strips: brief and wide ones have no loop.
-Family family_with_room(const GpuWay& way, std::uint32_t strips, int width) {
+// The way's, or the next one that has room for so many strips: some have no loop.
+Form form_of(const GpuWay& way, std::uint32_t strips, int width) {
+  const int blocks = most_blocks(way, strip_blocks);
   for (const Family family : {Family::brief, Family::wide})
-    if (way.family <= family && strips <= static_cast<unsigned>(most_blocks(way, strip_blocks) *
-                                                                most_lanes(family, width) * stride_of(family).strips))
-      return family;
-  return way.family == Family::deep ? Family::deep : Family::streaming;
+    if (const Form form(family, way.two_steps); way.family <= family && form.has_room(strips, width, blocks))
+      return form;
+  if (way.family != Family::deep) return {Family::streaming, way.two_steps};
+  const Form once(Family::deep, false, deep_once_stride);
+  return once.has_room(strips, width, blocks) ? once : Form(Family::deep, false);
 }
 
 // `width` warps for each lane, in as many blocks as there may be; and the warp of each that moves no data. in_block: of
 // lanes; 0: chosen.
-Launch by_strips(Family family, std::uint32_t lanes, int width, int blocks, std::uint32_t in_block) {
+Launch by_strips(const Form& form, std::uint32_t lanes, int width, int blocks, std::uint32_t in_block) {
   const auto limit = static_cast<std::uint32_t>(blocks);
-  const auto most = static_cast<std::uint32_t>(most_lanes(family, width));
   const std::uint32_t least = std::clamp<std::uint32_t>(4 / static_cast<unsigned>(width), 1, lanes);
   if (in_block == 0) in_block = std::max((lanes + limit - 1) / limit, least);
-  in_block = std::min({in_block, lanes, most});
-  const std::uint32_t needed = std::min(limit, (lanes + in_block - 1) / in_block);
-  return {family, static_cast<int>(needed), (static_cast<int>(in_block) * width + 1) * 32};
+  in_block = std::min({in_block, lanes, form.most_lanes(width)});
+  Launch launch;
+  launch.family = form.family;
+  launch.blocks = static_cast<int>(std::min(limit, (lanes + in_block - 1) / in_block));
+  launch.threads = (static_cast<int>(in_block) * width + 1) * 32;
+  launch.once = form.stride.once;
+  launch.relays = form.relays;
+  return launch;
 }
 
 Launch by_strips(const GpuWay& way, std::uint32_t strips, int width) {
-  const Family family = family_with_room(way, strips, width);
+  const Form form = form_of(way, strips, width);
   const int blocks = most_blocks(way, strip_blocks);
-  const auto at_once = static_cast<std::uint32_t>(stride_of(family).strips);
-  if (!stride_of(family).once) return by_strips(family, (strips + at_once - 1) / at_once, width, blocks, way.lanes);
+  const auto at_once = static_cast<std::uint32_t>(form.stride.strips);
+  if (!form.stride.once) return by_strips(form, (strips + at_once - 1) / at_once, width, blocks, way.lanes);
   // A lane has no more strips than it moves at once.
   const std::uint32_t room = static_cast<unsigned>(blocks) * at_once;
   const std::uint32_t needed = (strips + room - 1) / room;
-  return by_strips(family, strips, width, blocks, way.lanes == 0 ? 0 : std::max<std::uint32_t>(way.lanes, needed));
+  return by_strips(form, strips, width, blocks, way.lanes == 0 ? 0 : std::max<std::uint32_t>(way.lanes, needed));
 }
 
 // All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
@@ -453,7 +474,7 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
   task.own = to_self;
   align(task, addresses);
   if (!any_long)
-    launch = by_strips(longest <= brief_message_to ? Family::brief : Family::streaming,
+    launch = by_strips({longest <= brief_message_to ? Family::brief : Family::streaming, false},
                        lanes * std::max<std::uint32_t>(1, task.way_count), 1, blocks, 0);
   else
     launch = {Family::large, max_blocks, 0};

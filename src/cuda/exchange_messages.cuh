@@ -19,7 +19,7 @@ __device__ inline void copy_to_self(const MessageTask& task, std::uint32_t warp,
 
 // Of a block at most. (nvcc loses launch bounds that are calls of constants alone.)
 template <int strips>
-inline constexpr int message_threads = (strip_warps({strips, false}, false) + 1) * 32;
+inline constexpr int message_threads = (message_warps(strips) + 1) * 32;
 
 template <int strips>
 __global__ void __launch_bounds__(message_threads<strips>, 1)

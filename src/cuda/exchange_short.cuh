@@ -289,7 +289,7 @@ __device__ Gathered<stride>* gathered_in_block() {
 
 // strips, once: the Stride, which nvcc does not take as a kernel's argument.
 template <class Element, int strips, bool once, bool relays, bool two>
-__global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1)
+__global__ void __launch_bounds__((strip_warps({strips, once}, two, relays) + 1) * 32, 1)
     exchange_short(const __grid_constant__ Task task) {
   constexpr Stride stride{strips, once};
   const bool clerk = threadIdx.x < 32;

@@ -156,12 +156,12 @@ Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, 
 
 namespace {
 
-const void* kernel_of(Family family, const Kernels& kernels, int ranks) {
-  switch (family) {
+const void* kernel_of(const Launch& how, const Kernels& kernels, int ranks) {
+  switch (how.family) {
     case Family::brief: return kernels.brief.of(ranks);
-    case Family::wide: return kernels.wide.of(ranks);
+    case Family::wide: return how.relays ? kernels.wide_in_two_steps : kernels.wide.of(ranks);
     case Family::streaming: return kernels.streaming.of(ranks);
-    case Family::deep: return deep_kernels().of(ranks);
+    case Family::deep: return deep_kernels(how.once).of(ranks);
     case Family::large: break;
   }
   return kernels.large;
@@ -204,7 +204,7 @@ Status CudaEngine::run(const Request& request, void* stream) {
     // What copies looks at no element.
     const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
     const Launch& how = exchanges.launches[i];
-    PACE_TRY(start(kernel_of(how.family, kernels, ranks_), how, &task, on));
+    PACE_TRY(start(kernel_of(how, kernels, ranks_), how, &task, on));
   }
   return {};
 }

@@ -176,6 +176,7 @@ Status CudaEngine::load_kernels() const {
     cudaFuncAttributes attributes;
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.brief.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide.of(ranks_)));
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide_in_two_steps));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.streaming.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct.of(ranks_)));
     if (kernels.passed_strips != nullptr && ranks_ > 2)
@@ -187,7 +188,8 @@ Status CudaEngine::load_kernels() const {
   const MessageKernels messages = message_kernels();
   cudaFuncAttributes attributes;
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, copy_kernel()));
-  PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, deep_kernels().of(ranks_)));
+  for (const bool once : {true, false})
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, deep_kernels(once).of(ranks_)));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.brief));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.streaming));
   for (const void* const kernel : {messages.large, messages.both})

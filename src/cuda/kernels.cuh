@@ -10,7 +10,7 @@
 
 namespace paceline::cuda {
 
-// Those for more than two ranks may relay.
+// relays: those for more than two ranks do.
 template <class Element, int strips, bool once, bool relays>
 ByRanks short_kernels() {
   return {reinterpret_cast<const void*>(&exchange_short<Element, strips, once, relays, false>),
@@ -27,7 +27,8 @@ template <DataType type>
 Kernels kernels() {
   using Element = typename ElementOf<type>::type;
   return {short_kernels<Element, brief_stride.strips, true, false>(),
-          short_kernels<Element, wide_stride.strips, true, true>(),
+          short_kernels<Element, wide_stride.strips, true, false>(),
+          short_kernels<Element, wide_stride.strips, true, true>().any,
           short_kernels<Element, streaming_stride.strips, false, true>(),
           reinterpret_cast<const void*>(&exchange_large<Element, Task>),
           {reinterpret_cast<const void*>(&exchange_direct<Element, false>),

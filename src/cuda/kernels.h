@@ -13,6 +13,7 @@ struct ByRanks {
 struct Kernels {
   ByRanks brief;
   ByRanks wide;
+  const void* wide_in_two_steps;
   ByRanks streaming;
   const void* large;
   ByRanks direct;
@@ -20,8 +21,8 @@ struct Kernels {
   const void* walk;           // of a schedule (walk.cuh)
 };
 Kernels kernels_of(DataType type);
-// Of the family `deep`, which only moves.
-ByRanks deep_kernels();
+// Of the family `deep`, which only moves; once: a warp has no more than it moves at once.
+ByRanks deep_kernels(bool once);
 // Makes `words` words of 8 bytes blank.
 const void* blank_kernel();
 // Copies bytes, of a GPU's own memory: (from, to, bytes), multiples of 16, by blocks of direct_threads.

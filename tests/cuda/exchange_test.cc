@@ -149,14 +149,17 @@ class Run {
     REQUIRE(launch.threads % 32 == 0);
     // A lane has a warp for each peer; and there is one more, which moves no data.
     const int warps = launch.threads / 32 - 1;
+    const Stride deep = launch.once ? deep_once_stride : deep_stride;
     const Stride stride = brief                           ? brief_stride
                           : launch.family == Family::wide ? wide_stride
-                          : launch.family == Family::deep ? deep_stride
+                          : launch.family == Family::deep ? deep
                                                           : streaming_stride;
+    REQUIRE(launch.once == stride.once);
+    REQUIRE((launch.relays || !relays));
     REQUIRE_FALSE((launch.family == Family::deep && (relays || task.folds)));
     REQUIRE(warps >= task.ranks - 1);
     REQUIRE(warps % (task.ranks - 1) == 0);
-    REQUIRE(warps <= strip_warps(stride, task.ranks == 2));
+    REQUIRE(warps <= strip_warps(stride, task.ranks == 2, launch.relays));
     const int lanes = launch.blocks * warps / (task.ranks - 1);
     REQUIRE(lanes <= strip_lanes(task.ranks));
     // What has no loop must have a place for every strip.
@@ -355,11 +358,32 @@ TEST_CASE("a table's lanes and blocks are kept as far as there are strips for th
   CHECK(next.threads == (16 + 1) * 32);
   CHECK(launch((1 << 20) + 1, {.lanes = 4}).family == Family::streaming);
   CHECK(launch((512 << 10) + 1, {.lanes = 4, .blocks = 32}).family == Family::streaming);
+  CHECK(launch(1 << 20, {.family = GpuFamily::deep, .blocks = 32}).once);
+  const Launch rounds = launch((1 << 20) + 1, {.family = GpuFamily::deep, .blocks = 32});
+  CHECK(rounds.family == Family::deep);
+  CHECK_FALSE(rounds.once);
   const Launch narrow = launch(1000, {.lanes = 4, .blocks = 16});
   CHECK(narrow.blocks == 1);
   CHECK(narrow.threads == (2 + 1) * 32);
   const Launch chunks = launch(64 << 20, {.family = GpuFamily::large, .blocks = 5});
   CHECK(chunks.blocks == 5);
+}
+
+TEST_CASE("what relays has fewer warps, so its rounds begin sooner") {
+  alignas(16) std::byte memory[16];
+  Request request = all_reduce_in(memory);
+  const auto family = [&](std::size_t count, bool two_steps) {
+    Exchanges exchanges;
+    request.count = count;
+    const GpuWay way{.family = GpuFamily::wide, .two_steps = two_steps, .blocks = 32};
+    plan_collective(request, 0, 4, way, nullptr, exchanges);
+    CHECK(exchanges.launches[0].relays == two_steps);
+    return exchanges.launches[0].family;
+  };
+  CHECK(family(256 << 10, false) == Family::wide);
+  CHECK(family((256 << 10) + 1, false) == Family::streaming);
+  CHECK(family(4 * 192 << 10, true) == Family::wide);  // in four parts
+  CHECK(family((4 * 192 << 10) + 16, true) == Family::streaming);
 }
 
 TEST_CASE("ways that differ are told apart in a call's words") {

@@ -72,11 +72,19 @@ TEST_CASE("a message has the same lanes however many blocks there is room for, a
       Launch launch;
       plan_messages(one, 0, ranks, blocks, task, launch);
       CHECK(launch.blocks <= blocks);
-      CHECK(launch.threads <= (strip_warps(streaming_stride, true) + 1) * 32);
+      CHECK(launch.threads <= (message_warps(streaming_stride.strips) + 1) * 32);
       CHECK((lanes == 0 || task.give_cut(1).lanes == lanes));
       lanes = task.give_cut(1).lanes;
     }
     CHECK(lanes == message_lanes);
+    const Request there = message(Collective::send, 1, memory.data(), 512 << 10);
+    const Request back = message(Collective::recv, 1, memory.data(), 512 << 10);
+    const Request* const both[] = {&there, &back};
+    MessageTask task;
+    Launch launch;
+    plan_messages(both, 0, ranks, max_blocks, task, launch);
+    CHECK(launch.family == Family::brief);
+    CHECK(launch.threads == (message_warps(brief_stride.strips) + 1) * 32);
     CHECK(lanes <= WindowLayout::of(ranks).strip_lanes);
   }
 }

@@ -21,8 +21,9 @@ _KILO, _MEGA = 1 << 10, 1 << 20
 _STRIP = 512  # bytes
 BLOCKS = 32  # of a kernel at most, by default
 _AT_ONCE = {"brief": 1, "wide": 2, "streaming": 2, "deep": 4}  # strips that a lane moves
-_WARPS = {"brief": 24, "wide": 18, "streaming": 15, "deep": 15}  # of a block at most, which move strips
-_WARPS_OF_TWO = {"brief": 16, "wide": 16, "streaming": 15, "deep": 15}  # of two ranks
+_WARPS = {"brief": 24, "wide": 24, "streaming": 15, "deep": 24}  # of a block at most, which move strips
+_WARPS_OF_TWO_STEPS = {"wide": 18, "streaming": 15}
+_WARPS_OF_TWO_RANKS = {"brief": 16, "wide": 16, "streaming": 15, "deep": 16}
 _IN_ROUNDS = ("streaming", "deep")
 _GRAIN = 64  # bytes: sizes between two are multiples of it, so that all ways are possible
 
@@ -117,7 +118,8 @@ def candidates(collective: str, ranks: int, nbytes: int, blocks: int = BLOCKS) -
 def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list[Way]:
     """With few or many lanes in a block, of which each has a warp for every other rank."""
     strips, at_once = -(-piece // _STRIP), _AT_ONCE[family]
-    most = max(1, (_WARPS if ranks > 2 else _WARPS_OF_TWO)[family] // (ranks - 1))
+    warps = _WARPS_OF_TWO_RANKS if ranks == 2 else _WARPS if steps == 1 else _WARPS_OF_TWO_STEPS
+    most = max(1, warps[family] // (ranks - 1))
     ways = []
     for lanes in sorted({1, 2, 4, 8, most}):
         room = lanes * blocks * at_once
