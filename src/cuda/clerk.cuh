@@ -26,15 +26,18 @@ class WarpNumbers {
     const bool one = lane < task.ranks && lane != task.rank;
     to_ = held(one ? task.messages_to(lane) : 0);
     from_ = held(one ? task.messages_from(lane) : 0);
+    Numbers* const here = words(task.windows[task.rank]).numbers[blockIdx.x];
+    here_ = held(lane < task.ranks ? here + lane : nullptr);
   }
   // How many there were before.
-  template <class Task>
-  __device__ void read(const Task& task) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane >= task.ranks) return;
-    const Numbers& mine = words(task.windows[task.rank]).numbers[blockIdx.x][lane];
-    given_ = peek(&mine.given);
-    taken_ = peek(&mine.taken);
+  __device__ void read() {
+    if (here_ == nullptr) return;
+    given_ = peek(&here_->given);
+    taken_ = peek(&here_->taken);
+  }
+  // The end: when no thread of this block needs the old ones.
+  __device__ void move_on_here() const {
+    if (here_ != nullptr) store(*here_, {given_ + to_, taken_ + from_});
   }
   // Those of the messages that come behind these.
   template <class Task>
@@ -56,7 +59,13 @@ class WarpNumbers {
     return {__shfl_sync(0xffffffff, given_ + to_, peer), __shfl_sync(0xffffffff, taken_ + from_, peer)};
   }
 
+  __device__ static void store(Numbers& numbers, Numbers value) {
+    asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(&numbers), "r"(value.given), "r"(value.taken)
+                 : "memory");
+  }
+
  private:
+  Numbers* here_ = nullptr;  // this block's, with this lane's rank
   std::uint32_t given_ = 0;
   std::uint32_t taken_ = 0;
   std::uint32_t to_ = 0;
@@ -106,23 +115,33 @@ __device__ bool same_call(const Task& task, const Expected& message, const Annou
   return false;
 }
 
-// The end, when no thread of this block needs the old numbers: each block moves on its share of the copies. A warp
-// writes all copies of a peer's numbers at once; `warp` of `warps` take part.
+// Each block moves on its share of the copies of the numbers, beginning with the one that it reads itself. A warp
+// writes copies of a peer's numbers at once, from the block's `first` on; `warp` of `warps` take part.
 template <class Task>
-__device__ void move_on(const Task& task, const WarpNumbers& numbers, int warp, int warps) {
+__device__ void move_copies_on(const Task& task, const WarpNumbers& numbers, unsigned first, int warp, int warps) {
   WindowWords& mine = words(task.windows[task.rank]);
 #pragma unroll 1
   for (int peer = warp; peer < task.ranks; peer += warps) {
     const Numbers after = numbers.after(peer);
 #pragma unroll
-    for (unsigned copy = threadIdx.x % 32; copy < strip_blocks; copy += 32)
-      if (copy % gridDim.x == blockIdx.x)
-        asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(&mine.numbers[copy][peer]), "r"(after.given),
-                     "r"(after.taken)
-                     : "memory");
+    for (unsigned i = 0; i < strip_blocks; i += 32) {
+      const unsigned copy = blockIdx.x + (first + i + threadIdx.x % 32) * gridDim.x;
+      if (copy < strip_blocks) WarpNumbers::store(mine.numbers[copy][peer], after);
+    }
   }
 }
 static_assert(strip_blocks % 32 == 0);
+// The end, when no thread of this block needs the old numbers.
+template <class Task>
+__device__ void move_on(const Task& task, const WarpNumbers& numbers, int warp, int warps) {
+  move_copies_on(task, numbers, 0, warp, warps);
+}
+// At any time, by a warp: what no block of this kernel reads. The block's own are left for the end (`move_on_here`), so
+// that little is left to do there.
+template <class Task>
+__device__ void move_unread_on(const Task& task, const WarpNumbers& numbers) {
+  move_copies_on(task, numbers, 1, 0, 1);
+}
 
 // The last that a block does, by its first thread: a call on another stream waits for it (gpu_calls.cc). What the
 // block's other threads have written is to come before.

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
   const int thread = static_cast<int>(threadIdx.x);
   wait_for_kernel_before();
   WarpNumbers numbers(task);
-  numbers.read(task);
+  numbers.read();
   bool ready = true;
   if (thread < 32) {
     if (blockIdx.x == 0) announce(task, numbers);

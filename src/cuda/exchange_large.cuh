@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
     shared.taking_failed[thread] = false;
   }
   WarpNumbers numbers(task);
-  numbers.read(task);
+  numbers.read();
   if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
   constexpr bool messages = std::is_same_v<Task, MessageTask>;
   if (messages && thread < max_gpus) shared.settled[thread] = 0;

@@ -31,11 +31,12 @@ __global__ void __launch_bounds__(message_threads<strips>, 1)
   wait_for_kernel_before();
   let_next_kernel_start();
   if (clerk) {
-    numbers.read(task);
+    numbers.read();
     if (blockIdx.x == 0) {
       announce(task, numbers);
       compare_calls(task, numbers);
     }
+    move_unread_on(task, numbers);
   } else {
     const std::uint32_t warp = (threadIdx.x / 32 - 1) * gridDim.x + blockIdx.x;
     const std::uint32_t warps = (blockDim.x / 32 - 1) * gridDim.x;
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(message_threads<strips>, 1)
   // After an alarm the communicator has ended, and its numbers are of no use.
   __syncthreads();
   if (!clerk) return;
-  move_on(task, numbers, 0, 1);
+  numbers.move_on_here();
   __syncwarp();
   sign_off(task);
 }

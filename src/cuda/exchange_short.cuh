@@ -43,7 +43,6 @@ class ExchangeWarp {
   // Touches no memory: finds out where the other rank's strips lie.
   __device__ ExchangeWarp(const Task& task, Gathered<stride>* together)
       : task_(task),
-        together_(together),
         peers_(two ? 1 : task.ranks - 1),
         warp_(static_cast<int>(threadIdx.x / 32) - 1),
         group_(two ? warp_ : warp_ / peers_),
@@ -57,7 +56,11 @@ class ExchangeWarp {
         own_({const_cast<std::byte*>(task.own), task.own_bytes}),
         give_(task.give(peer_)),
         take_(task.take(peer_)),
-        gathered_(relays ? Part(task.gathered.of(peer_)) : Part()) {}
+        gathered_(relays ? Part(task.gathered.of(peer_)) : Part()),
+        target_(once ? held(task.target) : task.target),
+        ranks_(static_cast<int>(once ? held(std::uint32_t{task.ranks}) : task.ranks)),
+        op_(static_cast<Operation>(once ? held(std::uint32_t{task.op}) : task.op)),
+        gathered_strips_(together == nullptr ? 0 : held(place_in(together))) {}
 
   // Whether it has a place in a lane; in a block of any size some warps may not.
   [[nodiscard]] __device__ bool has_part() const { return static_cast<unsigned>(group_) < groups(); }
@@ -79,8 +82,10 @@ class ExchangeWarp {
         load_own(round, own);
         keep_own(round, own);
       }
-    link_.end_giving();
-    link_.end_taking();
+    if (relays || !once) {
+      link_.end_giving();
+      link_.end_taking();
+    }
   }
 
  private:
@@ -89,6 +94,10 @@ class ExchangeWarp {
     load_own(0, own);
     if (link_.has(give_.bytes, 0)) give(0, given);
     link_.tell();
+    if constexpr (!relays) {  // nothing is left to do at the end
+      link_.end_giving();
+      link_.end_taking(link_.strips(take_.bytes, 0));
+    }
     take(0, own);
     if (relays) take_relayed(0);
   }
@@ -147,7 +156,7 @@ class ExchangeWarp {
   __device__ void keep_own(std::uint32_t round, Pairs& pairs) const {
     if (turns(round) == 0 || !link_.has(own_.bytes, round)) return;
     scale(pairs);
-    link_.store(task_.target, own_.bytes, round, pairs, turns(round));
+    link_.store(target_, own_.bytes, round, pairs, turns(round));
   }
   __device__ void take(std::uint32_t round, Pairs& own) {
     if constexpr (computes) {
@@ -161,8 +170,14 @@ class ExchangeWarp {
 
   // A rank's strips of a round, among those of the group.
   __device__ Pair* strips_of(int rank, std::uint32_t round) const {
+    constexpr unsigned pair = sizeof(Pair);
     const unsigned half = once ? 0 : round & 1;
-    return &together_->pairs[half][group_ * (peers_ + 1) + rank][0][threadIdx.x % 32];
+    const unsigned index = half * Gathered<stride>::most + static_cast<unsigned>(rank);
+    return static_cast<Pair*>(__cvta_shared_to_generic(gathered_strips_ + index * unroll * 32 * pair));
+  }
+  __device__ std::uint32_t place_in(Gathered<stride>* together) const {
+    return static_cast<std::uint32_t>(
+        __cvta_generic_to_shared(&together->pairs[0][group_ * (peers_ + 1)][0][threadIdx.x % 32]));
   }
   __device__ void show(int rank, std::uint32_t round, const Pairs& pairs, unsigned which = all) const {
 #pragma unroll
@@ -183,6 +198,7 @@ class ExchangeWarp {
     Pairs other;
     link_.look(bytes, round, other);
     if (turns(round) != 0) scale(own);
+    if constexpr (!two) show(task_.rank, round, own, turns(round));
     link_.settle(bytes, round, other);
     const unsigned wanted = relays_to_peer() ? all : turns(round);
     Row<Element, Pair> folded[unroll];
@@ -194,7 +210,7 @@ class ExchangeWarp {
         if (first)
           folded[u] = row;
         else
-          folded[u].fold(static_cast<Operation>(task_.op), row);
+          folded[u].fold(op_, row);
       }
     };
     if constexpr (two) {
@@ -208,7 +224,6 @@ class ExchangeWarp {
       fold(true, own);
       fold(false, second);
     } else {
-      show(task_.rank, round, own, turns(round));
       show(peer_, round, other);
       meet();
       if (wanted == 0) return;
@@ -217,10 +232,10 @@ class ExchangeWarp {
       see(1, round, other);
       fold(true, own);
 #pragma unroll 1
-      for (int rank = 2; rank <= task_.ranks; ++rank) {
+      for (int rank = 2; rank <= ranks_; ++rank) {
 #pragma unroll
         for (int u = 0; u < unroll; ++u) own[u] = other[u];
-        if (rank < task_.ranks) see(rank, round, other);
+        if (rank < ranks_) see(rank, round, other);
         fold(false, own);
       }
     }
@@ -228,7 +243,7 @@ class ExchangeWarp {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       if ((wanted >> u & 1) != 0) results[u] = finished(task_, folded[u]);
-    if (task_.target != nullptr) link_.store(task_.target, bytes, round, results, turns(round));
+    if (target_ != nullptr) link_.store(target_, bytes, round, results, turns(round));
     if (relays_to_peer()) link_.put(bytes, round, results);
   }
 
@@ -240,8 +255,10 @@ class ExchangeWarp {
       link_.settle(take_.bytes, round, pairs);
       link_.store(take_.data, take_.bytes, round, pairs);
     }
-    if (!relays || task_.relays == 0) return;
-    // What is relayed comes from one rank.
+    if (relays && task_.relays != 0) relay_taken(round, pairs);
+  }
+  // What is relayed comes from one rank.
+  __device__ void relay_taken(std::uint32_t round, Pairs& pairs) {
     const auto bytes = static_cast<std::uint32_t>(task_.takes.length);
     if (!link_.has(bytes, round)) return;
     const int source = __ffs(static_cast<int>(task_.takes.ranks)) - 1;
@@ -261,7 +278,6 @@ class ExchangeWarp {
   }
 
   const Task& task_;
-  Gathered<stride>* const together_;
   const int peers_;
   const int warp_;   // of those that move data
   const int group_;  // of the warps of a lane
@@ -274,6 +290,11 @@ class ExchangeWarp {
   const Part give_;
   const Part take_;
   const Part gathered_;
+  // Of the task, for what comes behind the wait for the peers: a field costs its way from the constants' cache.
+  std::byte* const target_;
+  const int ranks_;
+  const Operation op_;
+  const std::uint32_t gathered_strips_;  // address in shared memory, of this thread's pair of the group's first strip
 };
 
 // Of a block, in which warps put something together.
@@ -301,11 +322,12 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two, relays) + 1)
     numbers = WarpNumbers(task);
     wait_for_kernel_before();
     if (overlaps) let_next_kernel_start();
-    numbers.read(task);
+    numbers.read();
     if (blockIdx.x == 0) {
       announce(task, numbers);
       compare_calls(task, numbers);
     }
+    move_unread_on(task, numbers);
   } else {
     constexpr bool meets = !two && !std::is_void_v<Element>;
     ExchangeWarp<Element, stride, relays, two> warp(task, gathered_in_block<stride, meets>());
@@ -317,7 +339,7 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two, relays) + 1)
   __syncthreads();
   if (!overlaps) let_next_kernel_start();
   if (!clerk) return;
-  move_on(task, numbers, 0, 1);
+  numbers.move_on_here();
   __syncwarp();
   sign_off(task);
 }

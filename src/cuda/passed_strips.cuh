@@ -140,8 +140,9 @@ __global__ void __launch_bounds__((passing_warps + 1) * 32, 1) pass_strips(const
   if (warp == 0) {
     numbers = WarpNumbers(task);
     wait_for_kernel_before();
-    numbers.read(task);
+    numbers.read();
     if (blockIdx.x == 0) announce(task, numbers);
+    move_unread_on(task, numbers);
     free_strips(task, place, progress);
     if (blockIdx.x == 0) compare_calls(task, numbers);
   } else {
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__((passing_warps + 1) * 32, 1) pass_strips(const
   __syncthreads();
   let_next_kernel_start();
   if (warp != 0) return;
-  move_on(task, numbers, 0, 1);
+  numbers.move_on_here();
   __syncwarp();
   sign_off(task);
 }

@@ -122,7 +122,8 @@ class StripLink {
         out_(held(this_thread_in(task.windows[peer], peer, task.rank))),
         in_(held(this_thread_in(task.windows[task.rank], task.rank, peer))),
         numbers_(held(&words(task.windows[task.rank]).lanes[lane].given[peer])),
-        told_to_(held(&words(task.windows[peer]).lanes[lane].freed[task.rank])) {}
+        told_to_(held(&words(task.windows[peer]).lanes[lane].freed[task.rank])),
+        alignment_(static_cast<int>(unroll == 1 ? held(std::uint32_t{task.alignment}) : task.alignment)) {}
 
   // Before it gives or takes.
   __device__ void begin() {
@@ -133,6 +134,10 @@ class StripLink {
   // After an alarm the communicator has ended, and its numbers are of no use.
   __device__ void end_giving() {
     if (leads()) post(numbers_, given());
+  }
+  // Of strips that will be: the next kernel begins when this one has ended.
+  __device__ void end_taking(std::uint32_t to_take) {
+    if (leads()) post(numbers_ + taken_words, taken() + to_take);
   }
   __device__ void end_taking() {
     if (leads()) post(numbers_ + taken_words, taken());
@@ -165,14 +170,14 @@ class StripLink {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       if (const std::uint32_t at = place(round, u); at < bytes && (which >> u & 1) != 0)
-        pairs[u] = load_pair(data + at, bytes - at, task_.alignment);
+        pairs[u] = load_pair(data + at, bytes - at, alignment_);
   }
   __device__ void store(std::byte* data, std::uint32_t bytes, std::uint32_t round, const Pairs& pairs,
                         unsigned which = ~0u) const {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       if (const std::uint32_t at = place(round, u); well_ && at < bytes && (which >> u & 1) != 0)
-        store_pair(data + at, pairs[u], bytes - at, task_.alignment);
+        store_pair(data + at, pairs[u], bytes - at, alignment_);
   }
 
   // ---- The link ----
@@ -277,6 +282,7 @@ class StripLink {
   std::byte* const in_;
   std::uint32_t* const numbers_;
   std::uint32_t* const told_to_;
+  const int alignment_;
   // How many strips there were ever before this message: what is loaded here is looked at only when it is needed.
   std::uint32_t given_ = 0;
   std::uint32_t taken_ = 0;

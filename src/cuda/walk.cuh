@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(walk_threads, 2) walk_schedule(const __grid_co
     shared.failed = false;
   }
   WarpNumbers numbers(task);
-  numbers.read(task);
+  numbers.read();
   if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
   if (blockIdx.x == 0 && thread / 32 == 1) announce(task, numbers);
   __syncthreads();
