@@ -123,7 +123,7 @@ class StripLink {
         in_(held(this_thread_in(task.windows[task.rank], task.rank, peer))),
         numbers_(held(&words(task.windows[task.rank]).lanes[lane].given[peer])),
         told_to_(held(&words(task.windows[peer]).lanes[lane].freed[task.rank])),
-        alignment_(static_cast<int>(unroll == 1 ? held(std::uint32_t{task.alignment}) : task.alignment)) {}
+        alignment_(unroll == 1 ? held(std::uint32_t{task.alignment}) : 0) {}
 
   // Before it gives or takes.
   __device__ void begin() {
@@ -170,14 +170,14 @@ class StripLink {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       if (const std::uint32_t at = place(round, u); at < bytes && (which >> u & 1) != 0)
-        pairs[u] = load_pair(data + at, bytes - at, alignment_);
+        pairs[u] = load_pair(data + at, bytes - at, alignment());
   }
   __device__ void store(std::byte* data, std::uint32_t bytes, std::uint32_t round, const Pairs& pairs,
                         unsigned which = ~0u) const {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       if (const std::uint32_t at = place(round, u); well_ && at < bytes && (which >> u & 1) != 0)
-        store_pair(data + at, pairs[u], bytes - at, alignment_);
+        store_pair(data + at, pairs[u], bytes - at, alignment());
   }
 
   // ---- The link ----
@@ -255,6 +255,9 @@ class StripLink {
 
   [[nodiscard]] __device__ std::uint32_t given() const { return given_ + gave_; }
   [[nodiscard]] __device__ std::uint32_t taken() const { return taken_ + took_; }
+  [[nodiscard]] __device__ int alignment() const {
+    return unroll == 1 ? static_cast<int>(alignment_) : task_.alignment;
+  }
   [[nodiscard]] __device__ static unsigned thread() { return threadIdx.x % 32; }
   [[nodiscard]] __device__ static bool leads() { return thread() == 0; }
 
@@ -282,7 +285,7 @@ class StripLink {
   std::byte* const in_;
   std::uint32_t* const numbers_;
   std::uint32_t* const told_to_;
-  const int alignment_;
+  const std::uint32_t alignment_;  // of one strip: for more there are too few registers
   // How many strips there were ever before this message: what is loaded here is looked at only when it is needed.
   std::uint32_t given_ = 0;
   std::uint32_t taken_ = 0;
