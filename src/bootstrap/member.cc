@@ -28,8 +28,9 @@ Member this_member() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   member.host = host.data();
-  member.node = fmt::format("{} {} {} {}", boot_id().empty() ? member.host : boot_id(),
-                            link_target("/proc/self/ns/ipc"), link_target("/proc/self/ns/mnt"), ::geteuid());
+  const std::string boot = boot_id();
+  member.node = fmt::format("{} {} {} {}", boot.empty() ? member.host : boot, link_target("/proc/self/ns/ipc"),
+                            link_target("/proc/self/ns/mnt"), ::geteuid());
   member.pid = ::getpid();
   return member;
 }
