@@ -78,10 +78,8 @@ Stride stride_of(Family family) {
 // How strips are moved.
 struct Form {
   Family family;
-  Stride stride;
   bool relays;
-  Form(Family its, bool goes_on, Stride as) : family(its), stride(as), relays(goes_on) {}
-  Form(Family its, bool goes_on) : Form(its, goes_on, stride_of(its)) {}
+  Stride stride = stride_of(family);
   // Lanes of a block, if each takes `width` warps.
   [[nodiscard]] std::uint32_t most_lanes(int width) const {
     return static_cast<std::uint32_t>(strip_warps(stride, width == 1, relays) / width);
@@ -100,11 +98,11 @@ std::uint32_t strips_of(std::uint64_t bytes) {
 Form form_of(const GpuWay& way, std::uint32_t strips, int width) {
   const int blocks = most_blocks(way, strip_blocks);
   for (const Family family : {Family::brief, Family::wide})
-    if (const Form form(family, way.two_steps); way.family <= family && form.has_room(strips, width, blocks))
+    if (const Form form{family, way.two_steps}; way.family <= family && form.has_room(strips, width, blocks))
       return form;
   if (way.family != Family::deep) return {Family::streaming, way.two_steps};
-  const Form once(Family::deep, false, deep_once_stride);
-  return once.has_room(strips, width, blocks) ? once : Form(Family::deep, false);
+  const Form once{Family::deep, false, deep_once_stride};
+  return once.has_room(strips, width, blocks) ? once : Form{Family::deep, false};
 }
 
 // `width` warps for each lane, in as many blocks as there may be; and the warp of each that moves no data. in_block: of
