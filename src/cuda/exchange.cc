@@ -78,15 +78,15 @@ Stride stride_of(Family family) {
 // How strips are moved.
 struct Form {
   Family family;
-  bool relays;
   Stride stride = stride_of(family);
-  // Lanes of a block, if each takes `width` warps.
-  [[nodiscard]] std::uint32_t most_lanes(int width) const {
-    return static_cast<std::uint32_t>(strip_warps(stride, width == 1, relays) / width);
+  // Lanes of a block of so many, if each takes `width` warps: of what has rings.
+  [[nodiscard]] std::uint32_t most_lanes(int width, int blocks) const {
+    return static_cast<std::uint32_t>(
+        std::min(strip_warps(stride, width == 1) / width, strip_lanes(width + 1) / blocks));
   }
   // Of so many strips, if they are moved at once.
   [[nodiscard]] bool has_room(std::uint32_t strips, int width, int blocks) const {
-    return strips <= static_cast<unsigned>(blocks) * most_lanes(width) * static_cast<unsigned>(stride.strips);
+    return strips <= static_cast<unsigned>(blocks) * most_lanes(width, blocks) * static_cast<unsigned>(stride.strips);
   }
 };
 
@@ -98,11 +98,10 @@ std::uint32_t strips_of(std::uint64_t bytes) {
 Form form_of(const GpuWay& way, std::uint32_t strips, int width) {
   const int blocks = most_blocks(way, strip_blocks);
   for (const Family family : {Family::brief, Family::wide})
-    if (const Form form{family, way.two_steps}; way.family <= family && form.has_room(strips, width, blocks))
-      return form;
-  if (way.family != Family::deep) return {Family::streaming, way.two_steps};
-  const Form once{Family::deep, false, deep_once_stride};
-  return once.has_room(strips, width, blocks) ? once : Form{Family::deep, false};
+    if (const Form form{family}; way.family <= family && form.has_room(strips, width, blocks)) return form;
+  if (way.family != Family::deep) return {Family::streaming};
+  const Form once{Family::deep, deep_once_stride};
+  return once.has_room(strips, width, blocks) ? once : Form{Family::deep};
 }
 
 // `width` warps for each lane, in as many blocks as there may be; and the warp of each that moves no data. in_block: of
@@ -111,13 +110,12 @@ Launch by_strips(const Form& form, std::uint32_t lanes, int width, int blocks, s
   const auto limit = static_cast<std::uint32_t>(blocks);
   const std::uint32_t least = std::clamp<std::uint32_t>(4 / static_cast<unsigned>(width), 1, lanes);
   if (in_block == 0) in_block = std::max((lanes + limit - 1) / limit, least);
-  in_block = std::min({in_block, lanes, form.most_lanes(width)});
+  in_block = std::min({in_block, lanes, form.most_lanes(width, blocks)});
   Launch launch;
   launch.family = form.family;
   launch.blocks = static_cast<int>(std::min(limit, (lanes + in_block - 1) / in_block));
   launch.threads = (static_cast<int>(in_block) * width + 1) * 32;
   launch.once = form.stride.once;
-  launch.relays = form.relays;
   return launch;
 }
 
@@ -253,8 +251,8 @@ GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t byt
   const bool in_parts = request.which == Collective::all_reduce || request.which == Collective::broadcast ||
                         request.which == Collective::reduce;
   way.two_steps = way.two_steps && in_parts && ranks > 2 && bytes >= least_in_parts;
-  // The brief kernel relays nothing.
-  if (way.two_steps && way.family == Family::brief) way.family = Family::wide;
+  // What goes once relays nothing.
+  if (way.two_steps && way.family < Family::streaming) way.family = Family::streaming;
   if (way.family == Family::deep && (way.two_steps || reduces(request.which))) way.family = Family::streaming;
   if (bytes > strips_reach) way.family = Family::large;
   // Who is not the root has no place for what it folds, unless it relays it at once.
@@ -472,7 +470,7 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
   task.own = to_self;
   align(task, addresses);
   if (!any_long)
-    launch = by_strips({longest <= brief_message_to ? Family::brief : Family::streaming, false},
+    launch = by_strips(longest <= brief_message_to ? Form{Family::brief} : Form{Family::streaming, paired_stride},
                        lanes * std::max<std::uint32_t>(1, task.way_count), 1, blocks, 0);
   else
     launch = {Family::large, max_blocks, 0};

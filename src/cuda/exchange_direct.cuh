@@ -81,7 +81,7 @@ __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers
 template <class Element, bool two>
 __device__ void move_by_strips(const Task& task, const WarpNumbers& numbers) {
   if (threadIdx.x >= 32) {
-    ExchangeWarp<Element, streaming_stride, !two, two> warp(task, gathered_in_block<streaming_stride, !two>());
+    ExchangeWarp<Element, paired_stride, !two, two> warp(task, gathered_in_block<paired_stride, !two>());
     if (warp.has_part()) warp.run();
   } else if (blockIdx.x == 0) {
     announce(task, numbers);

@@ -34,7 +34,10 @@ template <class Element, Stride stride, bool relays, bool two>
 class ExchangeWarp {
   static constexpr int unroll = stride.strips;
   static constexpr bool once = stride.once;
+  static_assert(!once || !relays);
   static constexpr bool computes = !std::is_void_v<Element>;
+  // In rounds, what comes is looked for before more is given: a multiprocessor's stores to a peer hold up its loads.
+  static constexpr bool looks_first = computes && !once;
   using Link = StripLink<Task, unroll>;
   using Pairs = typename Link::Pairs;
   static constexpr unsigned all = (1u << unroll) - 1;
@@ -82,7 +85,7 @@ class ExchangeWarp {
         load_own(round, own);
         keep_own(round, own);
       }
-    if (relays || !once) {
+    if (!once) {
       link_.end_giving();
       link_.end_taking();
     }
@@ -94,18 +97,22 @@ class ExchangeWarp {
     load_own(0, own);
     if (link_.has(give_.bytes, 0)) give(0, given);
     link_.tell();
-    if constexpr (!relays) {  // nothing is left to do at the end
-      link_.end_giving();
-      link_.end_taking(link_.strips(take_.bytes, 0));
-    }
-    take(0, own);
-    if (relays) take_relayed(0);
+    // Nothing is left to do at the end.
+    link_.end_giving();
+    link_.end_taking(link_.strips(take_.bytes, 0));
+    Pairs none;
+    take(0, own, none);
   }
   // In each turn a round is given, the one before it taken, and of the one before that what the peer relayed. What is
   // given next is loaded meanwhile.
   __device__ void move_rounds(Pairs& given, Pairs& own) {
+    Pairs looked;
 #pragma unroll 1
     for (std::uint32_t turn = 0; turn <= rounds_ + (relays ? 1 : 0); ++turn) {
+      if (looks_first && turn != 0 && turn <= rounds_) {
+        link_.look(coming_bytes(), turn - 1, looked);
+        load_own(turn - 1, own);
+      }
       if (turn < rounds_ && link_.has(give_.bytes, turn)) {
         give(turn, given);
         link_.load(give_.data, give_.bytes, turn + 1, given);
@@ -115,8 +122,8 @@ class ExchangeWarp {
         continue;
       }
       if (turn <= rounds_) {
-        load_own(turn - 1, own);
-        take(turn - 1, own);
+        if (!looks_first) load_own(turn - 1, own);
+        take(turn - 1, own, looked);
       }
       if (relays && turn > 1) take_relayed(turn - 2);
       if (turn > 1) link_.free_strips();
@@ -158,14 +165,18 @@ class ExchangeWarp {
     scale(pairs);
     link_.store(target_, own_.bytes, round, pairs, turns(round));
   }
-  __device__ void take(std::uint32_t round, Pairs& own) {
+  // Of what the peer gives.
+  [[nodiscard]] __device__ std::uint32_t coming_bytes() const {
+    return computes && task_.folds ? own_.bytes : take_.bytes;
+  }
+  __device__ void take(std::uint32_t round, Pairs& own, Pairs& looked) {
     if constexpr (computes) {
       if (task_.folds) {
-        take_and_fold(round, own);
+        take_and_fold(round, own, looked);
         return;
       }
     }
-    take_and_copy(round, own);
+    take_and_copy(round, own, looked);
   }
 
   // A rank's strips of a round, among those of the group.
@@ -192,11 +203,12 @@ class ExchangeWarp {
   __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(group_ + 1), "r"(peers_ * 32) : "memory"); }
 
   // In the order of the ranks.
-  __device__ void take_and_fold(std::uint32_t round, Pairs& own) {
+  __device__ void take_and_fold(std::uint32_t round, Pairs& own, Pairs& looked) {
     const std::uint32_t bytes = own_.bytes;
     if (!link_.has(bytes, round)) return;
-    Pairs other;
-    link_.look(bytes, round, other);
+    Pairs here;
+    Pairs& other = looks_first ? looked : here;
+    if (!looks_first) link_.look(bytes, round, other);
     if (turns(round) != 0) scale(own);
     if constexpr (!two) show(task_.rank, round, own, turns(round));
     link_.settle(bytes, round, other);
@@ -247,11 +259,12 @@ class ExchangeWarp {
     if (relays_to_peer()) link_.put(bytes, round, results);
   }
 
-  __device__ void take_and_copy(std::uint32_t round, Pairs& own) {
+  __device__ void take_and_copy(std::uint32_t round, Pairs& own, Pairs& looked) {
     keep_own(round, own);
-    Pairs pairs;
+    Pairs here;
+    Pairs& pairs = looks_first ? looked : here;
     if (link_.has(take_.bytes, round)) {
-      link_.look(take_.bytes, round, pairs);
+      if (!looks_first) link_.look(take_.bytes, round, pairs);
       link_.settle(take_.bytes, round, pairs);
       link_.store(take_.data, take_.bytes, round, pairs);
     }
@@ -310,7 +323,7 @@ __device__ Gathered<stride>* gathered_in_block() {
 
 // strips, once: the Stride, which nvcc does not take as a kernel's argument.
 template <class Element, int strips, bool once, bool relays, bool two>
-__global__ void __launch_bounds__((strip_warps({strips, once}, two, relays) + 1) * 32, 1)
+__global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1)
     exchange_short(const __grid_constant__ Task task) {
   constexpr Stride stride{strips, once};
   const bool clerk = threadIdx.x < 32;

@@ -159,7 +159,7 @@ namespace {
 const void* kernel_of(const Launch& how, const Kernels& kernels, int ranks) {
   switch (how.family) {
     case Family::brief: return kernels.brief.of(ranks);
-    case Family::wide: return how.relays ? kernels.wide_in_two_steps : kernels.wide.of(ranks);
+    case Family::wide: return kernels.wide.of(ranks);
     case Family::streaming: return kernels.streaming.of(ranks);
     case Family::deep: return deep_kernels(how.once).of(ranks);
     case Family::large: break;

@@ -176,7 +176,6 @@ Status CudaEngine::load_kernels() const {
     cudaFuncAttributes attributes;
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.brief.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide.of(ranks_)));
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide_in_two_steps));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.streaming.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct.of(ranks_)));
     if (kernels.passed_strips != nullptr && ranks_ > 2)

@@ -47,7 +47,7 @@ ByRanks deep_kernels(bool once) { return once ? deep_kernels<true>() : deep_kern
 
 MessageKernels message_kernels() {
   return {reinterpret_cast<const void*>(&exchange_messages<brief_stride.strips>),
-          reinterpret_cast<const void*>(&exchange_messages<streaming_stride.strips>),
+          reinterpret_cast<const void*>(&exchange_messages<paired_stride.strips>),
           reinterpret_cast<const void*>(&exchange_large<ElementOf<DataType::uint8>::type, MessageTask>),
           reinterpret_cast<const void*>(&exchange_large<ElementOf<DataType::uint8>::type, MessageTask, true>)};
 }

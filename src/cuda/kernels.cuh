@@ -28,7 +28,6 @@ Kernels kernels() {
   using Element = typename ElementOf<type>::type;
   return {short_kernels<Element, brief_stride.strips, true, false>(),
           short_kernels<Element, wide_stride.strips, true, false>(),
-          short_kernels<Element, wide_stride.strips, true, true>().any,
           short_kernels<Element, streaming_stride.strips, false, true>(),
           reinterpret_cast<const void*>(&exchange_large<Element, Task>),
           {reinterpret_cast<const void*>(&exchange_direct<Element, false>),

@@ -13,7 +13,6 @@ struct ByRanks {
 struct Kernels {
   ByRanks brief;
   ByRanks wide;
-  const void* wide_in_two_steps;
   ByRanks streaming;
   const void* large;
   ByRanks direct;

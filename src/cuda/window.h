@@ -57,18 +57,22 @@ struct Stride {
 };
 inline constexpr Stride brief_stride{1, true};
 inline constexpr Stride wide_stride{2, true};
-inline constexpr Stride streaming_stride{2, false};
+inline constexpr Stride streaming_stride{1, false};
 inline constexpr Stride deep_stride{4, false};  // only what is moved as it is
 inline constexpr Stride deep_once_stride{4, true};
-// Warps that move them, in a block at most: so many that they have the registers they need. relays: in two steps.
-constexpr int strip_warps(Stride stride, bool two_ranks, bool relays = false) {
-  if (!stride.once) return 15;
-  return two_ranks ? 16 : relays ? 18 : 24;
+// By few warps, of kernels that have more to do: sends and receives that are not brief, and what direct calls do
+// otherwise.
+inline constexpr Stride paired_stride{2, false};
+// Warps that move them, in a block at most: so many that they have the registers they need. With two ranks and more
+// strips than these move at once, rounds are faster.
+constexpr int strip_warps(Stride stride, bool two_ranks) {
+  if (!stride.once) return stride.strips == 1 ? 24 : 15;
+  return two_ranks ? 16 : 24;
 }
 // The same of a kernel of sends and receives, each of which has warps of its own.
 constexpr int message_warps(int strips) { return strip_warps({strips, strips == brief_stride.strips}, true); }
 // Lanes of a sent message at most: as many warps as there are serve one that is given and one that is taken.
-inline constexpr int message_lanes = strip_blocks * message_warps(streaming_stride.strips) / 2;
+inline constexpr int message_lanes = strip_blocks * message_warps(paired_stride.strips) / 2;
 // Lanes that have rings: with more than two ranks each has a warp for every other one.
 constexpr int strip_lanes(int ranks) {
   const int in_block = ranks <= 2 ? 16 : strip_warps(brief_stride, false) / (ranks - 1);

@@ -94,7 +94,7 @@ GpuTable GpuTable::rules(int ranks) {
     std::vector<GpuRow>& rows = table.rows_[static_cast<std::size_t>(which)];
     rows.push_back({which, 0, {}});
     if (many && goes_in_parts(which))
-      rows.push_back({which, parts_from(which, ranks), {.family = GpuFamily::wide, .two_steps = true}});
+      rows.push_back({which, parts_from(which, ranks), {.family = GpuFamily::streaming, .two_steps = true}});
     // A long broadcast is relayed strip by strip, as far as they reach; of a reduce in chunks there is one step.
     if (which == Collective::all_reduce && many)
       rows.push_back({which, strips_to * parts + 1, {.family = GpuFamily::large, .two_steps = true}});

@@ -144,22 +144,20 @@ class Run {
       REQUIRE(task.cut.lanes <= static_cast<std::uint32_t>(launch.blocks) * lanes_in_block);
       return;
     }
-    const bool brief = launch.family == Family::brief;
-    REQUIRE_FALSE((brief && relays));
     REQUIRE(launch.threads % 32 == 0);
     // A lane has a warp for each peer; and there is one more, which moves no data.
     const int warps = launch.threads / 32 - 1;
     const Stride deep = launch.once ? deep_once_stride : deep_stride;
-    const Stride stride = brief                           ? brief_stride
+    const Stride stride = launch.family == Family::brief  ? brief_stride
                           : launch.family == Family::wide ? wide_stride
                           : launch.family == Family::deep ? deep
                                                           : streaming_stride;
     REQUIRE(launch.once == stride.once);
-    REQUIRE((launch.relays || !relays));
+    REQUIRE_FALSE((launch.once && relays));
     REQUIRE_FALSE((launch.family == Family::deep && (relays || task.folds)));
     REQUIRE(warps >= task.ranks - 1);
     REQUIRE(warps % (task.ranks - 1) == 0);
-    REQUIRE(warps <= strip_warps(stride, task.ranks == 2, launch.relays));
+    REQUIRE(warps <= strip_warps(stride, task.ranks == 2));
     const int lanes = launch.blocks * warps / (task.ranks - 1);
     REQUIRE(lanes <= strip_lanes(task.ranks));
     // What has no loop must have a place for every strip.
@@ -369,7 +367,7 @@ TEST_CASE("a table's lanes and blocks are kept as far as there are strips for th
   CHECK(chunks.blocks == 5);
 }
 
-TEST_CASE("what relays has fewer warps, so its rounds begin sooner") {
+TEST_CASE("what relays goes in rounds, also if it is wide otherwise") {
   alignas(16) std::byte memory[16];
   Request request = all_reduce_in(memory);
   const auto family = [&](std::size_t count, bool two_steps) {
@@ -377,13 +375,26 @@ TEST_CASE("what relays has fewer warps, so its rounds begin sooner") {
     request.count = count;
     const GpuWay way{.family = GpuFamily::wide, .two_steps = two_steps, .blocks = 32};
     plan_collective(request, 0, 4, way, nullptr, exchanges);
-    CHECK(exchanges.launches[0].relays == two_steps);
     return exchanges.launches[0].family;
   };
   CHECK(family(256 << 10, false) == Family::wide);
   CHECK(family((256 << 10) + 1, false) == Family::streaming);
-  CHECK(family(4 * 192 << 10, true) == Family::wide);  // in four parts
-  CHECK(family((4 * 192 << 10) + 16, true) == Family::streaming);
+  CHECK(family(16 << 10, true) == Family::streaming);
+}
+
+TEST_CASE("no more lanes than there are rings for, however many blocks a call may have") {
+  alignas(16) std::byte memory[16];
+  Request request = all_reduce_in(memory);
+  request.count = 8 << 20;
+  for (const int ranks : {2, 3, 4, 8})
+    for (const std::uint8_t blocks : {16, 32, 64}) {
+      Exchanges exchanges;
+      plan_collective(request, 0, ranks, {.family = GpuFamily::streaming, .blocks = blocks}, nullptr, exchanges);
+      const Launch& launch = exchanges.launches[0];
+      CHECK(launch.blocks * (launch.threads / 32 - 1) / (ranks - 1) <= strip_lanes(ranks));
+      CHECK((blocks == 64 ||
+             launch.threads / 32 - 1 == strip_warps(streaming_stride, false) / (ranks - 1) * (ranks - 1)));
+    }
 }
 
 TEST_CASE("ways that differ are told apart in a call's words") {

@@ -72,7 +72,7 @@ TEST_CASE("a message has the same lanes however many blocks there is room for, a
       Launch launch;
       plan_messages(one, 0, ranks, blocks, task, launch);
       CHECK(launch.blocks <= blocks);
-      CHECK(launch.threads <= (message_warps(streaming_stride.strips) + 1) * 32);
+      CHECK(launch.threads <= (message_warps(paired_stride.strips) + 1) * 32);
       CHECK((lanes == 0 || task.give_cut(1).lanes == lanes));
       lanes = task.give_cut(1).lanes;
     }

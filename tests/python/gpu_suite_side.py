@@ -21,9 +21,10 @@ from soak_side import Side
 WAYS: dict[int, dict[str, Any]] = {
     8: {"family": "brief"},
     5000: {"family": "brief", "lanes": 2},
-    60_000: {"family": "wide", "steps": 2, "lanes": 3},
+    60_000: {"family": "streaming", "steps": 2, "lanes": 3},
     700_000: {"family": "streaming", "steps": 2},
     200_016: {"family": "wide"},
+    300_016: {"family": "streaming"},
     250_016: {"family": "deep"},
     1_200_016: {"family": "deep"},
     4_500_000: {"family": "large", "steps": 2, "direct": True},

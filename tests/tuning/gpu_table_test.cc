@@ -55,11 +55,11 @@ TEST_CASE("the rules of more") {
     CAPTURE(name(which));
     const std::uint64_t from = which == Collective::all_reduce ? 192 * kilo : 256 * kilo + 1;
     CHECK(rules.way(which, from - 1) == GpuWay{});
-    CHECK(rules.way(which, from) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
+    CHECK(rules.way(which, from) == GpuWay{.family = GpuFamily::streaming, .two_steps = true});
   }
   CHECK_FALSE(rules.way(Collective::all_reduce, 20 * mega - 1).pushed);
   CHECK(rules.way(Collective::all_reduce, 32 * mega) ==
-        GpuWay{.family = GpuFamily::wide, .two_steps = true, .direct = true, .pushed = true});
+        GpuWay{.family = GpuFamily::streaming, .two_steps = true, .direct = true, .pushed = true});
   CHECK(rules.way(Collective::all_reduce, 32 * mega + 1) ==
         GpuWay{.family = GpuFamily::large, .two_steps = true, .direct = true, .pushed = true});
   CHECK(rules.way(Collective::reduce, 8 * mega + 1) ==
@@ -75,9 +75,9 @@ TEST_CASE("the rules of more") {
   CHECK_FALSE(GpuTable::rules(8).way(Collective::reduce, 8 * mega - 1).passed);
   CHECK_FALSE(rules.way(Collective::reduce_scatter, 40 * mega - 1).passed);
   CHECK(rules.way(Collective::reduce_scatter, 40 * mega).passed);
-  CHECK(rules.way(Collective::broadcast, 8 * mega - 1) == GpuWay{.family = GpuFamily::wide, .two_steps = true});
+  CHECK(rules.way(Collective::broadcast, 8 * mega - 1) == GpuWay{.family = GpuFamily::streaming, .two_steps = true});
   CHECK(rules.way(Collective::broadcast, 1024 * mega) ==
-        GpuWay{.family = GpuFamily::wide, .two_steps = true, .direct = true});
+        GpuWay{.family = GpuFamily::streaming, .two_steps = true, .direct = true});
   CHECK_FALSE(rules.way(Collective::scatter, 3 * mega / 4 - 1).direct);
   CHECK(rules.way(Collective::scatter, 3 * mega / 4).direct);
   CHECK_FALSE(rules.way(Collective::scatter, 20 * mega - 1).engines);

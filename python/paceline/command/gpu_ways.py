@@ -20,10 +20,9 @@ WORTH = 0.97  # a change is worth at least 3%: between equals what ran at the ne
 _KILO, _MEGA = 1 << 10, 1 << 20
 _STRIP = 512  # bytes
 BLOCKS = 32  # of a kernel at most, by default
-_AT_ONCE = {"brief": 1, "wide": 2, "streaming": 2, "deep": 4}  # strips that a lane moves
-_WARPS = {"brief": 24, "wide": 24, "streaming": 15, "deep": 24}  # of a block at most, which move strips
-_WARPS_OF_TWO_STEPS = {"wide": 18, "streaming": 15}
-_WARPS_OF_TWO_RANKS = {"brief": 16, "wide": 16, "streaming": 15, "deep": 16}
+_AT_ONCE = {"brief": 1, "wide": 2, "streaming": 1, "deep": 4}  # strips that a lane moves
+_WARPS = {"brief": 24, "wide": 24, "streaming": 24, "deep": 24}  # of a block at most, which move strips
+_WARPS_OF_TWO_RANKS = {"brief": 16, "wide": 16, "streaming": 24, "deep": 16}
 _IN_ROUNDS = ("streaming", "deep")
 _GRAIN = 64  # bytes: sizes between two are multiples of it, so that all ways are possible
 
@@ -92,7 +91,7 @@ def candidates(collective: str, ranks: int, nbytes: int, blocks: int = BLOCKS) -
     for steps, piece in ((1, nbytes), (2, nbytes // ranks)):
         if not (one_step if steps == 1 else in_parts):
             continue
-        if fits(_WIDE):
+        if steps == 1 and fits(_WIDE):
             ways += _short("wide", steps, piece, ranks, blocks)
         if fits(_STREAMING) or (fits(_WIDE) and not any(way.steps == steps for way in ways)):
             ways += _short("streaming", steps, piece, ranks, blocks)
@@ -118,7 +117,7 @@ def candidates(collective: str, ranks: int, nbytes: int, blocks: int = BLOCKS) -
 def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list[Way]:
     """With few or many lanes in a block, of which each has a warp for every other rank."""
     strips, at_once = -(-piece // _STRIP), _AT_ONCE[family]
-    warps = _WARPS_OF_TWO_RANKS if ranks == 2 else _WARPS if steps == 1 else _WARPS_OF_TWO_STEPS
+    warps = _WARPS_OF_TWO_RANKS if ranks == 2 else _WARPS
     most = max(1, warps[family] // (ranks - 1))
     ways = []
     for lanes in sorted({1, 2, 4, 8, most}):
@@ -129,7 +128,9 @@ def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list
             continue  # all of its strips are moved at once
         if family in _IN_ROUNDS and strips > 4 * room and lanes < most:
             continue  # so many rounds that more lanes are faster
-        ways.append(Way(family, steps, lanes))
+        # Of the most, as many as a strip each needs: spread over all blocks.
+        spread = family == "streaming" and lanes == most
+        ways.append(Way(family, steps, 0 if spread else lanes))
     return ways
 
 
