@@ -169,6 +169,7 @@ class ExchangeWarp {
   [[nodiscard]] __device__ std::uint32_t coming_bytes() const {
     return computes && task_.folds ? own_.bytes : take_.bytes;
   }
+  // looked: what is there of it, where that was looked for already.
   __device__ void take(std::uint32_t round, Pairs& own, Pairs& looked) {
     if constexpr (computes) {
       if (task_.folds) {
