@@ -9,9 +9,9 @@
 
 #include "api/handle.h"
 #include "api/topology_request.h"
+#include "base/json_fields.h"
 #include "base/wrong.h"
 #include "tuning/cost_model_json.h"
-#include "tuning/json_fields.h"
 #include "tuning/profile.h"
 
 namespace paceline::api {

@@ -4,9 +4,9 @@
 
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json_fields.h"
 #include "base/wrong.h"
 #include "topology/cluster.h"
 #include "topology/link_rates.h"
@@ -192,15 +192,8 @@ Result<Network> read_network(const json& value) {
 }  // namespace
 
 Result<Topology> read_cluster(std::string_view text) {
-  // The parser calls back for each object and list: a file may not be nested deeper than this one is.
-  constexpr int deepest = 8;
-  bool too_deep = false;
-  const json::parser_callback_t shallow = [&](int depth, json::parse_event_t, json&) {
-    too_deep = too_deep || depth > deepest;
-    return !too_deep;
-  };
-  const json file = json::parse(text, shallow, false);
-  if (too_deep || file.is_discarded()) return wrong("the cluster file is not JSON that can be read");
+  const json file = parse_json(text);
+  if (file.is_discarded()) return wrong("the cluster file is not JSON that can be read");
   auto fields = Fields::of(file, "the file");
   PACE_TRY(fields.status());
   const auto node = read_node(fields->find("node"));

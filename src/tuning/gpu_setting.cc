@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "tuning/json_fields.h"
+#include "base/json_fields.h"
 
 namespace paceline {
 namespace {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tuning/json_fields.h"
+#include "base/json_fields.h"
 
 namespace paceline {
 namespace {

@@ -23,9 +23,9 @@ inline bool is_list(const nlohmann::json& object, const char* key) {
   return found != object.end() && found->is_array();
 }
 
-// An object that nests no deeper than files of ours do: what nests without end must not exhaust the stack when it is
-// freed. Discarded where the text is something else.
-inline nlohmann::json parse_object(std::string_view text) {
+// What nests no deeper than files of ours do: what nests without end must not exhaust the stack when it is freed.
+// Discarded where the text is something else.
+inline nlohmann::json parse_json(std::string_view text) {
   using nlohmann::json;
   constexpr int deepest = 8;
   bool too_deep = false;
@@ -34,7 +34,11 @@ inline nlohmann::json parse_object(std::string_view text) {
     return !too_deep;
   };
   json parsed = json::parse(text, shallow, false);
-  return too_deep || !parsed.is_object() ? json(json::value_t::discarded) : parsed;
+  return too_deep ? json(json::value_t::discarded) : parsed;
+}
+inline nlohmann::json parse_object(std::string_view text) {
+  nlohmann::json parsed = parse_json(text);
+  return parsed.is_object() ? parsed : nlohmann::json(nlohmann::json::value_t::discarded);
 }
 
 }  // namespace paceline
