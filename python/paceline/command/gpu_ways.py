@@ -21,8 +21,8 @@ _KILO, _MEGA = 1 << 10, 1 << 20
 _STRIP = 512  # bytes
 BLOCKS = 32  # of a kernel at most, by default
 _AT_ONCE = {"brief": 1, "wide": 2, "streaming": 1, "deep": 4}  # strips that a lane moves
-_WARPS = {"brief": 24, "wide": 24, "streaming": 24, "deep": 24}  # of a block at most, which move strips
-_WARPS_OF_TWO_RANKS = {"brief": 16, "wide": 16, "streaming": 24, "deep": 16}
+_WARPS = 24  # of a block at most, which move strips
+_WARPS_OF_TWO_RANKS = 16  # the same, but `streaming`
 _IN_ROUNDS = ("streaming", "deep")
 _GRAIN = 64  # bytes: sizes between two are multiples of it, so that all ways are possible
 
@@ -117,8 +117,8 @@ def candidates(collective: str, ranks: int, nbytes: int, blocks: int = BLOCKS) -
 def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list[Way]:
     """With few or many lanes in a block, of which each has a warp for every other rank."""
     strips, at_once = -(-piece // _STRIP), _AT_ONCE[family]
-    warps = _WARPS_OF_TWO_RANKS if ranks == 2 else _WARPS
-    most = max(1, warps[family] // (ranks - 1))
+    warps = _WARPS_OF_TWO_RANKS if ranks == 2 and family != "streaming" else _WARPS
+    most = max(1, warps // (ranks - 1))
     ways = []
     for lanes in sorted({1, 2, 4, 8, most}):
         room = lanes * blocks * at_once
