@@ -10,9 +10,10 @@
 namespace paceline::cuda {
 namespace {
 
-// What strips can carry, whatever a table says: their offsets are of 32 bits. And the shortest message of which every
-// rank has a part.
+// What strips can carry, whatever a table says, and the row of all ranks' pieces: their offsets are of 32 bits. And the
+// shortest message of which every rank has a part.
 constexpr std::uint64_t strips_reach = std::uint64_t{1} << 30;
+constexpr std::uint64_t row_reach = std::uint64_t{1} << 32;
 constexpr std::uint64_t least_in_parts = 4 << 10;
 // Sends and receives: by strips up to here, what was fastest on two and on four H200 (docs/gpu.md); one at once up to
 // here. Both sides must say the same, so no table is asked.
@@ -136,6 +137,9 @@ void finish(Task& task, std::uint64_t longest, bool short_chunks, const GpuWay& 
     return pieces.ranks == 0 ? 0 : reinterpret_cast<std::uintptr_t>(pieces.data) | pieces.stride;
   };
   align(task, places(task.gives) | places(task.takes));
+  const auto lengths = [](const Pieces& pieces) { return pieces.ranks == 0 ? 0 : pieces.length | pieces.total; };
+  task.whole = task.alignment == 16 &&
+               (task.own_bytes | lengths(task.gives) | lengths(task.takes) | lengths(task.gathered)) % 16 == 0;
   task.call_what |= std::uint32_t{mark(way)} << way_shift;
   task.cut = cut(longest, task.layout, short_chunks, way);
   if (way.family == Family::large || task.ranks == 1) {
@@ -254,7 +258,7 @@ GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t byt
   // What goes once relays nothing.
   if (way.two_steps && way.family < Family::streaming) way.family = Family::streaming;
   if (way.family == Family::deep && (way.two_steps || reduces(request.which))) way.family = Family::streaming;
-  if (bytes > strips_reach) way.family = Family::large;
+  if (bytes > strips_reach || bytes * static_cast<unsigned>(ranks) > row_reach) way.family = Family::large;
   // Who is not the root has no place for what it folds, unless it relays it at once.
   if (way.family == Family::large && request.which == Collective::reduce) way.two_steps = false;
   return way;

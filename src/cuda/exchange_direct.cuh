@@ -81,8 +81,14 @@ __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers
 template <class Element, bool two>
 __device__ void move_by_strips(const Task& task, const WarpNumbers& numbers) {
   if (threadIdx.x >= 32) {
-    ExchangeWarp<Element, paired_stride, !two, two> warp(task, gathered_in_block<paired_stride, !two>());
-    if (warp.has_part()) warp.run();
+    auto* const together = gathered_in_block<paired_stride, !two>();
+    const auto run = [](auto&& warp) {
+      if (warp.has_part()) warp.run();
+    };
+    if (task.folds)
+      run(ExchangeWarp<Element, paired_stride, !two, two>(task, together));
+    else
+      run(ExchangeWarp<void, paired_stride, !two, two>(task, together));
   } else if (blockIdx.x == 0) {
     announce(task, numbers);
     compare_calls(task, numbers);

@@ -29,16 +29,17 @@ struct Gathered {
   Pair pairs[rounds][most][stride.strips][32];
 };
 
-// A warp's part. All of its threads call everything. Element: void, where nothing is computed.
+// A warp's part. All of its threads call everything. Element: of what is folded; void where nothing is.
 template <class Element, Stride stride, bool relays, bool two>
 class ExchangeWarp {
   static constexpr int unroll = stride.strips;
   static constexpr bool once = stride.once;
   static_assert(!once || !relays);
-  static constexpr bool computes = !std::is_void_v<Element>;
-  // In rounds, what comes is looked for before more is given: a multiprocessor's stores to a peer hold up its loads.
-  static constexpr bool looks_first = computes && !once;
-  using Link = StripLink<Task, unroll>;
+  static constexpr bool folds = !std::is_void_v<Element>;
+  // In rounds, what comes is looked for before more is given: a multiprocessor's stores to a peer hold up its loads. Of
+  // four strips at once that costs more than it saves.
+  static constexpr bool looks_first = !once && unroll < deep_stride.strips;
+  using Link = StripLink<Task, unroll, true, once>;
   using Pairs = typename Link::Pairs;
   static constexpr unsigned all = (1u << unroll) - 1;
 
@@ -56,10 +57,11 @@ class ExchangeWarp {
         link_(task, peer_, blockIdx.x * groups() + static_cast<unsigned>(group_), gridDim.x * groups()),
         rounds_(once ? 1 : held(link_.rounds(task.strips))),
         turns_(once ? held(turns_once()) : 0),
-        own_({const_cast<std::byte*>(task.own), task.own_bytes}),
-        give_(task.give(peer_)),
-        take_(task.take(peer_)),
-        gathered_(relays ? Part(task.gathered.of(peer_)) : Part()),
+        turn_(static_cast<std::uint32_t>(place_)),
+        own_(part({const_cast<std::byte*>(task.own), task.own_bytes}, const_cast<std::byte*>(task.own))),
+        give_(part(task.give(peer_), task.gives.data)),
+        take_(folds ? Part() : part(task.take(peer_), task.takes.data)),
+        gathered_(relays ? part(task.gathered.of(peer_), task.gathered.data) : Part()),
         target_(once ? held(task.target) : task.target),
         ranks_(static_cast<int>(once ? held(std::uint32_t{task.ranks}) : task.ranks)),
         op_(static_cast<Operation>(once ? held(std::uint32_t{task.op}) : task.op)),
@@ -73,17 +75,18 @@ class ExchangeWarp {
     link_.begin();
     Pairs given;
     Pairs own;
-    link_.load(give_.data, give_.bytes, 0, given);
+    link_.load(give_.data(), give_.bytes, 0, given);
     if constexpr (once)
       move_all(given, own);
     else
       move_rounds(given, own);
     // What a root has of a message of which it gives parts.
-    if (relays && !task_.folds)
+    if (relays && !folds)
 #pragma unroll 1
       for (std::uint32_t round = rounds_; link_.has(own_.bytes, round); ++round) {
         load_own(round, own);
         keep_own(round, own);
+        end_turn(round);
       }
     if (!once) {
       link_.end_giving();
@@ -92,6 +95,9 @@ class ExchangeWarp {
   }
 
  private:
+  // Of the row that begins there.
+  static __device__ Part part(const Piece& piece, std::byte* row) { return once ? Part(piece) : Part(piece, row); }
+
   // Without a loop: for short messages the instructions are the time it takes.
   __device__ void move_all(Pairs& given, Pairs& own) {
     load_own(0, own);
@@ -99,7 +105,7 @@ class ExchangeWarp {
     link_.tell();
     // Nothing is left to do at the end.
     link_.end_giving();
-    link_.end_taking(link_.strips(take_.bytes, 0));
+    link_.end_taking(link_.strips(coming_bytes(), 0));
     Pairs none;
     take(0, own, none);
   }
@@ -115,7 +121,7 @@ class ExchangeWarp {
       }
       if (turn < rounds_ && link_.has(give_.bytes, turn)) {
         give(turn, given);
-        link_.load(give_.data, give_.bytes, turn + 1, given);
+        link_.load(give_.data(), give_.bytes, turn + 1, given);
       }
       if (turn == 0) {
         link_.tell();
@@ -124,6 +130,7 @@ class ExchangeWarp {
       if (turn <= rounds_) {
         if (!looks_first) load_own(turn - 1, own);
         take(turn - 1, own, looked);
+        end_turn(turn - 1);
       }
       if (relays && turn > 1) take_relayed(turn - 2);
       if (turn > 1) link_.free_strips();
@@ -142,12 +149,16 @@ class ExchangeWarp {
   [[nodiscard]] __device__ unsigned turns(std::uint32_t round) const {
     if (two) return all;
     if (once) return turns_;
-    return round % static_cast<unsigned>(peers_) == static_cast<unsigned>(place_) ? all : 0;
+    return round == turn_ ? all : 0;
+  }
+  // Of a round's strips nothing is left to do.
+  __device__ void end_turn(std::uint32_t round) {
+    if (!two && !once && round == turn_) turn_ += static_cast<unsigned>(peers_);
   }
   [[nodiscard]] __device__ bool relays_to_peer() const { return relays && (task_.relays >> peer_ & 1) != 0; }
 
   __device__ void scale(Pairs& pairs) const {
-    if constexpr (computes) {
+    if constexpr (folds) {
       if (!task_.scales) return;
 #pragma unroll
       for (int u = 0; u < unroll; ++u) pairs[u] = multiplied<Element>(task_, pairs[u]);
@@ -158,7 +169,7 @@ class ExchangeWarp {
     link_.put(give_.bytes, round, pairs);
   }
   __device__ void load_own(std::uint32_t round, Pairs& pairs) const {
-    link_.load(own_.data, own_.bytes, round, pairs, turns(round));
+    link_.load(own_.data(), own_.bytes, round, pairs, turns(round));
   }
   __device__ void keep_own(std::uint32_t round, Pairs& pairs) const {
     if (turns(round) == 0 || !link_.has(own_.bytes, round)) return;
@@ -166,18 +177,13 @@ class ExchangeWarp {
     link_.store(target_, own_.bytes, round, pairs, turns(round));
   }
   // Of what the peer gives.
-  [[nodiscard]] __device__ std::uint32_t coming_bytes() const {
-    return computes && task_.folds ? own_.bytes : take_.bytes;
-  }
+  [[nodiscard]] __device__ std::uint32_t coming_bytes() const { return folds ? own_.bytes : take_.bytes; }
   // looked: what is there of it, where that was looked for already.
   __device__ void take(std::uint32_t round, Pairs& own, Pairs& looked) {
-    if constexpr (computes) {
-      if (task_.folds) {
-        take_and_fold(round, own, looked);
-        return;
-      }
-    }
-    take_and_copy(round, own, looked);
+    if constexpr (folds)
+      take_and_fold(round, own, looked);
+    else
+      take_and_copy(round, own, looked);
   }
 
   // A rank's strips of a round, among those of the group.
@@ -196,9 +202,10 @@ class ExchangeWarp {
     for (int u = 0; u < unroll; ++u)
       if ((which >> u & 1) != 0) strips_of(rank, round)[u * 32] = pairs[u];
   }
-  __device__ void see(int rank, std::uint32_t round, Pairs& pairs) const {
+  static constexpr int of_rank = unroll * 32;  // pairs
+  static __device__ void see(const Pair* strips, Pairs& pairs) {
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) pairs[u] = strips_of(rank, round)[u * 32];
+    for (int u = 0; u < unroll; ++u) pairs[u] = strips[u * 32];
   }
   // The group's warps have shown what they have.
   __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(group_ + 1), "r"(peers_ * 32) : "memory"); }
@@ -240,15 +247,14 @@ class ExchangeWarp {
       show(peer_, round, other);
       meet();
       if (wanted == 0) return;
-      // The next rank's are on their way while one's are folded.
-      see(0, round, own);
-      see(1, round, other);
+      const Pair* strips = strips_of(0, round);
+      see(strips, own);
+      see(strips + of_rank, other);
       fold(true, own);
+      fold(false, other);
 #pragma unroll 1
-      for (int rank = 2; rank <= ranks_; ++rank) {
-#pragma unroll
-        for (int u = 0; u < unroll; ++u) own[u] = other[u];
-        if (rank < ranks_) see(rank, round, other);
+      for (int rank = 2; rank < ranks_; ++rank) {
+        see(strips + rank * of_rank, own);
         fold(false, own);
       }
     }
@@ -267,7 +273,7 @@ class ExchangeWarp {
     if (link_.has(take_.bytes, round)) {
       if (!looks_first) link_.look(take_.bytes, round, pairs);
       link_.settle(take_.bytes, round, pairs);
-      link_.store(take_.data, take_.bytes, round, pairs);
+      link_.store(take_.data(), take_.bytes, round, pairs);
     }
     if (relays && task_.relays != 0) relay_taken(round, pairs);
   }
@@ -279,7 +285,7 @@ class ExchangeWarp {
     if (peer_ == source) show(source, round, pairs);
     meet();
     if (!relays_to_peer()) return;
-    see(source, round, pairs);
+    see(strips_of(source, round), pairs);
     link_.put(bytes, round, pairs);
   }
 
@@ -288,7 +294,7 @@ class ExchangeWarp {
     Pairs pairs;
     link_.look(gathered_.bytes, round, pairs);
     link_.settle(gathered_.bytes, round, pairs);
-    link_.store(gathered_.data, gathered_.bytes, round, pairs);
+    link_.store(gathered_.data(), gathered_.bytes, round, pairs);
   }
 
   const Task& task_;
@@ -300,6 +306,7 @@ class ExchangeWarp {
   Link link_;
   const std::uint32_t rounds_;
   const unsigned turns_;
+  std::uint32_t turn_;  // the next round whose strips this warp does once
   const Part own_;
   const Part give_;
   const Part take_;
@@ -343,7 +350,7 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
     }
     move_unread_on(task, numbers);
   } else {
-    constexpr bool meets = !two && !std::is_void_v<Element>;
+    constexpr bool meets = !two && (relays || !std::is_void_v<Element>);
     ExchangeWarp<Element, stride, relays, two> warp(task, gathered_in_block<stride, meets>());
     wait_for_kernel_before();
     if (overlaps) let_next_kernel_start();

@@ -156,12 +156,15 @@ Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, 
 
 namespace {
 
-const void* kernel_of(const Launch& how, const Kernels& kernels, int ranks) {
+const void* kernel_of(const Launch& how, const Task& task, DataType type) {
+  const MovingKernels moving = moving_kernels();
+  const Kernels kernels = kernels_of(task.folds ? type : DataType::uint8);  // what copies looks at no element
+  const StripKernels& strips = task.folds ? kernels.folding : moving;
   switch (how.family) {
-    case Family::brief: return kernels.brief.of(ranks);
-    case Family::wide: return kernels.wide.of(ranks);
-    case Family::streaming: return kernels.streaming.of(ranks);
-    case Family::deep: return deep_kernels(how.once).of(ranks);
+    case Family::brief: return strips.brief.of(task.ranks);
+    case Family::wide: return strips.wide.of(task.ranks);
+    case Family::streaming: return strips.streaming.of(task.ranks);
+    case Family::deep: return (how.once ? moving.deep_once : moving.deep).of(task.ranks);
     case Family::large: break;
   }
   return kernels.large;
@@ -201,10 +204,8 @@ Status CudaEngine::run(const Request& request, void* stream) {
     Task& task = exchanges.tasks[i];
     complete(task, task.windows);
     task.after_direct = tries_direct;
-    // What copies looks at no element.
-    const Kernels kernels = kernels_of(task.folds ? request.type : DataType::uint8);
     const Launch& how = exchanges.launches[i];
-    PACE_TRY(start(kernel_of(how, kernels, ranks_), how, &task, on));
+    PACE_TRY(start(kernel_of(how, task, request.type), how, &task, on));
   }
   return {};
 }
@@ -284,7 +285,7 @@ Status CudaEngine::meet(const Terms& call, cudaStream_t stream) {
   task.call_what = call.call_what;
   task.call_count = call.call_count;
   complete(task, task.windows);
-  return start(kernels_of(DataType::uint8).brief.of(ranks_), exchanges.launches[0], &task, stream);
+  return start(moving_kernels().brief.of(ranks_), exchanges.launches[0], &task, stream);
 }
 
 // What a rank keeps of its own, beside what comes from others: by a kernel, for a second engine would slow the first.

@@ -174,9 +174,8 @@ Status CudaEngine::load_kernels() const {
   for (int type = 0; type < data_type_count; ++type) {
     const Kernels kernels = kernels_of(static_cast<DataType>(type));
     cudaFuncAttributes attributes;
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.brief.of(ranks_)));
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.wide.of(ranks_)));
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.streaming.of(ranks_)));
+    for (const ByRanks& strips : {kernels.folding.brief, kernels.folding.wide, kernels.folding.streaming})
+      PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, strips.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct.of(ranks_)));
     if (kernels.passed_strips != nullptr && ranks_ > 2)
       PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.passed_strips));
@@ -184,11 +183,12 @@ Status CudaEngine::load_kernels() const {
               cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.walk));
   }
+  const MovingKernels moving = moving_kernels();
   const MessageKernels messages = message_kernels();
   cudaFuncAttributes attributes;
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, copy_kernel()));
-  for (const bool once : {true, false})
-    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, deep_kernels(once).of(ranks_)));
+  for (const ByRanks& strips : {moving.brief, moving.wide, moving.streaming, moving.deep, moving.deep_once})
+    PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, strips.of(ranks_)));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.brief));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.streaming));
   for (const void* const kernel : {messages.large, messages.both})

@@ -3,7 +3,6 @@
 #include "cuda/exchange_direct.cuh"
 #include "cuda/exchange_large.cuh"
 #include "cuda/exchange_messages.cuh"
-#include "cuda/exchange_short.cuh"
 
 namespace paceline::cuda {
 
@@ -37,13 +36,6 @@ __global__ void __launch_bounds__(direct_threads, 1)
   }
 }
 const void* copy_kernel() { return reinterpret_cast<const void*>(&copy_own); }
-
-template <bool once>
-ByRanks deep_kernels() {
-  return {reinterpret_cast<const void*>(&exchange_short<void, deep_stride.strips, once, false, false>),
-          reinterpret_cast<const void*>(&exchange_short<void, deep_stride.strips, once, false, true>)};
-}
-ByRanks deep_kernels(bool once) { return once ? deep_kernels<true>() : deep_kernels<false>(); }
 
 MessageKernels message_kernels() {
   return {reinterpret_cast<const void*>(&exchange_messages<brief_stride.strips>),

@@ -16,6 +16,13 @@ ByRanks short_kernels() {
   return {reinterpret_cast<const void*>(&exchange_short<Element, strips, once, relays, false>),
           reinterpret_cast<const void*>(&exchange_short<Element, strips, once, false, true>)};
 }
+// Element: void, where they are moved as they are.
+template <class Element>
+StripKernels strip_kernels() {
+  return {short_kernels<Element, brief_stride.strips, true, false>(),
+          short_kernels<Element, wide_stride.strips, true, false>(),
+          short_kernels<Element, streaming_stride.strips, false, true>()};
+}
 
 template <class Element>
 const void* passed_strips_kernel() {
@@ -26,9 +33,7 @@ const void* passed_strips_kernel() {
 template <DataType type>
 Kernels kernels() {
   using Element = typename ElementOf<type>::type;
-  return {short_kernels<Element, brief_stride.strips, true, false>(),
-          short_kernels<Element, wide_stride.strips, true, false>(),
-          short_kernels<Element, streaming_stride.strips, false, true>(),
+  return {strip_kernels<Element>(),
           reinterpret_cast<const void*>(&exchange_large<Element, Task>),
           {reinterpret_cast<const void*>(&exchange_direct<Element, false>),
            reinterpret_cast<const void*>(&exchange_direct<Element, true>)},

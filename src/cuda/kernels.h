@@ -10,18 +10,26 @@ struct ByRanks {
   const void* two;
   [[nodiscard]] const void* of(int ranks) const { return ranks == 2 ? two : any; }
 };
-struct Kernels {
+// Of short messages.
+struct StripKernels {
   ByRanks brief;
   ByRanks wide;
   ByRanks streaming;
+};
+struct Kernels {
+  StripKernels folding;
   const void* large;
   ByRanks direct;
   const void* passed_strips;  // null where sums are wider than the type
   const void* walk;           // of a schedule (walk.cuh)
 };
 Kernels kernels_of(DataType type);
-// Of the family `deep`, which only moves; once: a warp has no more than it moves at once.
-ByRanks deep_kernels(bool once);
+// Of short messages that are moved as they are.
+struct MovingKernels : StripKernels {
+  ByRanks deep;
+  ByRanks deep_once;  // a warp has no more than it moves at once
+};
+MovingKernels moving_kernels();
 // Makes `words` words of 8 bytes blank.
 const void* blank_kernel();
 // Copies bytes, of a GPU's own memory: (from, to, bytes), multiples of 16, by blocks of direct_threads.

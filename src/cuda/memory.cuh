@@ -74,6 +74,19 @@ __device__ inline void store_pair(std::byte* to, ulonglong2 pair, std::uint64_t 
   if (!whole && !half && !quarter) store_halves(to, pair, left, alignment);
 }
 
+// The same in a long message, in which hardly a pair is not whole.
+__device__ inline ulonglong2 load_whole(const std::byte* from, std::uint64_t left, const Terms& terms) {
+  if (terms.whole) [[likely]]
+    return *reinterpret_cast<const ulonglong2*>(from);
+  return load_halves(from, left, terms.alignment);
+}
+__device__ inline void store_whole(std::byte* to, ulonglong2 pair, std::uint64_t left, const Terms& terms) {
+  if (terms.whole) [[likely]]
+    *reinterpret_cast<ulonglong2*>(to) = pair;
+  else
+    store_halves(to, pair, left, terms.alignment);
+}
+
 template <class Element, class Vector>
 __device__ __noinline__ Vector multiplied(const Terms& terms, Vector vector) {
   typename Element::Stored factor;

@@ -29,7 +29,7 @@ __device__ void move_messages(const MessageTask& task, std::uint32_t warp, std::
     if (way.gives) {
 #pragma unroll 1
       for (std::uint32_t round = 0; link.has(part.bytes, round); ++round) {
-        link.load(part.data, part.bytes, round, pairs);
+        link.load(part.data(), part.bytes, round, pairs);
         link.put(part.bytes, round, pairs);
       }
       link.end_giving();
@@ -39,7 +39,7 @@ __device__ void move_messages(const MessageTask& task, std::uint32_t warp, std::
       for (std::uint32_t round = 0; link.has(part.bytes, round); ++round) {
         link.look(part.bytes, round, pairs);
         link.settle(part.bytes, round, pairs);
-        link.store(part.data, part.bytes, round, pairs);
+        link.store(part.data(), part.bytes, round, pairs);
         link.free_strips();
       }
       link.end_taking();

@@ -109,7 +109,7 @@ __device__ inline void free_strips(const PassTask& task, const RingPlace& place,
   const std::uint32_t before = watches ? peek(number) : 0;
   // What was taken until the kernel before ended; then, of this one's, a quarter of the ring at a time.
   if (watches) post(freed, before);
-  const std::uint32_t worth = task.layout.ring / 4;
+  const std::uint32_t worth = task.layout.ring() / 4;
   std::uint32_t told = 0;
   std::uint32_t taken = 0;
   bool ended = !watches;

@@ -2,9 +2,9 @@
 //
 // A message is cut into strips of 512 bytes; strip k goes through lane k % lanes. A lane is a warp on each side, and a
 // ring of strips in the taker's window. A strip is blank until something comes: each of its words holds one pattern
-// (window.h). The giver writes data as they are, 16 bytes a thread; the taker looks at each word until it is not blank
-// any more, and makes it blank again. Data that have that very pattern in them are vouched for: behind them the giver
-// writes the strip's number, and a taker that has waited for some time looks there.
+// (window.h). The giver writes data as they are, 16 bytes a thread; the taker looks at each word's upper half until it
+// is not blank any more, and makes the word blank again. Data that have that very pattern there are vouched for: behind
+// them the giver writes the strip's number, and a taker that has waited for some time looks there.
 //
 // A taker tells how many strips it has taken when its next kernel begins, and in a long message after each half of the
 // ring. A warp moves `unroll` strips in a round.
@@ -32,16 +32,16 @@ __device__ inline Pair peek(const Pair* pair) {
 __device__ inline void post(Pair* pair, Pair v) {
   asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(pair), "l"(v.x), "l"(v.y) : "memory");
 }
-__device__ inline bool looks_blank(Pair pair) { return pair.x == blank || pair.y == blank; }
+__device__ inline bool looks_blank(Pair pair) { return pair.x >> 32 == blank >> 32 || pair.y >> 32 == blank >> 32; }
 
 // Of a lane, seen from `source`: the first strip of its ring in the owner's window. Strips of the same number lie side
 // by side, for all lanes are at about the same one: far apart, they would meet on few ways into the memory.
 __device__ inline std::uint64_t first_strip(const Terms& terms, int owner, int source, std::uint32_t lane) {
-  return static_cast<std::uint64_t>(place_of(source, owner)) * terms.layout.ring * terms.layout.strip_lanes + lane;
+  return static_cast<std::uint64_t>(place_of(source, owner)) * terms.layout.ring() * terms.layout.strip_lanes + lane;
 }
 // From there, that of a number.
 __device__ inline std::uint32_t strips_on(const Terms& terms, std::uint32_t number) {
-  return (number & (terms.layout.ring - 1)) * terms.layout.strip_lanes;
+  return (number & terms.layout.ring_mask) * terms.layout.strip_lanes;
 }
 
 // ---- What few calls need, out of line: an instruction that is not in the cache costs more than the memory ----
@@ -98,17 +98,27 @@ __device__ __noinline__ bool wait_for_room(const Task& task, const std::uint32_t
 
 // ---- A lane between this rank and another, as one warp sees it. All of its threads call everything ----
 
-// A piece, shorter than 4 GB.
+// A piece, and where it begins in a row of pieces: less than 4 GB from there.
 struct Part {
-  std::byte* data = nullptr;
+  std::byte* row = nullptr;
+  std::uint32_t offset = 0;
   std::uint32_t bytes = 0;
   Part() = default;
+  // Registers hold it.
   __device__ explicit Part(const Piece& piece)
-      : data(held(piece.data)), bytes(held(static_cast<std::uint32_t>(piece.bytes))) {}
+      : row(held(piece.data)), bytes(held(static_cast<std::uint32_t>(piece.bytes))) {}
+  // The row's address stands in the kernel's argument.
+  __device__ Part(const Piece& piece, std::byte* row)
+      : row(row),
+        offset(static_cast<std::uint32_t>(piece.data - row)),
+        bytes(static_cast<std::uint32_t>(piece.bytes)) {}
+  [[nodiscard]] __device__ std::byte* data() const { return row + offset; }
 };
 
 // takes: what it gives and takes are of one warp, which then tells what it has taken while it waits for room.
-template <class Task, int unroll, bool takes = true>
+// holds: registers hold all that can be known before the kernel before this one has ended. Else, for long messages by
+// many warps: what is seldom needed is worked out then, and pairs are whole.
+template <class Task, int unroll, bool takes = true, bool holds = true>
 class StripLink {
  public:
   using Pairs = Pair[unroll];
@@ -118,49 +128,46 @@ class StripLink {
       : task_(task),
         peer_(peer),
         lane_(held(lane)),
-        lanes_(lanes),
+        begin_(lane * strip_bytes + thread() * 16),
+        step_(lanes * strip_bytes),
         out_(held(this_thread_in(task.windows[peer], peer, task.rank))),
         in_(held(this_thread_in(task.windows[task.rank], task.rank, peer))),
-        numbers_(held(&words(task.windows[task.rank]).lanes[lane].given[peer])),
-        told_to_(held(&words(task.windows[peer]).lanes[lane].freed[task.rank])),
-        alignment_(unroll == 1 ? held(std::uint32_t{task.alignment}) : 0) {}
+        numbers_(holds ? held(find_numbers()) : nullptr),
+        told_to_(holds ? held(find_told_to()) : nullptr),
+        alignment_(holds && unroll == 1 ? held(std::uint32_t{task.alignment}) : 0) {}
 
   // Before it gives or takes.
   __device__ void begin() {
-    given_ = peek(numbers_);
-    taken_ = peek(numbers_ + taken_words);
-    freed_ = peek(numbers_ + freed_words);
+    given_ = peek(numbers());
+    taken_ = peek(numbers() + taken_words);
+    freed_ = peek(numbers() + freed_words);
   }
   // After an alarm the communicator has ended, and its numbers are of no use.
   __device__ void end_giving() {
-    if (leads()) post(numbers_, given());
+    if (leads()) post(numbers(), given_);
   }
   // Of strips that will be: the next kernel begins when this one has ended.
   __device__ void end_taking(std::uint32_t to_take) {
-    if (leads()) post(numbers_ + taken_words, taken() + to_take);
+    if (leads()) post(numbers() + taken_words, taken_ + to_take);
   }
   __device__ void end_taking() {
-    if (leads()) post(numbers_ + taken_words, taken());
+    if (leads()) post(numbers() + taken_words, taken_);
   }
 
-  // Strips of a message.
-  [[nodiscard]] __device__ std::uint32_t strip(std::uint32_t round, int u) const {
-    return (round * unroll + static_cast<unsigned>(u)) * lanes_ + lane_;
-  }
   // Whether the lane has a strip of a piece in a round.
   [[nodiscard]] __device__ bool has(std::uint32_t bytes, std::uint32_t round) const {
-    return strip(round, 0) * strip_bytes < bytes;
+    return strip_at(round, 0) < bytes;
   }
   // How many it has.
   [[nodiscard]] __device__ std::uint32_t strips(std::uint32_t bytes, std::uint32_t round) const {
     std::uint32_t count = 0;
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) count += strip(round, u) * strip_bytes < bytes ? 1 : 0;
+    for (int u = 0; u < unroll; ++u) count += strip_at(round, u) < bytes ? 1 : 0;
     return count;
   }
   // In how many rounds it has one of so many.
   [[nodiscard]] __device__ std::uint32_t rounds(std::uint32_t strips) const {
-    return lane_ < strips ? (strips - 1 - lane_) / lanes_ / unroll + 1 : 0;
+    return lane_ < strips ? (strips - 1 - lane_) / (step_ / strip_bytes) / unroll + 1 : 0;
   }
 
   // ---- The rank's memory; of a round's strips those in `which`, bit by bit ----
@@ -170,81 +177,88 @@ class StripLink {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       if (const std::uint32_t at = place(round, u); at < bytes && (which >> u & 1) != 0)
-        pairs[u] = load_pair(data + at, bytes - at, alignment());
+        pairs[u] = holds ? load_pair(data + at, bytes - at, alignment()) : load_whole(data + at, bytes - at, task_);
   }
   __device__ void store(std::byte* data, std::uint32_t bytes, std::uint32_t round, const Pairs& pairs,
                         unsigned which = ~0u) const {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
-      if (const std::uint32_t at = place(round, u); well_ && at < bytes && (which >> u & 1) != 0)
-        store_pair(data + at, pairs[u], bytes - at, alignment());
+      if (const std::uint32_t at = place(round, u); well_ && at < bytes && (which >> u & 1) != 0) {
+        if (holds)
+          store_pair(data + at, pairs[u], bytes - at, alignment());
+        else
+          store_whole(data + at, pairs[u], bytes - at, task_);
+      }
   }
 
   // ---- The link ----
 
   __device__ void put(std::uint32_t bytes, std::uint32_t round, const Pairs& pairs) {
-    const std::uint32_t count = strips(bytes, round);
-    if (const std::uint32_t wanted = given() + count - task_.layout.ring; !reached(freed_, wanted)) {
+    const std::uint32_t count = unroll == 1 ? 1 : strips(bytes, round);
+    if (const std::uint32_t wanted = given_ + count - task_.layout.ring(); !reached(freed_, wanted)) {
       if (takes) tell();  // the peer may be waiting too
-      well_ = wait_for_room(task_, numbers_ + freed_words, peer_, wanted) && well_;
-      freed_ = peek(numbers_ + freed_words);
+      well_ = wait_for_room(task_, numbers() + freed_words, peer_, wanted) && well_;
+      freed_ = peek(numbers() + freed_words);
     }
     bool blanks = false;
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       if (!well_ || place(round, u) >= bytes) continue;
-      post(pair_in(out_, given() + u), pairs[u]);
+      post(pair_in(out_, given_ + u), pairs[u]);
       blanks = blanks || looks_blank(pairs[u]);
     }
-    if (__any_sync(0xffffffff, blanks))
+    if (__any_sync(0xffffffff, blanks)) [[unlikely]]
 #pragma unroll 1
       for (std::uint32_t u = 0; u < count; ++u)
-        vouch(task_.windows[peer_], task_, strip_number(peer_, task_.rank, given() + u), given() + u);
-    gave_ += count;
+        vouch(task_.windows[peer_], task_, strip_number(peer_, task_.rank, given_ + u), given_ + u);
+    given_ += count;
   }
 
   // The strips that the peer has put, or will have put, into its ring: what is there now, and what has come.
   __device__ void look(std::uint32_t bytes, std::uint32_t round, Pairs& pairs) const {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
-      if (place(round, u) < bytes) pairs[u] = peek(pair_in(in_, taken() + u));
+      if (place(round, u) < bytes) pairs[u] = peek(pair_in(in_, taken_ + u));
   }
   __device__ void settle(std::uint32_t bytes, std::uint32_t round, Pairs& pairs) {
     bool vouched = false;
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       if (!well_ || place(round, u) >= bytes) continue;
-      Pair* const slot = pair_in(in_, taken() + u);
-      // A few looks here: what comes soon needs no call.
-#pragma unroll 1
-      for (int looks = 0; looks < 256 && looks_blank(pairs[u]); ++looks) pairs[u] = peek(slot);
+      Pair* const slot = pair_in(in_, taken_ + u);
       if (looks_blank(pairs[u])) {
-        pairs[u] = wait_for_pair(task_, peer_, strip_number(task_.rank, peer_, taken() + u), taken() + u, slot);
-        if (looks_blank(pairs[u])) {
-          vouched = true;
-          well_ = no_alarm(task_);
+        // A few looks here: what comes soon needs no call.
+#pragma unroll 1
+        for (int looks = 0; looks < 256 && looks_blank(pairs[u]); ++looks) pairs[u] = peek(slot);
+        if (looks_blank(pairs[u])) [[unlikely]] {
+          pairs[u] = wait_for_pair(task_, peer_, strip_number(task_.rank, peer_, taken_ + u), taken_ + u, slot);
+          if (looks_blank(pairs[u])) {
+            vouched = true;
+            well_ = no_alarm(task_);
+          }
         }
       }
       post(slot, Pair{blank, blank});
     }
-    const std::uint32_t count = strips(bytes, round);
-    if (__any_sync(0xffffffff, vouched))
+    const std::uint32_t count = unroll == 1 ? 1 : strips(bytes, round);
+    if (__any_sync(0xffffffff, vouched)) [[unlikely]]
 #pragma unroll 1
       for (std::uint32_t u = 0; u < count; ++u)
-        tear_up(task_.windows[task_.rank], task_, strip_number(task_.rank, peer_, taken() + u));
-    took_ += count;
+        tear_up(task_.windows[task_.rank], task_, strip_number(task_.rank, peer_, taken_ + u));
+    taken_ += count;
+    untold_ += count;
   }
 
   // How many strips were taken, and are blank.
   __device__ void tell() const {
-    if (leads()) post(told_to_, taken_ + told_);
+    if (leads()) post(told_to(), taken_ - untold_);
   }
   // In a long message: after each half of the ring.
   __device__ void free_strips() {
-    if (took_ - told_ < task_.layout.ring / 2) return;
+    if (untold_ < task_.layout.ring() / 2) return;
     fence_system();  // the strips are blank before their giver may write them again
     __syncwarp();
-    told_ = took_;
+    untold_ = 0;
     tell();
   }
 
@@ -253,17 +267,26 @@ class StripLink {
   static constexpr int taken_words = static_cast<int>((offsetof(StripLane, taken) - offsetof(StripLane, given)) / 4);
   static constexpr int freed_words = static_cast<int>((offsetof(StripLane, freed) - offsetof(StripLane, given)) / 4);
 
-  [[nodiscard]] __device__ std::uint32_t given() const { return given_ + gave_; }
-  [[nodiscard]] __device__ std::uint32_t taken() const { return taken_ + took_; }
+  [[nodiscard]] __device__ std::uint32_t* find_numbers() const {
+    return &words(task_.windows[task_.rank]).lanes[lane_].given[peer_];
+  }
+  [[nodiscard]] __device__ std::uint32_t* find_told_to() const {
+    return &words(task_.windows[peer_]).lanes[lane_].freed[task_.rank];
+  }
+  [[nodiscard]] __device__ std::uint32_t* numbers() const { return holds ? numbers_ : find_numbers(); }
+  [[nodiscard]] __device__ std::uint32_t* told_to() const { return holds ? told_to_ : find_told_to(); }
   [[nodiscard]] __device__ int alignment() const {
-    return unroll == 1 ? static_cast<int>(alignment_) : task_.alignment;
+    return holds && unroll == 1 ? static_cast<int>(alignment_) : task_.alignment;
   }
   [[nodiscard]] __device__ static unsigned thread() { return threadIdx.x % 32; }
   [[nodiscard]] __device__ static bool leads() { return thread() == 0; }
 
-  // Where this thread's pair of a strip lies in a piece, bytes.
+  // Where a strip lies in a piece, bytes; and this thread's pair of it.
+  [[nodiscard]] __device__ std::uint32_t strip_at(std::uint32_t round, int u) const {
+    return place(round, u) - thread() * 16;
+  }
   [[nodiscard]] __device__ std::uint32_t place(std::uint32_t round, int u) const {
-    return strip(round, u) * strip_bytes + thread() * 16;
+    return (round * unroll + static_cast<unsigned>(u)) * step_ + begin_;
   }
 
   // This thread's pair in the lane's ring of strips in the owner's window, and in one strip of it.
@@ -271,7 +294,7 @@ class StripLink {
     return window + task_.layout.strips + first_strip(task_, owner, source, lane_) * strip_bytes + thread() * 16;
   }
   [[nodiscard]] __device__ Pair* pair_in(std::byte* ring, std::uint32_t number) const {
-    return reinterpret_cast<Pair*>(ring + strips_on(task_, number) * strip_bytes);
+    return reinterpret_cast<Pair*>(ring + std::uint64_t{number & task_.layout.ring_mask} * task_.layout.strip_row);
   }
   [[nodiscard]] __device__ std::uint64_t strip_number(int owner, int source, std::uint32_t number) const {
     return first_strip(task_, owner, source, lane_) + strips_on(task_, number);
@@ -280,20 +303,18 @@ class StripLink {
   const Task& task_;
   const int peer_;
   const std::uint32_t lane_;
-  const std::uint32_t lanes_;
+  const std::uint32_t begin_;  // place of the first round's
+  const std::uint32_t step_;   // from one strip to the next
   std::byte* const out_;
   std::byte* const in_;
   std::uint32_t* const numbers_;
   std::uint32_t* const told_to_;
   const std::uint32_t alignment_;  // of one strip: for more there are too few registers
-  // How many strips there were ever before this message: what is loaded here is looked at only when it is needed.
+  // How many strips there were ever: what is loaded here is looked at only when it is needed.
   std::uint32_t given_ = 0;
   std::uint32_t taken_ = 0;
-  std::uint32_t freed_ = 0;  // given ones, ever, that the peer has taken
-  // And of this message.
-  std::uint32_t gave_ = 0;
-  std::uint32_t took_ = 0;
-  std::uint32_t told_ = 0;  // taken ones that the peer knows of
+  std::uint32_t freed_ = 0;   // given ones, ever, that the peer has taken
+  std::uint32_t untold_ = 0;  // taken ones that the peer does not know of yet
   bool well_ = true;
 };
 

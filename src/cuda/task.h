@@ -76,6 +76,7 @@ struct Terms {
   bool scales;             // what is given is multiplied by `factor` first
   bool overwrites;         // a piece that is taken may lie where one is given
   std::uint8_t alignment;  // 16, 8, 4 or 1: what all addresses are multiples of
+  bool whole;              // short messages: so are all lengths, of 16
   std::uint32_t strips;    // short messages: of the longest piece between any two ranks
   WindowLayout layout;
   // This rank's own contribution: a fold's operand, or what is copied.

@@ -153,7 +153,8 @@ struct WindowLayout {
   std::uint64_t vouchers = 0;  // where the words of the strips begin
   std::uint64_t large = 0;     // where the rings of chunks begin
   std::uint32_t strip_lanes = 0;
-  std::uint32_t ring = 0;        // strips of one lane: a power of two
+  std::uint32_t ring_mask = 0;   // strips of one lane, a power of two, less one
+  std::uint32_t strip_row = 0;   // of all lanes' strips of one number, bytes
   std::uint32_t chunk_slot = 0;  // bytes of one
   std::uint32_t chunk_slots = 0;
   std::uint32_t push_slots = 0;  // of a lane's ring of pushed chunks: a power of two
@@ -162,7 +163,8 @@ struct WindowLayout {
     WindowLayout layout;
     layout.strip_lanes = static_cast<std::uint32_t>(cuda::strip_lanes(ranks));
     // Few enough to stay in the L2 cache until they are taken.
-    layout.ring = ranks <= 2 ? 64 : ranks <= 4 ? 32 : ranks <= 8 ? 16 : 8;
+    layout.ring_mask = (ranks <= 2 ? 64 : ranks <= 4 ? 32 : ranks <= 8 ? 16 : 8) - 1;
+    layout.strip_row = layout.strip_lanes * strip_bytes;
     layout.chunk_slot = ranks <= 2 ? largest_chunk : ranks <= 8 ? 16 << 10 : 8 << 10;
     layout.chunk_slots = ranks <= 4 ? 4 : 2;
     layout.push_slots = ranks <= 2 ? 32 : ranks <= 4 ? 16 : ranks <= 8 ? 8 : 4;
@@ -172,7 +174,8 @@ struct WindowLayout {
     return layout;
   }
   static constexpr std::uint64_t sources(int ranks) { return ranks > 1 ? static_cast<std::uint64_t>(ranks) - 1 : 1; }
-  [[nodiscard]] constexpr std::uint64_t all_strips(int ranks) const { return sources(ranks) * strip_lanes * ring; }
+  [[nodiscard]] constexpr std::uint64_t all_strips(int ranks) const { return sources(ranks) * strip_lanes * ring(); }
+  PACE_HOST_DEVICE [[nodiscard]] constexpr std::uint32_t ring() const { return ring_mask + 1; }
   // Of a window, bytes.
   [[nodiscard]] constexpr std::uint64_t total(int ranks) const { return large + sources(ranks) * chunks_of_source(); }
   [[nodiscard]] constexpr std::uint64_t chunks_of_source() const {

@@ -264,21 +264,34 @@ TEST_CASE("a barrier takes a word from everyone") {
   CHECK(exchanges.tasks[0].take(1).bytes == 0);
 }
 
-TEST_CASE("addresses that are not multiples of 16 are told") {
+TEST_CASE("addresses and lengths that are not multiples of 16 are told") {
   std::vector<std::byte> memory(4096);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   std::byte* const aligned = memory.data() + (16 - address % 16) % 16;
-  for (const auto& [offset, alignment] : {std::pair{16, 16}, {8, 8}, {4, 4}, {2, 1}, {1, 1}}) {
-    Request request;
-    request.which = Collective::all_reduce;
-    request.type = DataType::uint8;
-    request.send = aligned;
-    request.recv = aligned + offset;
-    request.count = 64;
+  Request request;
+  request.which = Collective::all_reduce;
+  request.type = DataType::uint8;
+  request.send = aligned;
+  const auto plan = [&](std::size_t count, int ranks, const GpuWay& way) {
     Exchanges exchanges;
-    plan_collective(request, 0, 2, {}, nullptr, exchanges);
-    CHECK(static_cast<int>(exchanges.tasks[0].alignment) == alignment);
+    request.count = count;
+    plan_collective(request, 0, ranks, way, nullptr, exchanges);
+    return exchanges.tasks[0];
+  };
+  for (const auto& [offset, alignment] : {std::pair{16, 16}, {8, 8}, {4, 4}, {2, 1}, {1, 1}}) {
+    request.recv = aligned + offset;
+    const Task task = plan(64, 2, {});
+    CHECK(static_cast<int>(task.alignment) == alignment);
+    CHECK(task.whole == (alignment == 16));
   }
+  request.recv = aligned;
+  CHECK_FALSE(plan(65, 2, {}).whole);
+  const GpuWay relayed{.family = GpuFamily::streaming, .two_steps = true};
+  CHECK(plan(16 << 10, 3, relayed).whole);
+  CHECK_FALSE(plan((16 << 10) + 8, 3, relayed).whole);  // only the last part is no multiple
+  request.which = Collective::all_gather;
+  CHECK(plan(64, 3, {}).whole);
+  CHECK_FALSE(plan(72, 3, {}).whole);
 }
 
 }  // namespace paceline::cuda

@@ -81,6 +81,8 @@ TEST_CASE("strips go no further than their offsets, and a message in parts has o
   CHECK(launch(giga, 4, relayed) == std::pair{Family::streaming, 1});
   CHECK(launch(giga + 1, 4, relayed) == std::pair{Family::large, 2});
   CHECK(launch(giga, 2, relayed) == std::pair{Family::streaming, 1});
+  CHECK(launch(giga / 2, 8, brief) == std::pair{Family::streaming, 1});
+  CHECK(launch(giga / 2 + 1, 8, brief) == std::pair{Family::large, 1});
   for (const int ranks : {3, max_gpus}) {
     Exchanges exchanges;
     request.count = 4096;

@@ -32,6 +32,7 @@ IN_ORDER = {"all_reduce": "one_shot", "reduce": "direct", "reduce_scatter": "dir
 OFFSETS = [(0, 0), (0, 0), (0, 0), (8, 8), (4, 0), (0, 4), (1, 3)]
 UNTOUCHED = 0xA5
 BLANK = np.frombuffer(np.uint64(0xFFB1A9C57F8D2E63).tobytes(), np.uint8)  # what an empty slot holds: src/cuda/window.h
+HALF_BLANK = np.frombuffer(np.uint64(0xFFB1A9C500000001).tobytes(), np.uint8)  # this, too, looks empty
 
 
 def lengths(collective: str, ranks: int, is_root: bool) -> tuple[int, int]:
@@ -72,8 +73,9 @@ def one_case(rank: Rank, rng: random.Random, number: int, memory: tuple[Any, Any
     if any_bits:
         data = numbers.integers(0, 256, in_bytes, dtype=np.uint8)
         if rng.random() < 0.3:
-            for word in numbers.integers(0, max(1, in_bytes // 8), 5):
-                data[word * 8 : word * 8 + 8] = BLANK[: len(data[word * 8 : word * 8 + 8])]
+            for i, word in enumerate(numbers.integers(0, max(1, in_bytes // 8), 6)):
+                looks_empty = (BLANK, HALF_BLANK)[i % 2]
+                data[word * 8 : word * 8 + 8] = looks_empty[: len(data[word * 8 : word * 8 + 8])]
     else:
         table = np.frombuffer(b"".join(kind.encode(v) for v in (0, 1, 2, 3)), np.uint8).reshape(4, kind.size)
         data = np.ascontiguousarray(table[numbers.integers(0, 2 if op == 1 else 4, inputs * count)].reshape(-1))
