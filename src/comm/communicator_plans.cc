@@ -54,8 +54,8 @@ bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, P
 // CostModel::common_share of what few ranks read in one place and copy past a shared cache that is far: with what
 // others cost, broadcasts of 5 and 20 MB on 3 and 4 ranks would go by algorithms that take 1.2 to 1.55 times as long.
 constexpr double common_share_of_few = 0.6;
-// CostModel::passing_share of two ranks with a CPU each: a byte of their all-reduces costs a fifth less in two steps than
-// in one (Xeon and EPYC); with what others cost, those of 50 to 110 KB would go in one.
+// CostModel::passing_share of two ranks with a CPU each: a byte of their all-reduces costs a fifth less in two steps
+// than in one (Xeon and EPYC); with what others cost, those of 50 to 110 KB would go in one.
 constexpr double passing_share_of_two = 0.3;
 
 // Whether nothing writes to what is read where it lies meanwhile, so that no slot limits how long it is. Nodes may not
