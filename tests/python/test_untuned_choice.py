@@ -1,8 +1,8 @@
 """What the model chooses that was not tuned, against times that were measured before.
 
 measured_times.json: by `bench/prediction.py --times F` over shared memory: of 4 to 16 ranks the geometric mean of two
-machines' times, one with 16 CPUs and one with 32; of 2 ranks that of a Xeon's and an EPYC's with two. Calls of two ranks
-that are the same by several names have one time. No time is taken here: the file's are compared with each other.
+machines' times, one with 16 CPUs and one with 32; of 2 ranks that of a Xeon's and an EPYC's with two. Calls of two
+ranks that are the same by several names have one time. No time is taken here: the file's are compared with each other.
 """
 
 from __future__ import annotations
