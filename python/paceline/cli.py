@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from . import __version__, _native
 from .command import bench, doctor, env, explain, predict, run, topo, tune
 from .errors import Error
+from .launch import end_with_reader
 
 COMMANDS = (bench, run, topo, predict, tune, explain, env, doctor)
 
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command is None:
             top.print_help()
             return 2
+        end_with_reader()
         code = int(chosen.job(chosen))
         if sys.stdout is not None:  # as it is where descriptor 1 was closed
             sys.stdout.flush()

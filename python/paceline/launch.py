@@ -34,7 +34,9 @@ _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_NTASKS"),
 )
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# What ends a job before its time. SIGPIPE: rank 0's sign that nobody reads any more (`end_with_reader`).
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
+_LAUNCHER = "PACELINE_LAUNCHER"  # of a command's own ranks: the process that has started them
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
@@ -135,6 +137,7 @@ class _Job:
     def run(self) -> int:
         # What was ignored when this began stays so, here and in the ranks: by nohup, or by a shell's background job.
         watched = [number for number in (*_FORWARDED, signal.SIGINT) if signal.getsignal(number) != signal.SIG_IGN]
+        watched.append(signal.SIGPIPE)  # which Python ignores
         previous = {number: signal.signal(number, self._forward) for number in watched}
         reaped = _reap_orphans(True)  # what ranks leave behind comes to this process
         try:
@@ -171,7 +174,7 @@ class _Job:
             self._descriptors[os.pidfd_open(process.pid)] = rank
         self._started = True
         if self._signalled:  # it came before all were there
-            self._end_all(signal.Signals(self._signalled))
+            self._end_all(_sent_on(self._signalled))
 
     def _wait(self) -> None:
         deadline: float | None = None
@@ -231,10 +234,15 @@ class _Job:
         if number == signal.SIGINT and _from_terminal():
             return  # the terminal has sent it to the ranks itself
         if self._started:
-            self._end_all(signal.Signals(number))
+            self._end_all(_sent_on(number))
 
     def _say(self, text: str) -> None:
         print(f"{self._program}: {text}", file=sys.stderr, flush=True)
+
+
+def _sent_on(number: int) -> signal.Signals:
+    """What the ranks get of a signal that has come for the job."""
+    return signal.SIGTERM if number == signal.SIGPIPE else signal.Signals(number)
 
 
 def _from_terminal() -> bool:
@@ -285,4 +293,21 @@ def _become_rank(die_with_parent: Callable[[], None], cpus: Sequence[int]) -> No
 
 def launch_self(words: Sequence[str], ranks: int, program: str) -> int:
     """Run this same command line as a job of `ranks` ranks."""
-    return launch([sys.executable, "-m", "paceline", *words], ranks, program=program)
+    environment = os.environ | {_LAUNCHER: str(os.getpid())}
+    return launch([sys.executable, "-m", "paceline", *words], ranks, program=program, environment=environment)
+
+
+def end_with_reader() -> None:
+    """Have a rank of `launch_self` end the whole job when nobody reads its output any more (`paceline explain | head`).
+
+    Otherwise the other ranks would complain that it has left.
+    """
+    launcher = os.getppid()
+    if os.environ.get(_LAUNCHER) != str(launcher):
+        return
+
+    def end_job(*_: object) -> None:
+        os.kill(launcher, signal.SIGPIPE)
+        time.sleep(10)  # it ends this process, too
+
+    signal.signal(signal.SIGPIPE, end_job)

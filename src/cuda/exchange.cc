@@ -106,12 +106,16 @@ Form form_of(const GpuWay& way, std::uint32_t strips, int width) {
 }
 
 // `width` warps for each lane, in as many blocks as there may be; and the warp of each that moves no data. in_block: of
-// lanes; 0: chosen.
+// lanes; 0: chosen, where there are rounds so that the last one has about as much as the others.
 Launch by_strips(const Form& form, std::uint32_t lanes, int width, int blocks, std::uint32_t in_block) {
   const auto limit = static_cast<std::uint32_t>(blocks);
   const std::uint32_t least = std::clamp<std::uint32_t>(4 / static_cast<unsigned>(width), 1, lanes);
-  if (in_block == 0) in_block = std::max((lanes + limit - 1) / limit, least);
-  in_block = std::min({in_block, lanes, form.most_lanes(width, blocks)});
+  const std::uint32_t most = form.most_lanes(width, blocks);
+  if (in_block == 0) {
+    const std::uint32_t rounds = form.stride.once ? 1 : (lanes + limit * most - 1) / (limit * most);
+    in_block = std::max((lanes + limit * rounds - 1) / (limit * rounds), least);
+  }
+  in_block = std::min({in_block, lanes, most});
   Launch launch;
   launch.family = form.family;
   launch.blocks = static_cast<int>(std::min(limit, (lanes + in_block - 1) / in_block));

@@ -79,20 +79,26 @@ __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers
 
 // Through the window. numbers: of its messages.
 template <class Element, bool two>
-__device__ void move_by_strips(const Task& task, const WarpNumbers& numbers) {
+__device__ void move_by_strips(const Task& task, const WarpNumbers& numbers, SharedWord* taken) {
+  StripWatch<Task> watched;
   if (threadIdx.x >= 32) {
     auto* const together = gathered_in_block<paired_stride, !two>();
     const auto run = [](auto&& warp) {
       if (warp.has_part()) warp.run();
     };
     if (task.folds)
-      run(ExchangeWarp<Element, paired_stride, !two, two>(task, together));
+      run(ExchangeWarp<Element, paired_stride, !two, two>(task, together, taken));
     else
-      run(ExchangeWarp<void, paired_stride, !two, two>(task, together));
-  } else if (blockIdx.x == 0) {
-    announce(task, numbers);
-    compare_calls(task, numbers);
+      run(ExchangeWarp<void, paired_stride, !two, two>(task, together, taken));
+  } else {
+    watched = task.folds ? watch<true, !two, two>(task) : watch<false, !two, two>(task);
+    watched.begin();
+    if (blockIdx.x == 0) announce(task, numbers);
+    watched.run(task, taken);
+    if (blockIdx.x == 0) compare_calls(task, numbers);
   }
+  __syncthreads();
+  if (threadIdx.x < 32) watched.end();
 }
 
 // The next kernel begins when this one has ended: begun beside it, its blocks would not come to lie where they are best
@@ -101,8 +107,10 @@ template <class Element, bool two>
 __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __grid_constant__ DirectTask task) {
   __shared__ std::byte* inputs[max_gpus];
   __shared__ std::byte* outputs[max_gpus];
+  __shared__ SharedWord taken[strip_warps(paired_stride, two)];
   WindowWords& mine = words(task.windows[task.rank]);
   const int thread = static_cast<int>(threadIdx.x);
+  if (thread < strip_warps(paired_stride, two)) taken[thread].clear();
   wait_for_kernel_before();
   WarpNumbers numbers(task);
   numbers.read();
@@ -123,7 +131,7 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
   if (blockIdx.x == 0 && thread / 32 == 1) compare_calls(task, numbers);
   if (!together && task.otherwise.strips != 0) {
     numbers = numbers.followed_by(task.otherwise);
-    move_by_strips<Element, two>(task.otherwise, numbers);
+    move_by_strips<Element, two>(task.otherwise, numbers, taken);
   }
   __syncthreads();
   if (thread == 0) {

@@ -8,7 +8,8 @@
 // With `relays` it goes on at once: what a rank has folded, or taken from the root, it gives to the others, in the same
 // lanes (exchange.h).
 //
-// The first warp of each block moves no data: in the first block it is the clerk (clerk.cuh), beside the others.
+// The first warp of each block moves no data: it watches those that move rounds (strip_watch.cuh), and in the first
+// block it is the clerk (clerk.cuh), beside the others.
 //
 // Time: launch + one store over the link + M/B; relayed, twice the last two.
 // Source: the all-pairs form is also MSCCL++'s.
@@ -16,7 +17,7 @@
 
 #include "cuda/clerk.cuh"
 #include "cuda/fold.cuh"
-#include "cuda/strips.cuh"
+#include "cuda/strip_watch.cuh"
 
 namespace paceline::cuda {
 
@@ -39,13 +40,13 @@ class ExchangeWarp {
   // In rounds, what comes is looked for before more is given: a multiprocessor's stores to a peer hold up its loads. Of
   // four strips at once that costs more than it saves.
   static constexpr bool looks_first = !once && unroll < deep_stride.strips;
-  using Link = StripLink<Task, unroll, true, once>;
+  using Link = StripLink<Task, unroll, once, once>;
   using Pairs = typename Link::Pairs;
   static constexpr unsigned all = (1u << unroll) - 1;
 
  public:
-  // Touches no memory: finds out where the other rank's strips lie.
-  __device__ ExchangeWarp(const Task& task, Gathered<stride>* together)
+  // Touches no memory: finds out where the other rank's strips lie. taken: of the block's warps that move data.
+  __device__ ExchangeWarp(const Task& task, Gathered<stride>* together, SharedWord* taken)
       : task_(task),
         peers_(two ? 1 : task.ranks - 1),
         warp_(static_cast<int>(threadIdx.x / 32) - 1),
@@ -65,7 +66,8 @@ class ExchangeWarp {
         target_(once ? held(task.target) : task.target),
         ranks_(static_cast<int>(once ? held(std::uint32_t{task.ranks}) : task.ranks)),
         op_(static_cast<Operation>(once ? held(std::uint32_t{task.op}) : task.op)),
-        gathered_strips_(together == nullptr ? 0 : held(place_in(together))) {}
+        gathered_strips_(together == nullptr ? 0 : held(place_in(together))),
+        taken_(taken[warp_]) {}
 
   // Whether it has a place in a lane; in a block of any size some warps may not.
   [[nodiscard]] __device__ bool has_part() const { return static_cast<unsigned>(group_) < groups(); }
@@ -88,10 +90,7 @@ class ExchangeWarp {
         keep_own(round, own);
         end_turn(round);
       }
-    if (!once) {
-      link_.end_giving();
-      link_.end_taking();
-    }
+    if (!once) link_.end_giving();
   }
 
  private:
@@ -123,17 +122,14 @@ class ExchangeWarp {
         give(turn, given);
         link_.load(give_.data(), give_.bytes, turn + 1, given);
       }
-      if (turn == 0) {
-        link_.tell();
-        continue;
-      }
+      if (turn == 0) continue;
       if (turn <= rounds_) {
         if (!looks_first) load_own(turn - 1, own);
         take(turn - 1, own, looked);
         end_turn(turn - 1);
       }
       if (relays && turn > 1) take_relayed(turn - 2);
-      if (turn > 1) link_.free_strips();
+      link_.count_in(taken_);
     }
   }
 
@@ -316,6 +312,7 @@ class ExchangeWarp {
   const int ranks_;
   const Operation op_;
   const std::uint32_t gathered_strips_;  // address in shared memory, of this thread's pair of the group's first strip
+  SharedWord& taken_;
 };
 
 // Of a block, in which warps put something together.
@@ -329,29 +326,55 @@ __device__ Gathered<stride>* gathered_in_block() {
   }
 }
 
+// What a thread of a block's first warp watches, whose other warps are ExchangeWarps that move rounds.
+template <bool folds, bool relays, bool two>
+__device__ StripWatch<Task> watch(const Task& task) {
+  const unsigned peers = two ? 1u : task.ranks - 1u;
+  const unsigned groups = (blockDim.x / 32 - 1) / peers;
+  const unsigned group = threadIdx.x / peers;
+  if (group >= groups) return {};
+  const int place = static_cast<int>(threadIdx.x % peers);
+  const int source = place < task.rank ? place : place + 1;
+  const std::uint32_t lane = blockIdx.x * groups + group;
+  const auto strips = [&](std::uint64_t bytes) {
+    return strips_of_lane(static_cast<std::uint32_t>((bytes + strip_bytes - 1) / strip_bytes), lane,
+                          gridDim.x * groups);
+  };
+  const std::uint32_t relayed = relays ? strips(task.gathered.of(source).bytes) : 0;
+  return {task, source, lane, strips(folds ? task.own_bytes : task.take(source).bytes) + relayed};
+}
+
 // strips, once: the Stride, which nvcc does not take as a kernel's argument.
 template <class Element, int strips, bool once, bool relays, bool two>
 __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1)
     exchange_short(const __grid_constant__ Task task) {
   constexpr Stride stride{strips, once};
+  constexpr bool folds = !std::is_void_v<Element>;
   const bool clerk = threadIdx.x < 32;
   // The next kernel does not wait on the multiprocessors for a long one.
   const bool overlaps = task.strips <= overlapped_strips;
   WarpNumbers numbers;
+  StripWatch<Task> watched;
+  __shared__ SharedWord taken[strip_warps(stride, two)];
   fetch(task);
+  if (!once) {
+    if (threadIdx.x < strip_warps(stride, two)) taken[threadIdx.x].clear();
+    __syncthreads();
+  }
   if (clerk) {
     numbers = WarpNumbers(task);
+    if (!once) watched = watch<folds, relays, two>(task);
     wait_for_kernel_before();
     if (overlaps) let_next_kernel_start();
     numbers.read();
-    if (blockIdx.x == 0) {
-      announce(task, numbers);
-      compare_calls(task, numbers);
-    }
+    if (!once) watched.begin();
+    if (blockIdx.x == 0) announce(task, numbers);
     move_unread_on(task, numbers);
+    if (!once) watched.run(task, taken);
+    if (blockIdx.x == 0) compare_calls(task, numbers);
   } else {
-    constexpr bool meets = !two && (relays || !std::is_void_v<Element>);
-    ExchangeWarp<Element, stride, relays, two> warp(task, gathered_in_block<stride, meets>());
+    constexpr bool meets = !two && (relays || folds);
+    ExchangeWarp<Element, stride, relays, two> warp(task, gathered_in_block<stride, meets>(), taken);
     wait_for_kernel_before();
     if (overlaps) let_next_kernel_start();
     warp.run();
@@ -360,6 +383,7 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
   __syncthreads();
   if (!overlaps) let_next_kernel_start();
   if (!clerk) return;
+  if (!once) watched.end();
   numbers.move_on_here();
   __syncwarp();
   sign_off(task);

@@ -82,7 +82,7 @@ __device__ inline ulonglong2 load_whole(const std::byte* from, std::uint64_t lef
 }
 __device__ inline void store_whole(std::byte* to, ulonglong2 pair, std::uint64_t left, const Terms& terms) {
   if (terms.whole) [[likely]]
-    *reinterpret_cast<ulonglong2*>(to) = pair;
+    __stcs(reinterpret_cast<ulonglong2*>(to), pair);  // the window stays in the L2 cache, not the output
   else
     store_halves(to, pair, left, terms.alignment);
 }

@@ -3,8 +3,8 @@
 // when it is not blank any more, so each rank takes some 2 us of the way to the root, where a chunk, which is told of
 // behind a fence, takes 9. In the windows alone: no rank must see another's buffers, or wait for it at the end.
 //
-// A warp has a lane, and moves it four strips at a time. The first warp of a block moves no data: it tells who gives to
-// the others how many strips are blank again, with one fence for all.
+// A warp has a lane, and moves it four strips at a time. The first warp of a block moves no data: it watches the others
+// (strip_watch.cuh).
 //
 // Time: launch + a store over the link for each rank + M/B.
 // Source: passes.cuh and strips.cuh. Measured on four H200: 339 GB/s.
@@ -13,18 +13,11 @@
 #include "cuda/clerk.cuh"
 #include "cuda/fold.cuh"
 #include "cuda/passes.cuh"
-#include "cuda/shared_word.cuh"
-#include "cuda/strips.cuh"
+#include "cuda/strip_watch.cuh"
 
 namespace paceline::cuda {
 
-// What the warps of a block that move data tell the first one, since the kernel began: how many strips they have taken,
-// twice; and one more at their end.
-struct PassProgress {
-  SharedWord taken[passing_warps];
-};
-
-// The lane of such a warp.
+// The lane of a warp that moves data.
 __device__ inline std::uint32_t passing_lane(int warp) {
   return blockIdx.x * passing_warps + static_cast<std::uint32_t>(warp);
 }
@@ -37,10 +30,10 @@ class StripPasser {
   using Pairs = typename Link::Pairs;
 
  public:
-  // Touches no memory.
-  __device__ StripPasser(const PassTask& task, const RingPlace& place, PassProgress& progress, int warp)
+  // Touches no memory. taken: its strips from the one before.
+  __device__ StripPasser(const PassTask& task, const RingPlace& place, SharedWord& taken, int warp)
       : task_(task),
-        progress_(progress.taken[warp]),
+        taken_(taken),
         takes_(place.place > 0),
         gives_(place.place < task.ranks - 1),
         bytes_(static_cast<std::uint32_t>(task.own_bytes)),
@@ -52,7 +45,6 @@ class StripPasser {
     next_.load(task_.own, bytes_, 0, own);
     before_.begin();
     next_.begin();
-    std::uint32_t taken = 0;
 #pragma unroll 1
     for (std::uint32_t round = 0; next_.has(bytes_, round); ++round) {
       // What is stored to another rank holds up loads: so the next round's come before.
@@ -62,9 +54,7 @@ class StripPasser {
         Pairs sums;
         before_.look(bytes_, round, sums);
         before_.settle(bytes_, round, sums);
-        taken += before_.strips(bytes_, round);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) progress_.raise_to(2 * taken);
+        before_.count_in(taken_);
         fold(sums, own);
       }
       if (gives_)
@@ -75,8 +65,6 @@ class StripPasser {
       for (int u = 0; u < unroll; ++u) own[u] = ahead[u];
     }
     if (gives_) next_.end_giving();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) progress_.raise_to(2 * taken + 1);
   }
 
  private:
@@ -91,7 +79,7 @@ class StripPasser {
   }
 
   const PassTask& task_;
-  SharedWord& progress_;
+  SharedWord& taken_;
   const bool takes_;
   const bool gives_;
   const std::uint32_t bytes_;
@@ -99,54 +87,37 @@ class StripPasser {
   Link next_;
 };
 
-// The first warp's part: a thread for each other one.
-__device__ inline void free_strips(const PassTask& task, const RingPlace& place, const PassProgress& progress) {
-  const int warp = static_cast<int>(threadIdx.x) % 32;
-  const bool watches = place.place > 0 && warp < passing_warps;
-  const std::uint32_t lane = passing_lane(watches ? warp : 0);
-  std::uint32_t* const number = &words(task.windows[task.rank]).lanes[lane].taken[place.before];
-  std::uint32_t* const freed = &words(task.windows[place.before]).lanes[lane].freed[task.rank];
-  const std::uint32_t before = watches ? peek(number) : 0;
-  // What was taken until the kernel before ended; then, of this one's, a quarter of the ring at a time.
-  if (watches) post(freed, before);
-  const std::uint32_t worth = task.layout.ring() / 4;
-  std::uint32_t told = 0;
-  std::uint32_t taken = 0;
-  bool ended = !watches;
-#pragma unroll 1
-  while (!__all_sync(0xffffffff, ended)) {
-    if (!ended) {
-      const std::uint32_t word = progress.taken[warp].look();
-      taken = word / 2;
-      ended = (word & 1) != 0;
-    }
-    if (!__any_sync(0xffffffff, taken - told >= worth)) continue;
-    fence_system();  // the strips are blank before their giver may write them again
-    if (taken != told) post(freed, before + taken);
-    told = taken;
-  }
-  if (watches) post(number, before + taken);
+// What a thread of the first warp watches.
+__device__ inline StripWatch<PassTask> watch(const PassTask& task, const RingPlace& place) {
+  const int warp = static_cast<int>(threadIdx.x);
+  if (place.place == 0 || warp >= passing_warps) return {};
+  const auto strips = static_cast<std::uint32_t>((task.own_bytes + strip_bytes - 1) / strip_bytes);
+  const std::uint32_t lane = passing_lane(warp);
+  return {task, place.before, lane, strips_of_lane(strips, lane, gridDim.x * passing_warps)};
 }
 
 template <class Element>
 __global__ void __launch_bounds__((passing_warps + 1) * 32, 1) pass_strips(const __grid_constant__ PassTask task) {
-  __shared__ PassProgress progress;
+  __shared__ SharedWord taken[passing_warps];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   fetch(task);
   const RingPlace place = ring_place(task.rank, task.ranks, task.root, static_cast<int>(blockIdx.x));
-  if (threadIdx.x < passing_warps) progress.taken[threadIdx.x].clear();
+  if (threadIdx.x < passing_warps) taken[threadIdx.x].clear();
   __syncthreads();
   WarpNumbers numbers;
+  StripWatch<PassTask> watched;
   if (warp == 0) {
     numbers = WarpNumbers(task);
+    watched = watch(task, place);
     wait_for_kernel_before();
     numbers.read();
+    watched.begin();
     if (blockIdx.x == 0) announce(task, numbers);
     move_unread_on(task, numbers);
-    free_strips(task, place, progress);
+    watched.run(task, taken);
     if (blockIdx.x == 0) compare_calls(task, numbers);
   } else {
-    StripPasser<Element> passer(task, place, progress, warp - 1);
+    StripPasser<Element> passer(task, place, taken[warp - 1], warp - 1);
     wait_for_kernel_before();
     passer.run();
   }
@@ -154,6 +125,7 @@ __global__ void __launch_bounds__((passing_warps + 1) * 32, 1) pass_strips(const
   __syncthreads();
   let_next_kernel_start();
   if (warp != 0) return;
+  watched.end();
   numbers.move_on_here();
   __syncwarp();
   sign_off(task);

@@ -6,8 +6,8 @@
 // is not blank any more, and makes the word blank again. Data that have that very pattern there are vouched for: behind
 // them the giver writes the strip's number, and a taker that has waited for some time looks there.
 //
-// A taker tells how many strips it has taken when its next kernel begins, and in a long message after each half of the
-// ring. A warp moves `unroll` strips in a round.
+// A taker tells how many strips it has taken when its next kernel begins, and in a long message before the ring is full
+// (strip_watch.cuh). A warp moves `unroll` strips in a round.
 //
 // Source: the blank strips are TensorRT-LLM's and FlashInfer's "Lamport" all-reduce, which changes data that look
 // blank.
@@ -15,6 +15,7 @@
 
 #include "cuda/clerk.cuh"
 #include "cuda/memory.cuh"
+#include "cuda/shared_word.cuh"
 
 namespace paceline::cuda {
 
@@ -115,7 +116,12 @@ struct Part {
   [[nodiscard]] __device__ std::byte* data() const { return row + offset; }
 };
 
-// takes: what it gives and takes are of one warp, which then tells what it has taken while it waits for room.
+// Of a message of so many those that go through a lane.
+__device__ inline std::uint32_t strips_of_lane(std::uint32_t strips, std::uint32_t lane, std::uint32_t lanes) {
+  return lane < strips ? (strips - 1 - lane) / lanes + 1 : 0;
+}
+
+// takes: what it gives and takes are of one warp, which then tells what it took before while it waits for room.
 // holds: registers hold all that can be known before the kernel before this one has ended. Else, for long messages by
 // many warps: what is seldom needed is worked out then, and pairs are whole.
 template <class Task, int unroll, bool takes = true, bool holds = true>
@@ -167,7 +173,7 @@ class StripLink {
   }
   // In how many rounds it has one of so many.
   [[nodiscard]] __device__ std::uint32_t rounds(std::uint32_t strips) const {
-    return lane_ < strips ? (strips - 1 - lane_) / (step_ / strip_bytes) / unroll + 1 : 0;
+    return (strips_of_lane(strips, lane_, step_ / strip_bytes) + unroll - 1) / unroll;
   }
 
   // ---- The rank's memory; of a round's strips those in `which`, bit by bit ----
@@ -249,11 +255,16 @@ class StripLink {
     untold_ += count;
   }
 
+  // To the block's first warp, which watches: how many were taken since the kernel began.
+  __device__ void count_in(SharedWord& taken) const {
+    __syncwarp();
+    if (leads()) taken.raise_to(untold_);
+  }
   // How many strips were taken, and are blank.
   __device__ void tell() const {
     if (leads()) post(told_to(), taken_ - untold_);
   }
-  // In a long message: after each half of the ring.
+  // Where nobody watches: after each half of the ring.
   __device__ void free_strips() {
     if (untold_ < task_.layout.ring() / 2) return;
     fence_system();  // the strips are blank before their giver may write them again

@@ -131,6 +131,25 @@ TEST_CASE("a table's lanes and blocks are kept as far as there are strips for th
   CHECK(chunks.blocks == 5);
 }
 
+TEST_CASE("the last of few rounds has as much as the others") {
+  alignas(16) std::byte memory[16];
+  Request request = all_reduce_in(memory);
+  request.type = DataType::float32;
+  const auto lanes = [&](std::size_t bytes, int ranks, const GpuWay& way) {
+    Exchanges exchanges;
+    request.count = bytes / 4;
+    plan_collective(request, 0, ranks, way, nullptr, exchanges);
+    const Launch& launch = exchanges.launches[0];
+    CHECK(launch.blocks == 32);
+    return (launch.threads / 32 - 1) / (ranks - 1);
+  };
+  CHECK(lanes(512 << 10, 2, {.family = GpuFamily::streaming, .blocks = 32}) == 16);  // two rounds, not one and a third
+  CHECK(lanes(2 << 20, 2, {.family = GpuFamily::streaming, .blocks = 32}) == 22);
+  CHECK(lanes(4 << 20, 2, {.family = GpuFamily::streaming, .blocks = 32}) == 24);
+  CHECK(lanes(2 << 20, 4, {.family = GpuFamily::streaming, .two_steps = true, .blocks = 32}) == 8);
+  CHECK(lanes(2 << 20, 2, {.family = GpuFamily::streaming, .lanes = 24, .blocks = 32}) == 24);
+}
+
 TEST_CASE("what relays goes in rounds, also if it is wide otherwise") {
   alignas(16) std::byte memory[16];
   Request request = all_reduce_in(memory);

@@ -69,9 +69,10 @@ def test_help(words: list[str]) -> None:
     check(f"help-{'-'.join(words) or 'paceline'}.txt", shown.stdout)
 
 
-def test_a_reader_that_goes_is_no_failure_to_tell() -> None:
-    words = [sys.executable, "-m", "paceline", "topo", "--preset", "hgx-h200"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+@pytest.mark.parametrize("words", [["topo", "--preset", "hgx-h200"], ["explain", "all_reduce", "-n", "3"]])
+def test_a_reader_that_goes_is_no_failure_to_tell(words: list[str]) -> None:
+    command = [sys.executable, "-m", "paceline", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""

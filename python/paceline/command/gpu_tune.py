@@ -30,7 +30,7 @@ from .sizes import size_text
 LARGEST = 1 << 30
 SECONDS = 120
 TIMEOUT = 60  # s, of a call: a way that hangs is told soon
-_SMALLEST, _FACTOR = 8, 4
+_SMALLEST, _FACTOR = 8, 2
 _CALLS = ((64 << 10, 200), *BATCHES)  # of a batch: ranks do not begin one at the same time, which must not count
 _BATCHES = 3  # of a way in a pass
 _PASSES = 3

@@ -15,7 +15,7 @@ from typing import Any
 FOLDS = ("all_reduce", "reduce", "reduce_scatter")
 MOVES = ("broadcast", "all_gather", "gather", "scatter", "all_to_all")
 IN_PARTS = ("all_reduce", "reduce", "broadcast")  # those that more than two ranks can do in two steps
-WORTH = 0.97  # a change is worth at least 3%: between equals what ran at the next smaller size stays
+WORTH = 0.98  # a change is worth at least 2%: between equals what ran at the next smaller size stays
 
 _KILO, _MEGA = 1 << 10, 1 << 20
 _STRIP = 512  # bytes
@@ -120,16 +120,18 @@ def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list
     warps = _WARPS_OF_TWO_RANKS if ranks == 2 and family != "streaming" else _WARPS
     most = max(1, warps // (ranks - 1))
     ways = []
-    for lanes in sorted({1, 2, 4, 8, most}):
+    # Three quarters of the most: in two steps of long messages, whose strips then stay in the L2 cache.
+    many = {max(1, 3 * most // 4), most} if steps == 2 else {most}
+    for lanes in sorted({1, 2, 4, 8} | many):
         room = lanes * blocks * at_once
         if lanes > most or (lanes > 1 and lanes // 2 >= strips):
             continue
         if family not in _IN_ROUNDS and strips > room:
             continue  # all of its strips are moved at once
-        if family in _IN_ROUNDS and strips > 4 * room and lanes < most:
+        if family in _IN_ROUNDS and strips > 4 * room and lanes not in many:
             continue  # so many rounds that more lanes are faster
-        # Of the most, as many as a strip each needs: spread over all blocks.
-        spread = family == "streaming" and lanes == most
+        # Of the most, as many as a strip each needs, or the rounds: spread over all blocks.
+        spread = family in _IN_ROUNDS and lanes == most
         ways.append(Way(family, steps, 0 if spread else lanes))
     return ways
 
