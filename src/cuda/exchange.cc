@@ -105,6 +105,13 @@ Form form_of(const GpuWay& way, std::uint32_t strips, int width) {
   return once.has_room(strips, width, blocks) ? once : Form{Family::deep};
 }
 
+// Lanes for so many strips in rounds. A round of two ranks takes a warp so few instructions that many warps hinder each
+// other at the link, unless they also wait for memory, since the L2 cache does not hold the message.
+std::uint32_t enough_lanes(const Form& form, std::uint32_t strips, int width) {
+  if (width > 1 || form.stride.strips > 1) return UINT32_MAX;
+  return (strips <= (12 << 20) / strip_bytes ? 16 : 22) * max_blocks;
+}
+
 // `width` warps for each lane, in as many blocks as there may be; and the warp of each that moves no data. in_block: of
 // lanes; 0: chosen, where there are rounds so that the last one has about as much as the others.
 Launch by_strips(const Form& form, std::uint32_t lanes, int width, int blocks, std::uint32_t in_block) {
@@ -112,7 +119,8 @@ Launch by_strips(const Form& form, std::uint32_t lanes, int width, int blocks, s
   const std::uint32_t least = std::clamp<std::uint32_t>(4 / static_cast<unsigned>(width), 1, lanes);
   const std::uint32_t most = form.most_lanes(width, blocks);
   if (in_block == 0) {
-    const std::uint32_t rounds = form.stride.once ? 1 : (lanes + limit * most - 1) / (limit * most);
+    const std::uint32_t enough = std::min(limit * most, enough_lanes(form, lanes, width));
+    const std::uint32_t rounds = form.stride.once ? 1 : (lanes + enough - 1) / enough;
     in_block = std::max((lanes + limit * rounds - 1) / (limit * rounds), least);
   }
   in_block = std::min({in_block, lanes, most});

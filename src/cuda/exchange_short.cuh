@@ -40,6 +40,8 @@ class ExchangeWarp {
   // In rounds, what comes is looked for before more is given: a multiprocessor's stores to a peer hold up its loads. Of
   // four strips at once that costs more than it saves.
   static constexpr bool looks_first = !once && unroll < deep_stride.strips;
+  // Measured with two ranks alone: for these there are as many warps as the link then wants (exchange.cc).
+  static constexpr bool has_inner_turns = !once && two;
   using Link = StripLink<Task, unroll, once, once>;
   using Pairs = typename Link::Pairs;
   static constexpr unsigned all = (1u << unroll) - 1;
@@ -67,7 +69,9 @@ class ExchangeWarp {
         ranks_(static_cast<int>(once ? held(std::uint32_t{task.ranks}) : task.ranks)),
         op_(static_cast<Operation>(once ? held(std::uint32_t{task.op}) : task.op)),
         gathered_strips_(together == nullptr ? 0 : held(place_in(together))),
-        taken_(taken[warp_]) {}
+        taken_(taken[warp_]),
+        is_watched_(!once && rounds_ * unroll * (relays ? 2 : 1) > task.layout.ring() / 2),
+        inner_turns_(once ? 0 : held(inner_turns())) {}
 
   // Whether it has a place in a lane; in a block of any size some warps may not.
   [[nodiscard]] __device__ bool has_part() const { return static_cast<unsigned>(group_) < groups(); }
@@ -100,7 +104,10 @@ class ExchangeWarp {
   // Without a loop: for short messages the instructions are the time it takes.
   __device__ void move_all(Pairs& given, Pairs& own) {
     load_own(0, own);
-    if (link_.has(give_.bytes, 0)) give(0, given);
+    if (link_.has(give_.bytes, 0)) {
+      scale(given);
+      link_.put(give_.bytes, 0, given);
+    }
     link_.tell();
     // Nothing is left to do at the end.
     link_.end_giving();
@@ -113,24 +120,47 @@ class ExchangeWarp {
   __device__ void move_rounds(Pairs& given, Pairs& own) {
     Pairs looked;
 #pragma unroll 1
-    for (std::uint32_t turn = 0; turn <= rounds_ + (relays ? 1 : 0); ++turn) {
-      if (looks_first && turn != 0 && turn <= rounds_) {
-        link_.look(coming_bytes(), turn - 1, looked);
-        load_own(turn - 1, own);
-      }
-      if (turn < rounds_ && link_.has(give_.bytes, turn)) {
-        give(turn, given);
-        link_.load(give_.data(), give_.bytes, turn + 1, given);
-      }
-      if (turn == 0) continue;
-      if (turn <= rounds_) {
-        if (!looks_first) load_own(turn - 1, own);
-        take(turn - 1, own, looked);
-        end_turn(turn - 1);
-      }
-      if (relays && turn > 1) take_relayed(turn - 2);
-      link_.count_in(taken_);
+    for (std::uint32_t turn = 0; turn <= rounds_ + (relays ? 1 : 0); ++turn)
+      if (has_inner_turns && turn - 1 < inner_turns_)
+        move_turn<true>(turn, given, own, looked);
+      else
+        move_turn<false>(turn, given, own, looked);
+  }
+  // inside: all strips of this turn are whole, so there is no edge to look for; and it is not the first.
+  template <bool inside>
+  __device__ void move_turn(std::uint32_t turn, Pairs& given, Pairs& own, Pairs& looked) {
+    if (looks_first && (inside || (turn != 0 && turn <= rounds_))) {
+      link_.template look<inside>(coming_bytes(), turn - 1, looked);
+      load_own<inside>(turn - 1, own);
     }
+    if (has<inside>(give_.bytes, turn) && (inside || turn < rounds_)) {
+      scale(given);
+      link_.template put<inside>(give_.bytes, turn, given);
+      link_.template load<inside>(give_.data(), give_.bytes, turn + 1, given);
+    }
+    if (!inside && turn == 0) return;
+    if (inside || turn <= rounds_) {
+      if (!looks_first) load_own<inside>(turn - 1, own);
+      take<inside>(turn - 1, own, looked);
+      end_turn(turn - 1);
+    }
+    if (relays && turn > 1) take_relayed<inside>(turn - 2);
+    if (is_watched_) link_.count_in(taken_);
+  }
+  // From the second one on.
+  [[nodiscard]] __device__ std::uint32_t inner_turns() const {
+    if (!has_inner_turns || !task_.whole) return 0;
+    std::uint32_t turns = rounds_;
+    if (give_.bytes != 0) turns = min(turns, max(link_.whole_rounds(give_.bytes), 1u) - 1);
+    if (coming_bytes() != 0) turns = min(turns, link_.whole_rounds(coming_bytes()));
+    if (!folds && own_.bytes != 0) turns = min(turns, link_.whole_rounds(own_.bytes));
+    if (relays && gathered_.bytes != 0) turns = min(turns, link_.whole_rounds(gathered_.bytes) + 1);
+    return turns;
+  }
+  // Whether the lane has a strip of a piece.
+  template <bool inside>
+  [[nodiscard]] __device__ bool has(std::uint32_t bytes, std::uint32_t round) const {
+    return inside ? bytes != 0 : link_.has(bytes, round);
   }
 
   [[nodiscard]] __device__ unsigned groups() const { return (blockDim.x / 32 - 1) / static_cast<unsigned>(peers_); }
@@ -160,26 +190,25 @@ class ExchangeWarp {
       for (int u = 0; u < unroll; ++u) pairs[u] = multiplied<Element>(task_, pairs[u]);
     }
   }
-  __device__ void give(std::uint32_t round, Pairs& pairs) {
-    scale(pairs);
-    link_.put(give_.bytes, round, pairs);
-  }
+  template <bool inside = false>
   __device__ void load_own(std::uint32_t round, Pairs& pairs) const {
-    link_.load(own_.data(), own_.bytes, round, pairs, turns(round));
+    link_.template load<inside>(own_.data(), own_.bytes, round, pairs, turns(round));
   }
+  template <bool inside = false>
   __device__ void keep_own(std::uint32_t round, Pairs& pairs) const {
-    if (turns(round) == 0 || !link_.has(own_.bytes, round)) return;
+    if (turns(round) == 0 || !has<inside>(own_.bytes, round)) return;
     scale(pairs);
-    link_.store(target_, own_.bytes, round, pairs, turns(round));
+    link_.template store<inside>(target_, own_.bytes, round, pairs, turns(round));
   }
   // Of what the peer gives.
   [[nodiscard]] __device__ std::uint32_t coming_bytes() const { return folds ? own_.bytes : take_.bytes; }
   // looked: what is there of it, where that was looked for already.
+  template <bool inside = false>
   __device__ void take(std::uint32_t round, Pairs& own, Pairs& looked) {
     if constexpr (folds)
-      take_and_fold(round, own, looked);
+      take_and_fold<inside>(round, own, looked);
     else
-      take_and_copy(round, own, looked);
+      take_and_copy<inside>(round, own, looked);
   }
 
   // A rank's strips of a round, among those of the group.
@@ -207,15 +236,16 @@ class ExchangeWarp {
   __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(group_ + 1), "r"(peers_ * 32) : "memory"); }
 
   // In the order of the ranks.
+  template <bool inside>
   __device__ void take_and_fold(std::uint32_t round, Pairs& own, Pairs& looked) {
     const std::uint32_t bytes = own_.bytes;
-    if (!link_.has(bytes, round)) return;
+    if (!has<inside>(bytes, round)) return;
     Pairs here;
     Pairs& other = looks_first ? looked : here;
-    if (!looks_first) link_.look(bytes, round, other);
+    if (!looks_first) link_.template look<inside>(bytes, round, other);
     if (turns(round) != 0) scale(own);
     if constexpr (!two) show(task_.rank, round, own, turns(round));
-    link_.settle(bytes, round, other);
+    link_.template settle<inside>(bytes, round, other);
     const unsigned wanted = relays_to_peer() ? all : turns(round);
     Row<Element, Pair> folded[unroll];
     const auto fold = [&](bool first, const Pairs& pairs) {
@@ -230,15 +260,9 @@ class ExchangeWarp {
       }
     };
     if constexpr (two) {
-      const bool ours = task_.rank == 0;
-      Pairs second;
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        second[u] = ours ? other[u] : own[u];
-        own[u] = ours ? own[u] : other[u];
-      }
+      // The order of two makes no difference.
       fold(true, own);
-      fold(false, second);
+      fold(false, other);
     } else {
       show(peer_, round, other);
       meet();
@@ -258,18 +282,19 @@ class ExchangeWarp {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       if ((wanted >> u & 1) != 0) results[u] = finished(task_, folded[u]);
-    if (target_ != nullptr) link_.store(target_, bytes, round, results, turns(round));
-    if (relays_to_peer()) link_.put(bytes, round, results);
+    if (target_ != nullptr) link_.template store<inside>(target_, bytes, round, results, turns(round));
+    if (relays_to_peer()) link_.template put<inside>(bytes, round, results);
   }
 
+  template <bool inside>
   __device__ void take_and_copy(std::uint32_t round, Pairs& own, Pairs& looked) {
-    keep_own(round, own);
+    keep_own<inside>(round, own);
     Pairs here;
     Pairs& pairs = looks_first ? looked : here;
-    if (link_.has(take_.bytes, round)) {
-      if (!looks_first) link_.look(take_.bytes, round, pairs);
-      link_.settle(take_.bytes, round, pairs);
-      link_.store(take_.data(), take_.bytes, round, pairs);
+    if (has<inside>(take_.bytes, round)) {
+      if (!looks_first) link_.template look<inside>(take_.bytes, round, pairs);
+      link_.template settle<inside>(take_.bytes, round, pairs);
+      link_.template store<inside>(take_.data(), take_.bytes, round, pairs);
     }
     if (relays && task_.relays != 0) relay_taken(round, pairs);
   }
@@ -285,12 +310,13 @@ class ExchangeWarp {
     link_.put(bytes, round, pairs);
   }
 
+  template <bool inside>
   __device__ void take_relayed(std::uint32_t round) {
-    if (!link_.has(gathered_.bytes, round)) return;
+    if (!has<inside>(gathered_.bytes, round)) return;
     Pairs pairs;
-    link_.look(gathered_.bytes, round, pairs);
-    link_.settle(gathered_.bytes, round, pairs);
-    link_.store(gathered_.data(), gathered_.bytes, round, pairs);
+    link_.template look<inside>(gathered_.bytes, round, pairs);
+    link_.template settle<inside>(gathered_.bytes, round, pairs);
+    link_.template store<inside>(gathered_.data(), gathered_.bytes, round, pairs);
   }
 
   const Task& task_;
@@ -313,6 +339,8 @@ class ExchangeWarp {
   const Operation op_;
   const std::uint32_t gathered_strips_;  // address in shared memory, of this thread's pair of the group's first strip
   SharedWord& taken_;
+  const bool is_watched_;  // StripWatch::run does anything
+  const std::uint32_t inner_turns_;
 };
 
 // Of a block, in which warps put something together.

@@ -80,9 +80,13 @@ __device__ inline ulonglong2 load_whole(const std::byte* from, std::uint64_t lef
     return *reinterpret_cast<const ulonglong2*>(from);
   return load_halves(from, left, terms.alignment);
 }
+// What is not read again soon, so that the window stays in the L2 cache, and not this.
+__device__ inline void store_first_out(std::byte* to, ulonglong2 pair) {
+  __stcs(reinterpret_cast<ulonglong2*>(to), pair);
+}
 __device__ inline void store_whole(std::byte* to, ulonglong2 pair, std::uint64_t left, const Terms& terms) {
   if (terms.whole) [[likely]]
-    __stcs(reinterpret_cast<ulonglong2*>(to), pair);  // the window stays in the L2 cache, not the output
+    store_first_out(to, pair);
   else
     store_halves(to, pair, left, terms.alignment);
 }

@@ -40,37 +40,41 @@ __device__ inline bool looks_blank(Pair pair) { return pair.x >> 32 == blank >> 
 __device__ inline std::uint64_t first_strip(const Terms& terms, int owner, int source, std::uint32_t lane) {
   return static_cast<std::uint64_t>(place_of(source, owner)) * terms.layout.ring() * terms.layout.strip_lanes + lane;
 }
-// From there, that of a number.
-__device__ inline std::uint32_t strips_on(const Terms& terms, std::uint32_t number) {
-  return (number & terms.layout.ring_mask) * terms.layout.strip_lanes;
-}
 
 // ---- What few calls need, out of line: an instruction that is not in the cache costs more than the memory ----
 
 // Stands behind a strip with this number; 0 behind none.
 __device__ inline std::uint64_t vouched_number(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
-__device__ inline std::uint64_t* voucher(std::byte* window, const Terms& terms, std::uint64_t strip) {
-  return reinterpret_cast<std::uint64_t*>(window + terms.layout.vouchers) + strip;
+template <class Task>
+__device__ std::uint64_t* voucher(const Task& task, int owner, int source, std::uint32_t lane, std::uint32_t number) {
+  const std::uint32_t row = (number & task.layout.ring_mask) * task.layout.strip_lanes;
+  return reinterpret_cast<std::uint64_t*>(task.windows[owner] + task.layout.vouchers) +
+         first_strip(task, owner, source, lane) + row;
 }
 
-// By a whole warp, which has just written the strip.
-__device__ __noinline__ inline void vouch(std::byte* window, const Terms& terms, std::uint64_t strip,
-                                          std::uint32_t number) {
+// By a whole warp, which has just written the strip to the peer.
+template <class Task>
+__device__ __noinline__ void vouch(const Task& task, int peer, std::uint32_t lane, std::uint32_t number) {
   fence_system();  // the data come before the word that vouches for them
   __syncwarp();
-  if (threadIdx.x % 32 == 0) post(voucher(window, terms, strip), vouched_number(number));
+  if (threadIdx.x % 32 == 0) post(voucher(task, peer, task.rank, lane, number), vouched_number(number));
+}
+// By a whole warp, when none of it needs the voucher any more: numbers repeat.
+template <class Task>
+__device__ __noinline__ void tear_up(const Task& task, int source, std::uint32_t lane, std::uint32_t number) {
+  if (threadIdx.x % 32 == 0) post(voucher(task, task.rank, source, lane, number), std::uint64_t{0});
 }
 
 // A thread's wait for its pair of a strip: what came, also if it looks blank and is vouched for. After an alarm,
 // anything.
 template <class Task>
-__device__ __noinline__ Pair wait_for_pair(const Task& task, int source, std::uint64_t strip, std::uint32_t number,
+__device__ __noinline__ Pair wait_for_pair(const Task& task, int source, std::uint32_t lane, std::uint32_t number,
                                            const Pair* from) {
   Patience patience(task);
   // Of this block's copy, which stays until all of its warps have ended.
   const std::uint32_t taken = peek(&words(task.windows[task.rank]).numbers[blockIdx.x][source].taken);
   const Expected message = expected(task, source, taken + 1);
-  const std::uint64_t* const vouched = voucher(task.windows[task.rank], task, strip);
+  const std::uint64_t* const vouched = voucher(task, task.rank, source, lane, number);
 #pragma unroll 1
   for (unsigned looks = 1;; ++looks) {
     const bool real = looks % 64 == 0 && peek_acquire(vouched) == vouched_number(number);
@@ -80,21 +84,51 @@ __device__ __noinline__ Pair wait_for_pair(const Task& task, int source, std::ui
 }
 __device__ __noinline__ inline bool no_alarm(const Terms& terms) { return peek(&terms.alarm->abort) == 0; }
 
-// By a whole warp, when none of it needs the voucher any more: numbers repeat.
-__device__ __noinline__ inline void tear_up(std::byte* window, const Terms& terms, std::uint64_t strip) {
-  if (threadIdx.x % 32 == 0) post(voucher(window, terms, strip), std::uint64_t{0});
+// A thread's wait for its pair, which was blank. Returns whether it is vouched for, or there is an alarm.
+template <class Task>
+__device__ bool wait_here(const Task& task, int source, std::uint32_t lane, std::uint32_t number, const Pair* from,
+                          Pair& pair, bool& well) {
+  // A few looks here: what comes soon needs no call.
+#pragma unroll 1
+  for (int looks = 0; looks < 256 && looks_blank(pair); ++looks) pair = peek(from);
+  if (!looks_blank(pair)) return false;
+  pair = wait_for_pair(task, source, lane, number, from);
+  if (!looks_blank(pair)) return false;
+  well = no_alarm(task);
+  return true;
 }
 
-// Until the peer has freed so many strips of the lane.
+// A whole warp's wait for a strip, of which some pair was blank. mine: whether this thread has a pair of it.
+struct Came {
+  Pair pair;
+  bool well;
+};
 template <class Task>
-__device__ __noinline__ bool wait_for_room(const Task& task, const std::uint32_t* freed, int peer,
-                                           std::uint32_t wanted) {
+__device__ __noinline__ Came wait_for_strip(const Task& task, int source, std::uint32_t lane, std::uint32_t number,
+                                            const Pair* from, bool mine, Pair pair) {
+  bool well = true;
+  const bool vouched = mine && looks_blank(pair) && wait_here(task, source, lane, number, from, pair, well);
+  if (__any_sync(0xffffffff, vouched)) [[unlikely]]
+    tear_up(task, source, lane, number);
+  return {pair, well};
+}
+
+// What the peer has freed of the lane's strips, when that are so many or there is an alarm.
+struct Room {
+  std::uint32_t freed;
+  bool well;
+};
+template <class Task>
+__device__ __noinline__ Room wait_for_room(const Task& task, int peer, std::uint32_t lane, std::uint32_t wanted) {
+  const std::uint32_t* const freed = &words(task.windows[task.rank]).lanes[lane].freed[peer];
   Patience patience(task);
   const std::uint32_t given = peek(&words(task.windows[task.rank]).numbers[blockIdx.x][peer].given);
 #pragma unroll 1
-  while (!reached(peek(freed), wanted))
-    if (!patience.more(peer, given + 1)) return false;
-  return true;
+  for (;;) {
+    const std::uint32_t found = peek(freed);
+    if (reached(found, wanted)) return {found, true};
+    if (!patience.more(peer, given + 1)) return {found, false};
+  }
 }
 
 // ---- A lane between this rank and another, as one warp sees it. All of its threads call everything ----
@@ -164,7 +198,11 @@ class StripLink {
   [[nodiscard]] __device__ bool has(std::uint32_t bytes, std::uint32_t round) const {
     return strip_at(round, 0) < bytes;
   }
-  // How many it has.
+  // How many it has, also where that is asked often.
+  template <bool inside>
+  [[nodiscard]] __device__ std::uint32_t count_of(std::uint32_t bytes, std::uint32_t round) const {
+    return unroll == 1 || inside ? unroll : strips(bytes, round);
+  }
   [[nodiscard]] __device__ std::uint32_t strips(std::uint32_t bytes, std::uint32_t round) const {
     std::uint32_t count = 0;
 #pragma unroll
@@ -176,21 +214,33 @@ class StripLink {
     return (strips_of_lane(strips, lane_, step_ / strip_bytes) + unroll - 1) / unroll;
   }
 
-  // ---- The rank's memory; of a round's strips those in `which`, bit by bit ----
+  // The first rounds, whose strips are all whole.
+  [[nodiscard]] __device__ std::uint32_t whole_rounds(std::uint32_t bytes) const {
+    return strips_of_lane(bytes / strip_bytes, lane_, step_ / strip_bytes) / unroll;
+  }
 
+  // ---- The rank's memory; of a round's strips those in `which`, bit by bit. inside: all of them are whole, and where
+  // they begin a multiple of 16 bytes ----
+
+  template <bool inside = false>
   __device__ void load(const std::byte* data, std::uint32_t bytes, std::uint32_t round, Pairs& pairs,
                        unsigned which = ~0u) const {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       if (const std::uint32_t at = place(round, u); at < bytes && (which >> u & 1) != 0)
-        pairs[u] = holds ? load_pair(data + at, bytes - at, alignment()) : load_whole(data + at, bytes - at, task_);
+        pairs[u] = inside  ? *reinterpret_cast<const Pair*>(data + at)
+                   : holds ? load_pair(data + at, bytes - at, alignment())
+                           : load_whole(data + at, bytes - at, task_);
   }
+  template <bool inside = false>
   __device__ void store(std::byte* data, std::uint32_t bytes, std::uint32_t round, const Pairs& pairs,
                         unsigned which = ~0u) const {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
-      if (const std::uint32_t at = place(round, u); well_ && at < bytes && (which >> u & 1) != 0) {
-        if (holds)
+      if (const std::uint32_t at = place(round, u); well_ && (inside || at < bytes) && (which >> u & 1) != 0) {
+        if (inside)
+          store_first_out(data + at, pairs[u]);
+        else if (holds)
           store_pair(data + at, pairs[u], bytes - at, alignment());
         else
           store_whole(data + at, pairs[u], bytes - at, task_);
@@ -199,58 +249,56 @@ class StripLink {
 
   // ---- The link ----
 
+  template <bool inside = false>
   __device__ void put(std::uint32_t bytes, std::uint32_t round, const Pairs& pairs) {
-    const std::uint32_t count = unroll == 1 ? 1 : strips(bytes, round);
+    const std::uint32_t count = count_of<inside>(bytes, round);
     if (const std::uint32_t wanted = given_ + count - task_.layout.ring(); !reached(freed_, wanted)) {
       if (takes) tell();  // the peer may be waiting too
-      well_ = wait_for_room(task_, numbers() + freed_words, peer_, wanted) && well_;
-      freed_ = peek(numbers() + freed_words);
+      const Room room = wait_for_room(task_, peer_, lane_, wanted);
+      freed_ = room.freed;
+      well_ = room.well && well_;
     }
     bool blanks = false;
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      if (!well_ || place(round, u) >= bytes) continue;
+      if (!well_ || (!inside && place(round, u) >= bytes)) continue;
       post(pair_in(out_, given_ + u), pairs[u]);
       blanks = blanks || looks_blank(pairs[u]);
     }
     if (__any_sync(0xffffffff, blanks)) [[unlikely]]
 #pragma unroll 1
-      for (std::uint32_t u = 0; u < count; ++u)
-        vouch(task_.windows[peer_], task_, strip_number(peer_, task_.rank, given_ + u), given_ + u);
+      for (std::uint32_t u = 0; u < count; ++u) vouch(task_, peer_, lane_, given_ + u);
     given_ += count;
   }
 
   // The strips that the peer has put, or will have put, into its ring: what is there now, and what has come.
+  template <bool inside = false>
   __device__ void look(std::uint32_t bytes, std::uint32_t round, Pairs& pairs) const {
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
-      if (place(round, u) < bytes) pairs[u] = peek(pair_in(in_, taken_ + u));
+      if (inside || place(round, u) < bytes) pairs[u] = peek(pair_in(in_, taken_ + u));
   }
+  template <bool inside = false>
   __device__ void settle(std::uint32_t bytes, std::uint32_t round, Pairs& pairs) {
+    const std::uint32_t count = count_of<inside>(bytes, round);
     bool vouched = false;
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      if (!well_ || place(round, u) >= bytes) continue;
+      const bool mine = well_ && (inside || place(round, u) < bytes);
       Pair* const slot = pair_in(in_, taken_ + u);
-      if (looks_blank(pairs[u])) {
-        // A few looks here: what comes soon needs no call.
-#pragma unroll 1
-        for (int looks = 0; looks < 256 && looks_blank(pairs[u]); ++looks) pairs[u] = peek(slot);
-        if (looks_blank(pairs[u])) [[unlikely]] {
-          pairs[u] = wait_for_pair(task_, peer_, strip_number(task_.rank, peer_, taken_ + u), taken_ + u, slot);
-          if (looks_blank(pairs[u])) {
-            vouched = true;
-            well_ = no_alarm(task_);
-          }
-        }
+      if constexpr (holds) {
+        if (mine && looks_blank(pairs[u]))
+          vouched = wait_here(task_, peer_, lane_, taken_ + u, slot, pairs[u], well_) || vouched;
+      } else if (__any_sync(0xffffffff, mine && looks_blank(pairs[u]))) {
+        const Came came = wait_for_strip(task_, peer_, lane_, taken_ + u, slot, mine, pairs[u]);
+        pairs[u] = came.pair;
+        well_ = well_ && came.well;
       }
-      post(slot, Pair{blank, blank});
+      if (mine) post(slot, Pair{blank, blank});
     }
-    const std::uint32_t count = unroll == 1 ? 1 : strips(bytes, round);
-    if (__any_sync(0xffffffff, vouched)) [[unlikely]]
+    if (holds && __any_sync(0xffffffff, vouched)) [[unlikely]]
 #pragma unroll 1
-      for (std::uint32_t u = 0; u < count; ++u)
-        tear_up(task_.windows[task_.rank], task_, strip_number(task_.rank, peer_, taken_ + u));
+      for (std::uint32_t u = 0; u < count; ++u) tear_up(task_, peer_, lane_, taken_ + u);
     taken_ += count;
     untold_ += count;
   }
@@ -307,10 +355,6 @@ class StripLink {
   [[nodiscard]] __device__ Pair* pair_in(std::byte* ring, std::uint32_t number) const {
     return reinterpret_cast<Pair*>(ring + std::uint64_t{number & task_.layout.ring_mask} * task_.layout.strip_row);
   }
-  [[nodiscard]] __device__ std::uint64_t strip_number(int owner, int source, std::uint32_t number) const {
-    return first_strip(task_, owner, source, lane_) + strips_on(task_, number);
-  }
-
   const Task& task_;
   const int peer_;
   const std::uint32_t lane_;

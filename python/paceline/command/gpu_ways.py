@@ -120,8 +120,12 @@ def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list
     warps = _WARPS_OF_TWO_RANKS if ranks == 2 and family != "streaming" else _WARPS
     most = max(1, warps // (ranks - 1))
     ways = []
-    # Three quarters of the most: in two steps of long messages, whose strips then stay in the L2 cache.
-    many = {max(1, 3 * most // 4), most} if steps == 2 else {most}
+    # Rounds by all warps, and by fewer, which hinder each other less.
+    many = {most}
+    if steps == 2:
+        many |= {max(1, 3 * most // 4)}
+    elif family == "streaming" and ranks == 2:
+        many |= {lanes * BLOCKS // blocks for lanes in (18, 20, 22)}
     for lanes in sorted({1, 2, 4, 8} | many):
         room = lanes * blocks * at_once
         if lanes > most or (lanes > 1 and lanes // 2 >= strips):
@@ -130,7 +134,7 @@ def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list
             continue  # all of its strips are moved at once
         if family in _IN_ROUNDS and strips > 4 * room and lanes not in many:
             continue  # so many rounds that more lanes are faster
-        # Of the most, as many as a strip each needs, or the rounds: spread over all blocks.
+        # All, or as many as a strip each needs, or as are enough for rounds: the library chooses.
         spread = family in _IN_ROUNDS and lanes == most
         ways.append(Way(family, steps, 0 if spread else lanes))
     return ways
