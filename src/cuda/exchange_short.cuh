@@ -42,7 +42,7 @@ class ExchangeWarp {
   static constexpr bool looks_first = !once && unroll < deep_stride.strips;
   // Measured with two ranks alone: for these there are as many warps as the link then wants (exchange.cc).
   static constexpr bool has_inner_turns = !once && two;
-  using Link = StripLink<Task, unroll, once, once>;
+  using Link = StripLink<Task, unroll, once, once, !once && two>;
   using Pairs = typename Link::Pairs;
   static constexpr unsigned all = (1u << unroll) - 1;
 

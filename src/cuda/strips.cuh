@@ -158,7 +158,9 @@ __device__ inline std::uint32_t strips_of_lane(std::uint32_t strips, std::uint32
 // takes: what it gives and takes are of one warp, which then tells what it took before while it waits for room.
 // holds: registers hold all that can be known before the kernel before this one has ended. Else, for long messages by
 // many warps: what is seldom needed is worked out then, and pairs are whole.
-template <class Task, int unroll, bool takes = true, bool holds = true>
+// apart: a wait for a strip is a call of the whole warp: fewer instructions in the way of what has come, but registers
+// are saved for it.
+template <class Task, int unroll, bool takes = true, bool holds = true, bool apart = false>
 class StripLink {
  public:
   using Pairs = Pair[unroll];
@@ -286,7 +288,7 @@ class StripLink {
     for (int u = 0; u < unroll; ++u) {
       const bool mine = well_ && (inside || place(round, u) < bytes);
       Pair* const slot = pair_in(in_, taken_ + u);
-      if constexpr (holds) {
+      if constexpr (!apart) {
         if (mine && looks_blank(pairs[u]))
           vouched = wait_here(task_, peer_, lane_, taken_ + u, slot, pairs[u], well_) || vouched;
       } else if (__any_sync(0xffffffff, mine && looks_blank(pairs[u]))) {
@@ -296,7 +298,7 @@ class StripLink {
       }
       if (mine) post(slot, Pair{blank, blank});
     }
-    if (holds && __any_sync(0xffffffff, vouched)) [[unlikely]]
+    if (!apart && __any_sync(0xffffffff, vouched)) [[unlikely]]
 #pragma unroll 1
       for (std::uint32_t u = 0; u < count; ++u) tear_up(task_, peer_, lane_, taken_ + u);
     taken_ += count;
