@@ -137,7 +137,8 @@ class _Job:
     def run(self) -> int:
         # What was ignored when this began stays so, here and in the ranks: by nohup, or by a shell's background job.
         watched = [number for number in (*_FORWARDED, signal.SIGINT) if signal.getsignal(number) != signal.SIG_IGN]
-        watched.append(signal.SIGPIPE)  # which Python ignores
+        if self._environment.get(_LAUNCHER) == str(os.getpid()):
+            watched.append(signal.SIGPIPE)
         previous = {number: signal.signal(number, self._forward) for number in watched}
         reaped = _reap_orphans(True)  # what ranks leave behind comes to this process
         try:
@@ -158,6 +159,8 @@ class _Job:
                 os.close(descriptor)
             for number, handler in previous.items():
                 signal.signal(number, handler)
+        if self._signalled == signal.SIGPIPE:
+            return 1  # as any command whose reader has gone
         return self._code or (128 + self._signalled if self._signalled in _ENDING else 0)
 
     def _start(self) -> None:

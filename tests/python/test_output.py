@@ -76,3 +76,4 @@ def test_a_reader_that_goes_is_no_failure_to_tell(words: list[str]) -> None:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
+    assert process.returncode == 1
