@@ -132,11 +132,20 @@ Launch by_strips(const Form& form, std::uint32_t lanes, int width, int blocks, s
   return launch;
 }
 
+// Of a long call: stores to the peers hinder each other less so (direct_moves.cuh).
+void lay_in_clusters(Launch& launch) {
+  if (launch.blocks % blocks_in_cluster == 0) launch.cluster = blocks_in_cluster;
+}
+
 Launch by_strips(const GpuWay& way, std::uint32_t strips, int width) {
   const Form form = form_of(way, strips, width);
   const int blocks = most_blocks(way, strip_blocks);
   const auto at_once = static_cast<std::uint32_t>(form.stride.strips);
-  if (!form.stride.once) return by_strips(form, (strips + at_once - 1) / at_once, width, blocks, way.lanes);
+  if (!form.stride.once) {
+    Launch launch = by_strips(form, (strips + at_once - 1) / at_once, width, blocks, way.lanes);
+    if (strips > overlapped_strips) lay_in_clusters(launch);
+    return launch;
+  }
   // A lane has no more strips than it moves at once.
   const std::uint32_t room = static_cast<unsigned>(blocks) * at_once;
   const std::uint32_t needed = (strips + room - 1) / room;
@@ -248,6 +257,7 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
     first.relays = relays;
     first.gathered = gathered;
     finish(first, parts.stride, true, way, exchanges.launches[0]);
+    exchanges.launches[0].relays = true;
     exchanges.count = 1;
     return;
   }
@@ -485,11 +495,13 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
   }
   task.own = to_self;
   align(task, addresses);
-  if (!any_long)
-    launch = by_strips(longest <= brief_message_to ? Form{Family::brief} : Form{Family::streaming, paired_stride},
-                       lanes * std::max<std::uint32_t>(1, task.way_count), 1, blocks, 0);
-  else
+  if (any_long) {
     launch = {Family::large, max_blocks, 0};
+    return;
+  }
+  launch = by_strips(longest <= brief_message_to ? Form{Family::brief} : Form{Family::streaming, paired_stride},
+                     lanes * std::max<std::uint32_t>(1, task.way_count), 1, blocks, 0);
+  if (strips_of(longest) > overlapped_strips) lay_in_clusters(launch);
 }
 
 }  // namespace paceline::cuda

@@ -27,9 +27,10 @@ inline constexpr int way_bits = 8;
 struct Launch {
   Family family = Family::brief;
   int blocks = 1;
-  int threads = 0;    // of a block; 0: the family's
-  int cluster = 1;    // blocks of one part of the GPU (a thread block cluster, from sm_90 on)
-  bool once = false;  // by strips, without rounds
+  int threads = 0;      // of a block; 0: the family's
+  int cluster = 1;      // blocks of one part of the GPU (a thread block cluster, from sm_90 on)
+  bool relays = false;  // strips: what has been taken goes on at once
+  bool once = false;    // by strips, without rounds
 };
 
 // A collective's exchanges for one rank, to be run one after the other. Windows, alarm and timeout are for the engine

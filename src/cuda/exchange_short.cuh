@@ -40,8 +40,9 @@ class ExchangeWarp {
   // In rounds, what comes is looked for before more is given: a multiprocessor's stores to a peer hold up its loads. Of
   // four strips at once that costs more than it saves.
   static constexpr bool looks_first = !once && unroll < deep_stride.strips;
-  // Measured with two ranks alone: for these there are as many warps as the link then wants (exchange.cc).
-  static constexpr bool has_inner_turns = !once && two;
+  // Measured: of two ranks, for which there are as many warps as the link then wants (exchange.cc); of more where they
+  // fold and relay nothing. What is only moved or is relayed waits for the link, and comes no sooner.
+  static constexpr bool has_inner_turns = !once && (two || (folds && !relays));
   using Link = StripLink<Task, unroll, once, once, !once && two>;
   using Pairs = typename Link::Pairs;
   static constexpr unsigned all = (1u << unroll) - 1;
@@ -364,10 +365,7 @@ __device__ StripWatch<Task> watch(const Task& task) {
   const int place = static_cast<int>(threadIdx.x % peers);
   const int source = place < task.rank ? place : place + 1;
   const std::uint32_t lane = blockIdx.x * groups + group;
-  const auto strips = [&](std::uint64_t bytes) {
-    return strips_of_lane(static_cast<std::uint32_t>((bytes + strip_bytes - 1) / strip_bytes), lane,
-                          gridDim.x * groups);
-  };
+  const auto strips = [&](std::uint64_t bytes) { return strips_of_lane(strips_of(bytes), lane, gridDim.x * groups); };
   const std::uint32_t relayed = relays ? strips(task.gathered.of(source).bytes) : 0;
   return {task, source, lane, strips(folds ? task.own_bytes : task.take(source).bytes) + relayed};
 }

@@ -163,7 +163,7 @@ const void* kernel_of(const Launch& how, const Task& task, DataType type) {
   switch (how.family) {
     case Family::brief: return strips.brief.of(task.ranks);
     case Family::wide: return strips.wide.of(task.ranks);
-    case Family::streaming: return strips.streaming.of(task.ranks);
+    case Family::streaming: return how.relays ? strips.relaying : strips.streaming.of(task.ranks);
     case Family::deep: return (how.once ? moving.deep_once : moving.deep).of(task.ranks);
     case Family::large: break;
   }

@@ -177,7 +177,8 @@ Status CudaEngine::load_kernels() const {
     for (const ByRanks& strips : {kernels.folding.brief, kernels.folding.wide, kernels.folding.streaming})
       PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, strips.of(ranks_)));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.direct.of(ranks_)));
-    if (kernels.passed_strips != nullptr && ranks_ > 2)
+    if (ranks_ > 2) PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.folding.relaying));
+    if (ranks_ > 2 && kernels.passed_strips != nullptr)
       PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.passed_strips));
     PACE_CUDA("loading a kernel",
               cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
@@ -189,6 +190,7 @@ Status CudaEngine::load_kernels() const {
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, copy_kernel()));
   for (const ByRanks& strips : {moving.brief, moving.wide, moving.streaming, moving.deep, moving.deep_once})
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, strips.of(ranks_)));
+  if (ranks_ > 2) PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, moving.relaying));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.brief));
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.streaming));
   for (const void* const kernel : {messages.large, messages.both})

@@ -10,18 +10,17 @@
 
 namespace paceline::cuda {
 
-// relays: those for more than two ranks do.
-template <class Element, int strips, bool once, bool relays>
+template <class Element, int strips, bool once>
 ByRanks short_kernels() {
-  return {reinterpret_cast<const void*>(&exchange_short<Element, strips, once, relays, false>),
+  return {reinterpret_cast<const void*>(&exchange_short<Element, strips, once, false, false>),
           reinterpret_cast<const void*>(&exchange_short<Element, strips, once, false, true>)};
 }
 // Element: void, where they are moved as they are.
 template <class Element>
 StripKernels strip_kernels() {
-  return {short_kernels<Element, brief_stride.strips, true, false>(),
-          short_kernels<Element, wide_stride.strips, true, false>(),
-          short_kernels<Element, streaming_stride.strips, false, true>()};
+  return {short_kernels<Element, brief_stride.strips, true>(), short_kernels<Element, wide_stride.strips, true>(),
+          short_kernels<Element, streaming_stride.strips, false>(),
+          reinterpret_cast<const void*>(&exchange_short<Element, streaming_stride.strips, false, true, false>)};
 }
 
 template <class Element>

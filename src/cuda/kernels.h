@@ -15,6 +15,7 @@ struct StripKernels {
   ByRanks brief;
   ByRanks wide;
   ByRanks streaming;
+  const void* relaying;  // the same, of more than two ranks that relay what they have taken
 };
 struct Kernels {
   StripKernels folding;

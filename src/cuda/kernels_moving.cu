@@ -4,8 +4,8 @@
 namespace paceline::cuda {
 
 MovingKernels moving_kernels() {
-  return {strip_kernels<void>(), short_kernels<void, deep_stride.strips, false, false>(),
-          short_kernels<void, deep_stride.strips, true, false>()};
+  return {strip_kernels<void>(), short_kernels<void, deep_stride.strips, false>(),
+          short_kernels<void, deep_stride.strips, true>()};
 }
 
 }  // namespace paceline::cuda

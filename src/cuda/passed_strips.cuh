@@ -91,9 +91,8 @@ class StripPasser {
 __device__ inline StripWatch<PassTask> watch(const PassTask& task, const RingPlace& place) {
   const int warp = static_cast<int>(threadIdx.x);
   if (place.place == 0 || warp >= passing_warps) return {};
-  const auto strips = static_cast<std::uint32_t>((task.own_bytes + strip_bytes - 1) / strip_bytes);
   const std::uint32_t lane = passing_lane(warp);
-  return {task, place.before, lane, strips_of_lane(strips, lane, gridDim.x * passing_warps)};
+  return {task, place.before, lane, strips_of_lane(strips_of(task.own_bytes), lane, gridDim.x * passing_warps)};
 }
 
 template <class Element>

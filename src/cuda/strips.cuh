@@ -19,9 +19,6 @@
 
 namespace paceline::cuda {
 
-// Of the longest piece: a kernel with no more lets the next one start at once.
-inline constexpr std::uint32_t overlapped_strips = (2 << 20) / strip_bytes;
-
 // 16 bytes: what a thread moves at once. Each half is written and seen in one piece.
 using Pair = ulonglong2;
 
@@ -150,6 +147,9 @@ struct Part {
   [[nodiscard]] __device__ std::byte* data() const { return row + offset; }
 };
 
+__device__ inline std::uint32_t strips_of(std::uint64_t bytes) {
+  return static_cast<std::uint32_t>((bytes + strip_bytes - 1) / strip_bytes);
+}
 // Of a message of so many those that go through a lane.
 __device__ inline std::uint32_t strips_of_lane(std::uint32_t strips, std::uint32_t lane, std::uint32_t lanes) {
   return lane < strips ? (strips - 1 - lane) / lanes + 1 : 0;
@@ -254,11 +254,11 @@ class StripLink {
   template <bool inside = false>
   __device__ void put(std::uint32_t bytes, std::uint32_t round, const Pairs& pairs) {
     const std::uint32_t count = count_of<inside>(bytes, round);
-    if (const std::uint32_t wanted = given_ + count - task_.layout.ring(); !reached(freed_, wanted)) {
+    if (const std::uint32_t wanted = given_ + count - task_.layout.ring(); well_ && !reached(freed_, wanted)) {
       if (takes) tell();  // the peer may be waiting too
       const Room room = wait_for_room(task_, peer_, lane_, wanted);
       freed_ = room.freed;
-      well_ = room.well && well_;
+      well_ = room.well;
     }
     bool blanks = false;
 #pragma unroll

@@ -47,8 +47,10 @@ static_assert(words_of_block >= pushing_warps && lane_words >= max_lanes);
 constexpr std::uint32_t word_of_lane(std::uint32_t block, int warp) {
   return block * words_of_block + static_cast<std::uint32_t>(warp);
 }
-inline constexpr int announcements = 8;     // kept of each source
-inline constexpr int strip_bytes = 512;     // of short messages: what a warp moves at once, 16 bytes a thread
+inline constexpr int announcements = 8;  // kept of each source
+inline constexpr int strip_bytes = 512;  // of short messages: what a warp moves at once, 16 bytes a thread
+// Of the longest piece: a kernel with no more lets the next one start at once.
+inline constexpr std::uint32_t overlapped_strips = (2 << 20) / strip_bytes;
 inline constexpr int direct_threads = 512;  // of a block that works in the users' buffers
 // How a warp moves them: so many at once; once, if it has no more of a message, or in rounds.
 struct Stride {

@@ -88,9 +88,18 @@ TEST_CASE("strips go no further than their offsets, and a message in parts has o
     request.count = 4096;
     plan_collective(request, ranks - 1, ranks, relayed, nullptr, exchanges);
     CHECK(exchanges.tasks[0].relays != 0);
+    CHECK(exchanges.launches[0].relays);
     request.count = 4095;
     plan_collective(request, ranks - 1, ranks, relayed, nullptr, exchanges);
     CHECK(exchanges.tasks[0].relays == 0);
+    CHECK_FALSE(exchanges.launches[0].relays);
+    // A broadcast's root has more to keep than it gives to anyone.
+    request.which = Collective::broadcast;
+    request.count = 1 << 20;
+    plan_collective(request, request.root, ranks, relayed, nullptr, exchanges);
+    CHECK(exchanges.tasks[0].relays == 0);
+    CHECK(exchanges.launches[0].relays);
+    request.which = Collective::all_reduce;
   }
 }
 
@@ -150,6 +159,21 @@ TEST_CASE("the last of few rounds has as much as the others") {
   CHECK(lanes(1280 << 10, 4, {.family = GpuFamily::streaming, .two_steps = true, .blocks = 32}) == 7);
   CHECK(lanes(2 << 20, 4, {.family = GpuFamily::streaming, .two_steps = true, .blocks = 32}) == 8);
   CHECK(lanes(2 << 20, 2, {.family = GpuFamily::streaming, .lanes = 24, .blocks = 32}) == 24);
+}
+
+TEST_CASE("blocks of long calls lie in clusters, where they make whole ones") {
+  alignas(16) std::byte memory[16];
+  Request request = all_reduce_in(memory);
+  const auto cluster = [&](std::size_t count, const GpuWay& way) {
+    Exchanges exchanges;
+    request.count = count;
+    plan_collective(request, 0, 2, way, nullptr, exchanges);
+    return exchanges.launches[0].cluster;
+  };
+  CHECK(cluster(2 << 20, {.family = GpuFamily::streaming, .blocks = 32}) == 1);
+  CHECK(cluster((2 << 20) + 1, {.family = GpuFamily::streaming, .blocks = 32}) == 4);
+  CHECK(cluster(64 << 20, {.family = GpuFamily::streaming, .lanes = 24, .blocks = 24}) == 4);
+  CHECK(cluster(64 << 20, {.family = GpuFamily::streaming, .blocks = 22}) == 1);
 }
 
 TEST_CASE("what relays goes in rounds, also if it is wide otherwise") {

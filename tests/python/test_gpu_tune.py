@@ -40,6 +40,8 @@ def test_ways_worth_a_try(name: str, ranks: int) -> None:
         folds_direct = any(way.direct for way in ways) and "reduce" in name
         assert any(way.passed for way in ways) == folds_direct
         assert any(way.pushed for way in ways) == (folds_direct and ranks > 2)
+        piece = nbytes // ranks if parts else nbytes
+        assert any(way.blocks for way in ways if way.family != "large") == (piece > 2 << 20)
         assert any(way.engines for way in ways) == (nbytes >= 16 << 20 and "reduce" not in name and not parts)
 
 

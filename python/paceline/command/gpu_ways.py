@@ -20,10 +20,12 @@ WORTH = 0.98  # a change is worth at least 2%: between equals what ran at the ne
 _KILO, _MEGA = 1 << 10, 1 << 20
 _STRIP = 512  # bytes
 BLOCKS = 32  # of a kernel at most, by default
+_FEWER_BLOCKS = 24  # of long calls, whose stores to the peers hinder each other less so
 _AT_ONCE = {"brief": 1, "wide": 2, "streaming": 1, "deep": 4}  # strips that a lane moves
 _WARPS = 24  # of a block at most, which move strips
 _WARPS_OF_TWO_RANKS = 16  # the same, but `streaming`
 _IN_ROUNDS = ("streaming", "deep")
+_LONG = 2 * _MEGA  # a piece of a call in rounds whose blocks lie in clusters
 _GRAIN = 64  # bytes: sizes between two are multiples of it, so that all ways are possible
 
 # What is tried from which size on, up to which.
@@ -122,10 +124,10 @@ def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list
     ways = []
     # Rounds by all warps, and by fewer, which hinder each other less.
     many = {most}
-    if steps == 2:
-        many |= {max(1, 3 * most // 4)}
-    elif family == "streaming" and ranks == 2:
+    if family == "streaming" and ranks == 2:
         many |= {lanes * BLOCKS // blocks for lanes in (18, 20, 22)}
+    elif family == "streaming":
+        many |= {max(1, part * most // 8) for part in (5, 6, 7)}
     for lanes in sorted({1, 2, 4, 8} | many):
         room = lanes * blocks * at_once
         if lanes > most or (lanes > 1 and lanes // 2 >= strips):
@@ -137,6 +139,8 @@ def _short(family: str, steps: int, piece: int, ranks: int, blocks: int) -> list
         # All, or as many as a strip each needs, or as are enough for rounds: the library chooses.
         spread = family in _IN_ROUNDS and lanes == most
         ways.append(Way(family, steps, 0 if spread else lanes))
+    if family in _IN_ROUNDS and piece > _LONG:
+        ways += [Way(family, steps, lanes, _FEWER_BLOCKS) for lanes in sorted({-(-5 * most // 6), most})]
     return ways
 
 
