@@ -17,7 +17,7 @@ constexpr std::uint64_t row_reach = std::uint64_t{1} << 32;
 constexpr std::uint64_t least_in_parts = 4 << 10;
 // Sends and receives: by strips up to here, what was fastest on two and on four H200 (docs/gpu.md); one at once up to
 // here. Both sides must say the same, so no table is asked.
-constexpr std::uint64_t messages_to = 4 << 20;
+constexpr std::uint64_t messages_to = 16 << 20;
 constexpr std::uint64_t brief_message_to = 512 << 10;
 
 // Reduces whose sums are passed on: by strips up to here, then in chunks. In so many blocks. Found on four H200.
@@ -455,6 +455,7 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
                    Launch& launch) {
   task = MessageTask();
   std::uintptr_t addresses = 0;
+  std::uint64_t lengths = 0;
   bool any_long = false;
   std::uint32_t lanes = 1;    // of the message that has most
   std::uint64_t longest = 0;  // that goes by strips
@@ -481,6 +482,7 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
     (sends ? task.give_types : task.take_types)[message->root] = type;
     Cut& its = (sends ? task.give_cuts : task.take_cuts)[message->root];
     addresses |= reinterpret_cast<std::uintptr_t>(piece.data);
+    lengths |= bytes;
     if (short_one) {
       its = {0, lanes_of_message(bytes)};
       task.ways[task.way_count++] = {static_cast<std::uint8_t>(message->root), sends};
@@ -495,13 +497,15 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
   }
   task.own = to_self;
   align(task, addresses);
+  task.whole = task.alignment == 16 && lengths % 16 == 0;
+  task.strips = strips_of(longest);
   if (any_long) {
     launch = {Family::large, max_blocks, 0};
     return;
   }
   launch = by_strips(longest <= brief_message_to ? Form{Family::brief} : Form{Family::streaming, paired_stride},
                      lanes * std::max<std::uint32_t>(1, task.way_count), 1, blocks, 0);
-  if (strips_of(longest) > overlapped_strips) lay_in_clusters(launch);
+  if (task.strips > overlapped_strips) lay_in_clusters(launch);
 }
 
 }  // namespace paceline::cuda

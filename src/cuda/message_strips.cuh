@@ -5,46 +5,146 @@
 // messages differently; where there are fewer warps than lanes, each does several, one after the other.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/strips.cuh"
 
 namespace paceline::cuda {
 
-// The part of one of `warps` warps, all of which call it with all of their threads.
-template <int unroll>
-__device__ void move_messages(const MessageTask& task, std::uint32_t warp, std::uint32_t warps) {
-  using Link = StripLink<MessageTask, unroll, false>;
+// What one of `warps` warps has to do: a message's lanes, the first and every `step`th after it.
+struct MessageShare {
+  Way way{};
+  Piece piece{nullptr, 0};
+  std::uint32_t lane = 0;
+  std::uint32_t lanes = 0;  // of the message
+  std::uint32_t step = 1;
+};
+__device__ inline MessageShare share_of(const MessageTask& task, std::uint32_t warp, std::uint32_t warps) {
   const std::uint32_t ways = task.way_count;
-  if (ways == 0) return;
+  if (ways == 0 || warp / ways >= warps / ways) return {};
   const Way way = task.ways[warp % ways];
-  const std::uint32_t together = warps / ways;  // warps of a message
-  const Piece piece = way.gives ? task.gives[way.peer] : task.takes[way.peer];
-  const std::uint32_t lanes = (way.gives ? task.give_cuts : task.take_cuts)[way.peer].lanes;
-  const Part part(piece);
-  if (warp / ways >= together) return;
+  const Cut& cut = (way.gives ? task.give_cuts : task.take_cuts)[way.peer];
+  return {way, way.gives ? task.gives[way.peer] : task.takes[way.peer], warp / ways, cut.lanes, warps / ways};
+}
+
+// The part of one of `warps` warps, all of which call it with all of their threads. taken: where another warp tells
+// what this one has taken (MessageWatch); null: this one does so.
+template <int unroll, bool watched = false>
+__device__ void move_messages(const MessageTask& task, std::uint32_t warp, std::uint32_t warps,
+                              SharedWord* taken = nullptr) {
+  using Link = StripLink<MessageTask, unroll, false, !watched>;
+  const MessageShare share = share_of(task, warp, warps);
+  const Part part(share.piece);
+  std::uint32_t counted = 0;  // in the lanes before
 #pragma unroll 1
-  for (std::uint32_t lane = warp / ways; lane < lanes; lane += together) {
-    Link link(task, way.peer, lane, lanes);
+  for (std::uint32_t lane = share.lane; lane < share.lanes; lane += share.step) {
+    Link link(task, share.way.peer, lane, share.lanes);
     link.begin();
-    typename Link::Pairs pairs;
-    if (way.gives) {
+    // Whose strips are all whole: there is no edge to look for.
+    const std::uint32_t inner = watched && task.whole ? link.whole_rounds(part.bytes) : 0;
+    const auto in_rounds = [&](const auto& move) {
 #pragma unroll 1
-      for (std::uint32_t round = 0; link.has(part.bytes, round); ++round) {
-        link.load(part.data(), part.bytes, round, pairs);
-        link.put(part.bytes, round, pairs);
-      }
+      for (std::uint32_t round = 0; link.has(part.bytes, round); ++round)
+        if (watched && round < inner)
+          move(std::true_type(), round);
+        else
+          move(std::false_type(), round);
+    };
+    typename Link::Pairs pairs;
+    if (share.way.gives) {
+      link.load(part.data(), part.bytes, 0, pairs);
+      in_rounds([&](auto inside, std::uint32_t round) {
+        // What is stored to the peer holds up loads: so the next round's come before.
+        typename Link::Pairs ahead;
+        link.template load<inside.value>(part.data(), part.bytes, round + 1, ahead);
+        link.template put<inside.value>(part.bytes, round, pairs);
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) pairs[u] = ahead[u];
+      });
       link.end_giving();
     } else {
-      link.tell();
-#pragma unroll 1
-      for (std::uint32_t round = 0; link.has(part.bytes, round); ++round) {
-        link.look(part.bytes, round, pairs);
-        link.settle(part.bytes, round, pairs);
-        link.store(part.data(), part.bytes, round, pairs);
-        link.free_strips();
-      }
-      link.end_taking();
+      if (!watched) link.tell();
+      in_rounds([&](auto inside, std::uint32_t round) {
+        link.template look<inside.value>(part.bytes, round, pairs);
+        link.template settle<inside.value>(part.bytes, round, pairs);
+        link.template store<inside.value>(part.data(), part.bytes, round, pairs);
+        if (watched)
+          link.count_in(*taken, counted);
+        else
+          link.free_strips();
+      });
+      if (!watched) link.end_taking();
+      counted += strips_of_lane(strips_of(part.bytes), lane, share.lanes);
     }
   }
 }
+
+// What a thread of a block's first warp watches: another warp that takes a message, in one lane after the other. Else
+// as StripWatch, whose warps have one each. The first warp's threads call everything together.
+class MessageWatch {
+ public:
+  // Of a thread that has nothing to watch.
+  MessageWatch() = default;
+  // share: of the warp. Touches no memory.
+  __device__ MessageWatch(const MessageTask& task, const MessageShare& share) : task_(&task), share_(share) {
+    if (share_.way.gives) share_ = {};
+  }
+
+  // Tells what was taken until the kernel before ended.
+  __device__ void begin() {
+    if (share_.lane >= share_.lanes) return;
+    const int source = share_.way.peer;
+    const std::uint32_t ring = task_->layout.ring();
+    strips_ = strips_of_lane(strips_of(share_.piece.bytes), share_.lane, share_.lanes);
+    last_ = strips_ > ring / 2 ? strips_ - ring / 2 : 0;
+    told_ = 0;
+    number_ = &words(task_->windows[task_->rank]).lanes[share_.lane].taken[source];
+    freed_ = &words(task_->windows[source]).lanes[share_.lane].freed[task_->rank];
+    before_ = peek(number_);
+    post(freed_, before_);
+  }
+  // Until nothing is left to tell, and all warps are in their last lanes. taken: what each of them has counted in.
+  __device__ void run(const MessageTask& task, const SharedWord* taken) {
+    const std::uint32_t quarter = task.layout.ring() / 4;
+#pragma unroll 1
+    while (__any_sync(0xffffffff, told_ < last_ || has_next())) {
+      const std::uint32_t now = strips_ == 0 ? 0 : min(taken[threadIdx.x % 32].look() - counted_, strips_);
+      const bool tells = __any_sync(0xffffffff, told_ < last_ && now - told_ >= quarter) != 0;
+      if (tells) {
+        fence_system();  // the strips are blank before their giver may write them again
+        if (told_ < last_ && now != told_) post(freed_, before_ + now);
+        told_ = now;
+      }
+      if (has_next() && now == strips_)
+        go_on();
+      else if (!tells)
+        __nanosleep(100);
+    }
+  }
+  // When the others have ended.
+  __device__ void end() const {
+    if (strips_ != 0) post(number_, before_ + strips_);
+  }
+
+ private:
+  [[nodiscard]] __device__ bool has_next() const { return share_.lane + share_.step < share_.lanes; }
+  __device__ void go_on() {
+    end();
+    counted_ += strips_;
+    share_.lane += share_.step;
+    begin();
+  }
+
+  const MessageTask* task_ = nullptr;
+  MessageShare share_;
+  std::uint32_t counted_ = 0;  // in the lanes before
+  // Of the lane.
+  std::uint32_t* number_ = nullptr;
+  std::uint32_t* freed_ = nullptr;
+  std::uint32_t strips_ = 0;
+  std::uint32_t last_ = 0;  // nothing is told of after these
+  std::uint32_t told_ = 0;
+  std::uint32_t before_ = 0;
+};
 
 }  // namespace paceline::cuda

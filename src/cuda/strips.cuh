@@ -305,10 +305,10 @@ class StripLink {
     untold_ += count;
   }
 
-  // To the block's first warp, which watches: how many were taken since the kernel began.
-  __device__ void count_in(SharedWord& taken) const {
+  // To the block's first warp, which watches: how many were taken since the kernel began. before: in other lanes.
+  __device__ void count_in(SharedWord& taken, std::uint32_t before = 0) const {
     __syncwarp();
-    if (leads()) taken.raise_to(untold_);
+    if (leads()) taken.raise_to(before + untold_);
   }
   // How many strips were taken, and are blank.
   __device__ void tell() const {

@@ -63,7 +63,7 @@ TEST_CASE("messages have their own pieces, and both sides cut them alike") {
 
 TEST_CASE("a message has the same lanes however many blocks there is room for, and rings for all of them") {
   std::vector<std::byte> memory(16);
-  const Request request = message(Collective::send, 1, memory.data(), 4 << 20);
+  const Request request = message(Collective::send, 1, memory.data(), 16 << 20);
   const Request* const one[] = {&request};
   for (const int ranks : {2, 3, 4, 5, 8, 9, max_gpus}) {
     std::uint32_t lanes = 0;

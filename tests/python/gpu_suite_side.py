@@ -35,6 +35,7 @@ WAYS: dict[int, dict[str, Any]] = {
 }
 PIECES = tuple(WAYS)
 LARGEST = 5_000_000
+LONG_MESSAGE = 17_000_000  # which does not go by strips
 
 
 def calls(types: list[str], ranks: int) -> Iterator[tuple[Episode, Call]]:
@@ -45,14 +46,18 @@ def calls(types: list[str], ranks: int) -> Iterator[tuple[Episode, Call]]:
             for kind in KINDS:
                 if op != "sum" and kind.name != "all_reduce":
                     continue
-                for piece in PIECES if op == "sum" else PIECES[1:4]:
-                    if _in_a_graph(WAYS[piece]) and (kind.reduces or kind is RING or dtype.name != types[0]):
+                pieces = PIECES if op == "sum" else PIECES[1:4]
+                if kind is RING and dtype.name == types[0]:
+                    pieces += (LONG_MESSAGE,)
+                for piece in pieces:
+                    way = WAYS.get(piece, {})
+                    if _in_a_graph(way) and (kind.reduces or kind is RING or dtype.name != types[0]):
                         continue
                     number += 1
                     offsets = (1, 3) if number % 2 else (0, 0)
                     root, in_place = number % ranks, EVERYONE if kind.function != "" and number % 3 == 0 else 0
                     count = max(1, piece // dtype.size)
-                    rows = [] if kind is RING else [{"collective": kind.name, "from": 0, **WAYS[piece]}]
+                    rows = [] if kind is RING else [{"collective": kind.name, "from": 0, **way}]
                     yield Episode(number, dtype, op, table=rows), Call(0, kind, count, root, in_place, 0, offsets, 0, 0)
 
 
@@ -63,7 +68,7 @@ def _in_a_graph(way: dict[str, Any]) -> bool:
 def main() -> None:
     gpu = Gpu(int(os.environ["PACELINE_RANK"]) % device_count())
     comm = paceline.init()
-    side = Side(gpu, [comm], LARGEST * comm.size, slots=1)
+    side = Side(gpu, [comm], max(LARGEST * comm.size, LONG_MESSAGE), slots=1)
     done = 0
     for episode, call in calls(sys.argv[1].split(","), comm.size):
         side.begin(episode, [call])

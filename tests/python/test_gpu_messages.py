@@ -38,7 +38,8 @@ def test_messages_go_round_a_ring() -> None:
 
 
 def test_short_and_long_messages_side_by_side() -> None:
-    lengths = [(3, 5_000_000), (70_001, 100), (1_000_000, 5_000_000), (5_000_000, 3)]  # to the right, to the left
+    # To the right, to the left.
+    lengths = [(3, 5_000_000), (70_001, 100), (1_000_000, 5_000_000), (5_000_000, 3), (3_000_001, 4_000_000)]
 
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         after, before = (rank.rank + 1) % rank.ranks, (rank.rank - 1) % rank.ranks
@@ -64,7 +65,7 @@ def test_short_and_long_messages_side_by_side() -> None:
     on_gpus(2, body)
 
 
-@pytest.mark.parametrize("count", [900_000, 5_000_000])
+@pytest.mark.parametrize("count", [900_000, 3_000_000, 5_000_000])
 def test_a_message_waits_for_its_other_side_alone(count: int) -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         data = torch.full((count,), 5.0, device="cuda")
@@ -116,7 +117,7 @@ def test_no_long_message_waits_for_another(order: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="kernels of eight ranks do not fit on one GPU")
 def test_pairs_exchange_more_than_rings_hold() -> None:
-    count = (4 << 20) // 4  # the longest that goes by strips: with eight ranks, 17 strips in rings of 16
+    count = (16 << 20) // 4  # the longest that goes by strips: with eight ranks, 69 strips in rings of 16
 
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         other = rank.rank ^ 1
