@@ -15,8 +15,8 @@ namespace {
 constexpr std::uint64_t strips_reach = std::uint64_t{1} << 30;
 constexpr std::uint64_t row_reach = std::uint64_t{1} << 32;
 constexpr std::uint64_t least_in_parts = 4 << 10;
-// Sends and receives: by strips up to here, what was fastest on two and on four H200 (docs/gpu.md); one at once up to
-// here. Both sides must say the same, so no table is asked.
+// Sends and receives: by strips up to here, found on two H200 (docs/gpu.md: longer ones alone would gain, too, but not
+// beside still longer ones); one at once up to here. Both sides must say the same, so no table is asked.
 constexpr std::uint64_t messages_to = 16 << 20;
 constexpr std::uint64_t brief_message_to = 512 << 10;
 

@@ -27,8 +27,8 @@ __device__ inline MessageShare share_of(const MessageTask& task, std::uint32_t w
   return {way, way.gives ? task.gives[way.peer] : task.takes[way.peer], warp / ways, cut.lanes, warps / ways};
 }
 
-// The part of one of `warps` warps, all of which call it with all of their threads. taken: where another warp tells
-// what this one has taken (MessageWatch); null: this one does so.
+// The part of one of `warps` warps, all of which call it with all of their threads. watched: another warp tells what
+// this one has taken, which it counts in `taken` (MessageWatch); else this one does so.
 template <int unroll, bool watched = false>
 __device__ void move_messages(const MessageTask& task, std::uint32_t warp, std::uint32_t warps,
                               SharedWord* taken = nullptr) {
