@@ -20,8 +20,12 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   if (m.others == 0) return model.time(Load{.copied = m.kept});
   const int rounds = std::countr_zero(static_cast<unsigned>(surplus.actors));
   const double moved = (surplus.actors - 1) * m.part;
+  double beside = 0;
+  for (int distance = 1; distance < surplus.actors; distance *= 2)
+    if (surplus.pairs == 0 && model.share_a_home(distance)) beside += 2 * distance * m.part;
   const Load acts{.steps = 4 * (surplus.actors - 1) * m.chunks,
                   .sent = 2 * moved,
+                  .beside = beside,
                   .taken = moved,
                   .folded = moved,
                   .written = moved};

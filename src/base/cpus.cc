@@ -15,6 +15,9 @@
 namespace paceline {
 namespace {
 
+// How soon after one move home a thread may make the next.
+constexpr std::chrono::milliseconds between_moves{1};
+
 // Empty where the kernel does not tell.
 using Mask = std::vector<cpu_set_t>;
 
@@ -32,9 +35,9 @@ Mask affinity() {
 int count(const Mask& mask) { return CPU_COUNT_S(bytes(mask), mask.data()); }
 
 // The CPU that has so many others of the mask before it; there must be one.
-int nth(const cpu_set_t* mask, std::size_t bytes, int index) {
+int nth(const Mask& mask, int index) {
   int cpu = 0;
-  for (int seen = 0; !CPU_ISSET_S(cpu, bytes, mask) || seen++ < index;) ++cpu;
+  for (int seen = 0; !CPU_ISSET_S(cpu, bytes(mask), mask.data()) || seen++ < index;) ++cpu;
   return cpu;
 }
 
@@ -143,30 +146,20 @@ std::size_t shared_cache_of_one_cpu() {
   return 0;
 }
 
-bool move_to_cpu(int index) {
+bool HomeCpu::go() {
+  if (sched_getcpu() == cpu_) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_) return true;
+  next_ = now + between_moves;
   const Mask all = affinity();
   const int cpus = count(all);
   if (cpus < 2) return false;
-  const int cpu = nth(all.data(), bytes(all), index % cpus);
-  if (cpu == sched_getcpu()) return true;
+  cpu_ = nth(all, index_ % cpus);
+  if (cpu_ == sched_getcpu()) return true;
   Mask one(all.size());
-  CPU_SET_S(cpu, bytes(one), one.data());
+  CPU_SET_S(cpu_, bytes(one), one.data());
   if (sched_setaffinity(0, bytes(one), one.data()) == 0) (void)sched_setaffinity(0, bytes(all), all.data());
   return true;
-}
-
-StayOnCpu::StayOnCpu(int index) {
-  if (sched_getaffinity(0, sizeof before_, &before_) != 0) return;
-  const int cpus = CPU_COUNT(&before_);
-  if (cpus < 2) return;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(nth(&before_, sizeof before_, index % cpus), &one);
-  stays_ = sched_setaffinity(0, sizeof one, &one) == 0;
-}
-
-StayOnCpu::~StayOnCpu() {
-  if (stays_) (void)sched_setaffinity(0, sizeof before_, &before_);
 }
 
 }  // namespace paceline

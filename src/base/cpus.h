@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <bitset>
+#include <chrono>
 #include <span>
 
 namespace paceline {
@@ -28,23 +29,20 @@ int machine_cpus();
 // Bytes of the third-level cache that each of the CPUs sharing it has if all use it alike; 0: unknown.
 std::size_t shared_cache_of_one_cpu();
 
-// Move the calling thread to the index-th CPU (from 0, modulo their number) of those that it may run on, unless it is
-// there. It stays free to be moved on. For ranks that find themselves on one CPU while others are idle, where each
-// waits for the other: the kernel takes tens of milliseconds to part them. False: it is bound to the CPU it is on.
-bool move_to_cpu(int index);
-
-// While it lives the calling thread stays on the index-th CPU (as above); then it is as free as before. On machines of
-// more than 1024 CPUs it does nothing.
-class StayOnCpu {
+// The CPU where a rank belongs: the index-th (from 0, modulo their number) of those that its thread may run on. The
+// kernel takes tens of milliseconds to part ranks that are on one CPU while others are idle, where each waits for the
+// other; and with more ranks than CPUs it may leave three on one and one on the other as long as they run.
+class HomeCpu {
  public:
-  explicit StayOnCpu(int index);
-  ~StayOnCpu();
-  StayOnCpu(const StayOnCpu&) = delete;
-  StayOnCpu& operator=(const StayOnCpu&) = delete;
+  explicit HomeCpu(int index = 0) : index_(index) {}
+  // Move the calling thread there, unless it is there or was moved less than a millisecond ago. It stays free to be
+  // moved on. False: it is bound to the CPU it is on.
+  bool go();
 
  private:
-  bool stays_ = false;
-  cpu_set_t before_{};
+  int index_;
+  int cpu_ = -1;  // its number, when it was last moved to
+  std::chrono::steady_clock::time_point next_;
 };
 
 }  // namespace paceline

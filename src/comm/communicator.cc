@@ -85,14 +85,16 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   const auto beside = [&](const Member& member) { return member.node == here->node; };
   const auto first = std::find_if(everyone.begin(), here, beside);
   const auto before = std::count_if(first, here, beside);
+  // A CPU for each of the job's ranks on this node, and for ranks in containers of one machine, as long as there are
+  // any; of two ranks for each those share one that are as far apart as there are CPUs. Where there are more,
+  // neighbours.
   auto own = before;
   if (connections_.oversubscribed) {
     const auto ranks = std::count_if(first, everyone.end(), beside);
     const auto cpus = static_cast<std::ptrdiff_t>(own_cpu_share().cpus.count());
-    crowded_ = ranks > 2 * cpus;
-    if (crowded_) own = before * cpus / ranks;  // neighbours share a CPU
+    if (ranks > 2 * cpus) own = before * cpus / ranks;
   }
-  wiring_.own_cpu = static_cast<int>(first - everyone.begin() + own);
+  wiring_.home = HomeCpu(static_cast<int>(first - everyone.begin() + own));
   execution_ = std::make_unique<Execution>(wiring_);
   return {};
 }

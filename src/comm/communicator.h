@@ -169,7 +169,6 @@ class Communicator {
   Connections connections_;
   std::unique_ptr<Membership> membership_;
   Wiring wiring_;
-  bool crowded_ = false;  // more than two ranks on this node for each CPU that this one may run on
   std::unique_ptr<Execution> execution_;
   PlanCache plans_;
   std::shared_ptr<const NodeLinks> links_;  // of the session's ranks; nullptr: all on one machine

@@ -6,10 +6,8 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <optional>
 
 #include "base/configuration.h"
-#include "base/cpus.h"
 #include "base/reduction.h"
 #include "bootstrap/member.h"
 #include "comm/communicator.h"
@@ -47,12 +45,12 @@ bool root_waits_long(const Request& request) {
          request.count * size_of(request.type) >= from;
 }
 
-// Whether ranks that crowd the CPUs should each stay on one for the call. The kernel moves them to and fro, and may
-// leave five on one of two CPUs; but to stay costs each some microseconds, and longer calls gain nothing (docs/cpu.md).
-bool worth_staying(const Request& request) {
-  const std::size_t bytes = request.count * size_of(request.type);
-  return (request.which == Collective::all_reduce || request.which == Collective::reduce) && bytes >= 512 << 10 &&
-         bytes <= 4 << 20;
+// Whether ranks, so many for each CPU, should begin a call at home. The kernel may leave three of four on one of two
+// CPUs; but it also leaves few beside a root that copies for all others (docs/cpu.md).
+bool begins_at_home(Collective which, double sharing) {
+  using enum Collective;
+  if (sharing > 2) return which == all_reduce || which == reduce;
+  return sharing > 1 && which != broadcast && which != scatter;
 }
 
 // A call's beginning. No memory is an error of its own, so that the other ranks learn of it (is_lack).
@@ -210,8 +208,7 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
   }
   membership_->activity.inside.store(true, std::memory_order_relaxed);
   Execution* execution = execution_.get();
-  std::optional<StayOnCpu> stay;
-  if (crowded_ && worth_staying(request)) stay.emplace(wiring_.own_cpu);
+  if (begins_at_home(request.which, connections_.sharing)) wiring_.home.go();
   Status status = paceline::run(std::span(&execution, 1));
   if (only_gives(request, rank())) {
     if (!connections_.oversubscribed && connections_.shared_memory) connections_.shared_memory->fetch_ahead();

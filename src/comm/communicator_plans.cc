@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "algorithms/chunks.h"
 #include "base/configuration.h"
@@ -77,9 +78,12 @@ CostModel Communicator::cost_model(DataType type) const {
   if (size() == 2) model.passing_share = passing_share_of_two;
   if (connections_.sharing > 1) {
     model.switching = 2.0 * connections_.sharing;
-    model.common_share = model.passing_share = 0;  // ranks on one CPU have one cache
+    model.common_share = 0;  // ranks on one CPU have one cache
+    model.passing_share = CostModel::passing_share_of(connections_.sharing);
+    if (connections_.sharing <= 2) model.homes = static_cast<int>(std::lround(size() / connections_.sharing));
   }
   if (connections_.several_nodes) {
+    model.homes = 0;
     double stream = fastest_stream;
     double cable = 3000;
     model.start = 20;

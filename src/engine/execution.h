@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/call.h"
+#include "base/cpus.h"
 #include "bootstrap/session.h"
 #include "engine/plan.h"
 #include "transport/transport.h"
@@ -25,10 +26,8 @@ struct Wiring {
   Membership* membership = nullptr;
   double timeout = 300;         // s
   bool oversubscribed = false;  // more ranks on this node than CPUs
-  // Where this rank moves when it finds itself on a CPU with others, or stays where there are several ranks for each
-  // CPU. If there are not: another number for each of the job's ranks on this node, and for ranks in containers of one
-  // machine.
-  int own_cpu = 0;
+  // Where this rank moves when it finds itself on a CPU with others, or, with more ranks than CPUs, before a call.
+  HomeCpu home;
   // Messages accepted so far by each transport and channel.
   std::array<std::array<std::uint64_t, max_channels>, max_transports> posted{};
 };

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "base/configuration.h"
-#include "base/cpus.h"
 
 namespace paceline {
 namespace {
@@ -36,8 +35,6 @@ constexpr double shared_cpu_us = 4;
 // sleeps where it would yield: whoever sleeps is woken at once.
 constexpr double turn_us = 500;
 constexpr std::chrono::milliseconds between_turns{100};
-// How soon after one move to a CPU of its own a rank may make the next.
-constexpr std::chrono::milliseconds between_moves{1};
 // What one transport's sleep cannot notice of another's arrivals is noticed this late.
 constexpr double shared_sleep_us = 200;
 // The clock of a wait starts after so many looks in vain.
@@ -159,16 +156,9 @@ class Wait {
 
   // What a yield of so many microseconds says of other threads on this CPU, and what to do about it.
   void share(double yielded_us) {
-    if (yielded_us > shared_cpu_us && !part() && yielded_us > turn_us) turns_until = Clock::now() + between_turns;
-  }
-
-  // Leave the CPU to the thread that runs there, too. Each rank goes to another one. False: it may run nowhere else.
-  bool part() {
-    thread_local Clock::time_point next_move;
-    const auto now = Clock::now();
-    if (now < next_move) return true;
-    next_move = now + between_moves;
-    return move_to_cpu(executions_.front()->wiring().own_cpu);
+    if (yielded_us <= shared_cpu_us) return;
+    const bool may_leave = executions_.front()->wiring().home.go();
+    if (!may_leave && yielded_us > turn_us) turns_until = Clock::now() + between_turns;
   }
 
   // Announce sleep, have the caller look for a while, then sleep.

@@ -23,6 +23,7 @@ struct Load {
   double receivers = 0;  // of its messages, beside the first of each (CostModel::further)
   double sent = 0;
   double passed = 0;   // of `sent`: on as it came, or as it was folded when it came (CostModel::sending)
+  double beside = 0;   // of `sent`, and not of `passed`: to ranks at home on the same CPU (CostModel::homes)
   double taken = 0;    // received, and not folded
   double folded = 0;   // received and folded into the rank's own data
   double written = 0;  // results of folds: a fold of many operands writes once
@@ -30,12 +31,13 @@ struct Load {
   double common = 0;   // received, folded or not, where other ranks read it, too: it was written once for all of them
 
   friend Load operator+(const Load& a, const Load& b) {
-    return {a.steps + b.steps,   a.receivers + b.receivers, a.sent + b.sent,     a.passed + b.passed, a.taken + b.taken,
-            a.folded + b.folded, a.written + b.written,     a.copied + b.copied, a.common + b.common};
+    return {a.steps + b.steps,   a.receivers + b.receivers, a.sent + b.sent,     a.passed + b.passed,
+            a.beside + b.beside, a.taken + b.taken,         a.folded + b.folded, a.written + b.written,
+            a.copied + b.copied, a.common + b.common};
   }
   friend Load operator*(double factor, const Load& a) {
-    return {factor * a.steps,  factor * a.receivers, factor * a.sent,   factor * a.passed, factor * a.taken,
-            factor * a.folded, factor * a.written,   factor * a.copied, factor * a.common};
+    return {factor * a.steps, factor * a.receivers, factor * a.sent,    factor * a.passed, factor * a.beside,
+            factor * a.taken, factor * a.folded,    factor * a.written, factor * a.copied, factor * a.common};
   }
 };
 
@@ -82,8 +84,9 @@ struct CostModel {
                                 // 0 in shared memory, 1 over TCP
   double common_share = 0.9;    // what a byte that several ranks read where it is costs each of them beside, as a share
                                 // of one that moves from one to another; 0 over TCP
-  double passing_share = 0.57;  // what passing a message on costs, as a share of sending it: 1 over TCP, 0 where ranks
-                                // share CPUs
+  double passing_share = 0.57;  // what passing a message on costs, as a share of sending it: 1 over TCP
+  int homes = 0;                // CPUs that ranks share, each that many apart; 0: some other way, or none
+  double beside_share = 0;      // what sending costs on one of these, as a share of sending to another
   int node_ranks = 1;           // ranks of each node; 1 where nodes do not matter or are not alike
   std::vector<int> order = {};  // the ranks, one node after another; empty: they are so by their numbers
   double node_start = 0.5;      // `start` of a message between two ranks of a node, where there are several
@@ -93,6 +96,9 @@ struct CostModel {
   std::size_t element = 4;  // bytes of one element of the problem
   std::size_t largest_chunk = 128 << 10;  // bytes that one message may carry on this communicator
 
+  // passing_share where ranks share CPUs, so many each. Two on one are as far apart as there are CPUs, so that what is
+  // passed on goes over to another; more are neighbours, and it mostly stays (Communicator::connect).
+  [[nodiscard]] static double passing_share_of(double sharing) { return sharing <= 2 ? 1 : 0; }
   // Whether the ranks have a CPU each and read a message for several where it is written once.
   [[nodiscard]] bool all_in_shared_memory() const { return multicast_share < 0.5 && node_ranks == 1 && sharing <= 1; }
 
@@ -108,7 +114,11 @@ struct CostModel {
   // What a rank receives of messages that go to so many ranks, or are passed on (Load::common).
   [[nodiscard]] static double common(double bytes, int receivers) { return receivers > 1 ? bytes : 0; }
   // Bytes that a rank sends, as far as they cost it anything.
-  [[nodiscard]] double sending(const Load& load) const { return load.sent - (1 - passing_share) * load.passed; }
+  [[nodiscard]] double sending(const Load& load) const {
+    return load.sent - (1 - passing_share) * load.passed - (1 - beside_share) * load.beside;
+  }
+  // Whether ranks so far apart are at home on one CPU.
+  [[nodiscard]] bool share_a_home(int distance) const { return homes > 0 && distance % homes == 0; }
   // A rank's work, without waiting for others.
   [[nodiscard]] double time(const Load& load) const {
     const double sent = sending(load);

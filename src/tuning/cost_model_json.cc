@@ -39,12 +39,14 @@ constexpr Member members[] = {
     {"multicast_share", &CostModel::multicast_share, 0, 1},
     {"common_share", &CostModel::common_share, 0, 10},
     {"passing_share", &CostModel::passing_share, 0, 1},
+    {"beside_share", &CostModel::beside_share, 0, 1},
     {"node_start", &CostModel::node_start, 0, 1e9},
     {"cable", &CostModel::cable, least_rate, most_rate},
     {"stream", &CostModel::stream, least_rate, most_rate},
 };
 constexpr const char* largest_chunk = "largest_chunk";
 constexpr const char* node_ranks = "node_ranks";
+constexpr const char* homes = "homes";
 
 }  // namespace
 
@@ -54,10 +56,12 @@ Result<CostModel> read_cost_model(const nlohmann::json& object) {
   for (const auto& [key, value] : object.items()) {
     if (!value.is_number()) return wrong(fmt::format("the cost model's '{}' is no number", key));
     const double number = value.get<double>();
-    if (key == node_ranks) {
-      if (!(number >= 1 && number <= 1e6 && number == std::floor(number)))
-        return wrong(fmt::format("the cost model's {} is {}: it must be a whole number from 1 to 1e6", key, number));
-      model.node_ranks = static_cast<int>(number);
+    if (key == node_ranks || key == homes) {
+      const int least = key == node_ranks ? 1 : 0;
+      if (!(number >= least && number <= 1e6 && number == std::floor(number)))
+        return wrong(
+            fmt::format("the cost model's {} is {}: it must be a whole number from {} to 1e6", key, number, least));
+      (key == node_ranks ? model.node_ranks : model.homes) = static_cast<int>(number);
       continue;
     }
     if (key == largest_chunk) {

@@ -62,7 +62,7 @@ Setting completed(Setting setting) {
     setting.model.passing_share = 1;
     setting.model.common_share = 0;
   } else if (setting.model.sharing > 1) {
-    setting.model.passing_share = 0;
+    setting.model.passing_share = CostModel::passing_share_of(setting.model.sharing);
   }
   return setting;
 }

@@ -79,16 +79,26 @@ TEST_CASE("processes for each CPU: as launchers bind them") {
   CHECK(together({share({0, 1, 2, 3}, 1), share({0, 1, 2, 3}, 1)}) == 2);              // a container's quota
 }
 
-TEST_CASE("a thread stays on a CPU for a while, and may run where it could before") {
+TEST_CASE("a thread goes home, and may run where it could before") {
   const cpu_set_t before = mask();
   for (int index = 0; index < 3; ++index) {
-    {
-      const StayOnCpu stay(index);
-      const cpu_set_t meanwhile = mask();
-      CHECK(CPU_COUNT(&meanwhile) == 1);
-      CHECK(CPU_ISSET(sched_getcpu(), &meanwhile));
-    }
+    HomeCpu home(index);
+    CHECK(home.go() == (CPU_COUNT(&before) > 1));
+    CHECK(CPU_ISSET(sched_getcpu(), &before));
     const cpu_set_t after = mask();
     CHECK(CPU_EQUAL(&before, &after));
   }
+}
+
+TEST_CASE("a thread that is bound to a CPU has nowhere to go") {
+  const cpu_set_t before = mask();
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  HomeCpu home(1);
+  CHECK_FALSE(home.go());
+  const cpu_set_t after = mask();
+  CHECK(CPU_EQUAL(&one, &after));
+  REQUIRE(sched_setaffinity(0, sizeof before, &before) == 0);
 }

@@ -42,12 +42,14 @@ TEST_CASE("a prediction is the formula's, times what was measured over it") {
   CHECK(tuned->model(CostModel()).start == 1);
 }
 
-TEST_CASE("ranks that share CPUs pass messages on for nothing") {
+TEST_CASE("many ranks on each CPU pass messages on for nothing, two on each do not") {
   Setting setting = setting_of(4, 1.5, 20);
-  setting.model.sharing = 2;
-  const auto tuned = Tuned::of({"", "", {setting}}, "shm", 4);
-  REQUIRE(tuned != nullptr);
-  CHECK(tuned->model(CostModel()).passing_share == 0);
+  for (const auto& [sharing, passing_share] : {std::pair(4, 0), std::pair(2, 1)}) {
+    setting.model.sharing = sharing;
+    const auto tuned = Tuned::of({"", "", {setting}}, "shm", 4);
+    REQUIRE(tuned != nullptr);
+    CHECK(tuned->model(CostModel()).passing_share == passing_share);
+  }
 }
 
 TEST_CASE("at a size that was measured the prediction is what was measured, over any transport") {
