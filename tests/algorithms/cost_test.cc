@@ -296,6 +296,35 @@ TEST_CASE("what a cost formula says is passed on, plans pass on") {
   }
 }
 
+TEST_CASE("what a cost formula says goes to ranks at home on the same CPU, plans send there") {
+  const Algorithm& algorithm = *algorithm_named("rabenseifner");
+  const Parameters parameters{.chunk = 64};
+  for (const auto& [n, homes] : {std::pair(2, 1), std::pair(4, 2), std::pair(8, 2), std::pair(8, 4), std::pair(8, 3)}) {
+    const Problem problem{
+        .collective = Collective::all_reduce, .ranks = n, .count = static_cast<std::size_t>(n) * 1280};
+    double beside = 0;
+    for (int rank = 0; rank < n; ++rank) {
+      Schedule schedule(problem, parameters, rank);
+      algorithm.write(schedule);
+      Routes routes;
+      routes.rank = rank;
+      routes.transport.assign(static_cast<std::size_t>(n), 0);
+      const Plan plan = bind(schedule, routes, DataType::uint8, Operation::sum);
+      for (const auto& lane : plan.lanes)
+        for (const PlanStep& step : lane)
+          if (step.action == Action::send && (plan.peers[step.first_peer] - rank) % homes == 0)
+            beside += static_cast<double>(step.bytes);
+    }
+    CostModel model = bytes_only(1, 1, 1, 1);
+    model.sharing = 1e9;  // all ranks' bytes
+    const double all = algorithm.cost(problem, parameters, model);
+    model.homes = homes;
+    const double elsewhere = algorithm.cost(problem, parameters, model);
+    INFO(fmt::format("{} ranks on {} CPUs", n, homes));
+    CHECK((all - elsewhere) / 1e9 * n == doctest::Approx(beside).epsilon(0.01));
+  }
+}
+
 TEST_CASE("what a cost formula says is read in common, schedules send to several ranks at once") {
   for (const std::string_view by :
        {"direct", "fan_out", "knomial", "one_shot", "two_shot", "recursive_doubling", "double_tree", "bruck"}) {
