@@ -16,11 +16,6 @@
 namespace paceline {
 namespace {
 
-// Averages of the narrow floats are scaled before they are added, since their sums overflow soon.
-bool averages_first(DataType type) {
-  return type == DataType::float16 || type == DataType::float8e4m3 || type == DataType::float8e5m2;
-}
-
 bool scales_input(const Request& request) {
   return request.op == Operation::premulsum || (request.op == Operation::avg && averages_first(request.type));
 }

@@ -6,15 +6,13 @@
 #include <map>
 #include <optional>
 
+#include "base/rounding.h"
 #include "cuda/exchange.h"
 #include "schedule/extent.h"
 #include "tuning/choice.h"
 
 namespace paceline::cuda {
 namespace {
-
-std::uint64_t divided_up(std::uint64_t value, std::uint64_t by) { return (value + by - 1) / by; }
-std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return divided_up(value, grain) * grain; }
 
 // Lanes of a block that together hold `capacity(n)` messages to a rank.
 int lanes_of_block(const WindowLayout& layout, int ranks) {

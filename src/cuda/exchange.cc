@@ -5,6 +5,7 @@
 
 #include "base/call.h"
 #include "base/reduction.h"
+#include "base/rounding.h"
 #include "schedule/problem.h"
 
 namespace paceline::cuda {
@@ -15,35 +16,11 @@ namespace {
 constexpr std::uint64_t strips_reach = std::uint64_t{1} << 30;
 constexpr std::uint64_t row_reach = std::uint64_t{1} << 32;
 constexpr std::uint64_t least_in_parts = 4 << 10;
-// Sends and receives: by strips up to here, found on two H200 (docs/gpu.md: longer ones alone would gain, too, but not
-// beside still longer ones); one at once up to here. Both sides must say the same, so no table is asked.
-constexpr std::uint64_t messages_to = 16 << 20;
-constexpr std::uint64_t brief_message_to = 512 << 10;
 
 // Reduces whose sums are passed on: by strips up to here, then in chunks. In so many blocks. Found on four H200.
 constexpr std::uint64_t passed_strips_to = 128 << 20;
 constexpr int passed_strips_blocks = 24;
 static_assert(passed_strips_blocks * passing_warps <= message_lanes);  // what every layout has rings for
-
-std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) { return (value + grain - 1) / grain * grain; }
-
-int most_blocks(const GpuWay& way, int limit) { return way.blocks == 0 ? limit : std::min<int>(way.blocks, limit); }
-
-// Chunks short enough to fill the pipeline, long enough to be worth their flags. Both sides of a message cut it alike.
-Cut cut(std::uint64_t bytes, const WindowLayout& layout, bool short_chunks, const GpuWay& way = {}) {
-  constexpr std::uint64_t grain = 1024;
-  const std::uint64_t share = rounded_up(bytes / (max_lanes * 2), grain);
-  const std::uint64_t most =
-      std::min<std::uint64_t>(layout.chunk_slot, short_chunks ? largest_short_chunk : largest_chunk);
-  const std::uint64_t chunk = way.chunk == 0
-                                  ? std::clamp<std::uint64_t>(share, 4 << 10, most)
-                                  : std::clamp<std::uint64_t>(rounded_up(way.chunk, grain), 4 << 10, layout.chunk_slot);
-  const std::uint64_t chunks = std::max<std::uint64_t>(1, (bytes + chunk - 1) / chunk);
-  const std::uint64_t lanes = static_cast<std::uint64_t>(most_blocks(way, max_blocks)) * lanes_in_block;
-  return {static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(std::min(chunks, lanes))};
-}
-
-int blocks_for(std::uint32_t lanes) { return static_cast<int>((lanes + lanes_in_block - 1) / lanes_in_block); }
 
 }  // namespace
 
@@ -55,128 +32,10 @@ void start(Terms& terms, int rank, int ranks, const Request& request) {
   terms.call_count = request.count;
 }
 
-namespace {
-
 void align(Terms& terms, std::uintptr_t addresses) {
   addresses |= reinterpret_cast<std::uintptr_t>(terms.own) | reinterpret_cast<std::uintptr_t>(terms.target);
   terms.alignment = addresses % 16 == 0 ? 16 : addresses % 8 == 0 ? 8 : addresses % 4 == 0 ? 4 : 1;
 }
-
-std::uint32_t all_ranks(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
-std::uint32_t only(int rank) { return std::uint32_t{1} << rank; }
-
-std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data); }
-
-Stride stride_of(Family family) {
-  switch (family) {
-    case Family::brief: return brief_stride;
-    case Family::wide: return wide_stride;
-    case Family::deep: return deep_stride;
-    default: return streaming_stride;
-  }
-}
-
-// How strips are moved.
-struct Form {
-  Family family;
-  Stride stride = stride_of(family);
-  // Lanes of a block of so many, if each takes `width` warps: of what has rings.
-  [[nodiscard]] std::uint32_t most_lanes(int width, int blocks) const {
-    return static_cast<std::uint32_t>(
-        std::min(strip_warps(stride, width == 1) / width, strip_lanes(width + 1) / blocks));
-  }
-  // Of so many strips, if they are moved at once.
-  [[nodiscard]] bool has_room(std::uint32_t strips, int width, int blocks) const {
-    return strips <= static_cast<unsigned>(blocks) * most_lanes(width, blocks) * static_cast<unsigned>(stride.strips);
-  }
-};
-
-std::uint32_t strips_of(std::uint64_t bytes) {
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (bytes + strip_bytes - 1) / strip_bytes));
-}
-
-// The way's, or the next one that has room for so many strips: some have no loop.
-Form form_of(const GpuWay& way, std::uint32_t strips, int width) {
-  const int blocks = most_blocks(way, strip_blocks);
-  for (const Family family : {Family::brief, Family::wide})
-    if (const Form form{family}; way.family <= family && form.has_room(strips, width, blocks)) return form;
-  if (way.family != Family::deep) return {Family::streaming};
-  const Form once{Family::deep, deep_once_stride};
-  return once.has_room(strips, width, blocks) ? once : Form{Family::deep};
-}
-
-// Lanes for so many strips in rounds. A round of two ranks takes a warp so few instructions that many warps hinder each
-// other at the link, unless they also wait for memory, since the L2 cache does not hold the message.
-std::uint32_t enough_lanes(const Form& form, std::uint32_t strips, int width) {
-  if (width > 1 || form.stride.strips > 1) return UINT32_MAX;
-  return (strips <= (12 << 20) / strip_bytes ? 16 : 22) * max_blocks;
-}
-
-// `width` warps for each lane, in as many blocks as there may be; and the warp of each that moves no data. in_block: of
-// lanes; 0: chosen, where there are rounds so that the last one has about as much as the others.
-Launch by_strips(const Form& form, std::uint32_t lanes, int width, int blocks, std::uint32_t in_block) {
-  const auto limit = static_cast<std::uint32_t>(blocks);
-  const std::uint32_t least = std::clamp<std::uint32_t>(4 / static_cast<unsigned>(width), 1, lanes);
-  const std::uint32_t most = form.most_lanes(width, blocks);
-  if (in_block == 0) {
-    const std::uint32_t enough = std::min(limit * most, enough_lanes(form, lanes, width));
-    const std::uint32_t rounds = form.stride.once ? 1 : (lanes + enough - 1) / enough;
-    in_block = std::max((lanes + limit * rounds - 1) / (limit * rounds), least);
-  }
-  in_block = std::min({in_block, lanes, most});
-  Launch launch;
-  launch.family = form.family;
-  launch.blocks = static_cast<int>(std::min(limit, (lanes + in_block - 1) / in_block));
-  launch.threads = (static_cast<int>(in_block) * width + 1) * 32;
-  launch.once = form.stride.once;
-  return launch;
-}
-
-// Of a long call: stores to the peers hinder each other less so (direct_moves.cuh).
-void lay_in_clusters(Launch& launch) {
-  if (launch.blocks % blocks_in_cluster == 0) launch.cluster = blocks_in_cluster;
-}
-
-Launch by_strips(const GpuWay& way, std::uint32_t strips, int width) {
-  const Form form = form_of(way, strips, width);
-  const int blocks = most_blocks(way, strip_blocks);
-  const auto at_once = static_cast<std::uint32_t>(form.stride.strips);
-  if (!form.stride.once) {
-    Launch launch = by_strips(form, (strips + at_once - 1) / at_once, width, blocks, way.lanes);
-    if (strips > overlapped_strips) lay_in_clusters(launch);
-    return launch;
-  }
-  // A lane has no more strips than it moves at once.
-  const std::uint32_t room = static_cast<unsigned>(blocks) * at_once;
-  const std::uint32_t needed = (strips + room - 1) / room;
-  return by_strips(form, strips, width, blocks, way.lanes == 0 ? 0 : std::max<std::uint32_t>(way.lanes, needed));
-}
-
-// All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
-void finish(Task& task, std::uint64_t longest, bool short_chunks, const GpuWay& way, Launch& launch) {
-  const auto places = [](const Pieces& pieces) {
-    return pieces.ranks == 0 ? 0 : reinterpret_cast<std::uintptr_t>(pieces.data) | pieces.stride;
-  };
-  align(task, places(task.gives) | places(task.takes));
-  const auto lengths = [](const Pieces& pieces) { return pieces.ranks == 0 ? 0 : pieces.length | pieces.total; };
-  task.whole = task.alignment == 16 &&
-               (task.own_bytes | lengths(task.gives) | lengths(task.takes) | lengths(task.gathered)) % 16 == 0;
-  task.call_what |= std::uint32_t{mark(way)} << way_shift;
-  task.cut = cut(longest, task.layout, short_chunks, way);
-  if (way.family == Family::large || task.ranks == 1) {
-    launch = {Family::large, blocks_for(task.cut.lanes), 0};
-    return;
-  }
-  task.strips = strips_of(longest);
-  launch = by_strips(way, task.strips, task.ranks - 1);
-}
-
-// Averages of the narrow floats are scaled before they are added, since their sums overflow soon: as on the host.
-bool averages_first(DataType type) {
-  return type == DataType::float16 || type == DataType::float8e4m3 || type == DataType::float8e5m2;
-}
-
-}  // namespace
 
 void set_operation(Terms& terms, const Request& request) {
   const bool computes = terms.ranks > 1 || request.op == Operation::avg || request.op == Operation::premulsum;
@@ -197,6 +56,30 @@ void set_operation(Terms& terms, const Request& request) {
 
 namespace {
 
+std::uint32_t all_ranks(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
+std::uint32_t only(int rank) { return std::uint32_t{1} << rank; }
+
+std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data); }
+
+// All that is left once the pieces are there. longest: of the pieces between any two ranks, bytes; the same on all.
+void finish(Task& task, std::uint64_t longest, bool short_chunks, const GpuWay& way, Launch& launch) {
+  const auto places = [](const Pieces& pieces) {
+    return pieces.ranks == 0 ? 0 : reinterpret_cast<std::uintptr_t>(pieces.data) | pieces.stride;
+  };
+  align(task, places(task.gives) | places(task.takes));
+  const auto lengths = [](const Pieces& pieces) { return pieces.ranks == 0 ? 0 : pieces.length | pieces.total; };
+  task.whole = task.alignment == 16 &&
+               (task.own_bytes | lengths(task.gives) | lengths(task.takes) | lengths(task.gathered)) % 16 == 0;
+  task.call_what |= std::uint32_t{mark(way)} << way_shift;
+  task.cut = cut(longest, task.layout, short_chunks, way);
+  if (way.family == Family::large || task.ranks == 1) {
+    launch = by_chunks(task.cut.lanes);
+    return;
+  }
+  task.strips = strips_of(longest);
+  launch = by_strips(way, task.strips, task.ranks - 1);
+}
+
 // Where a rank's own contribution goes; nowhere if it is there already.
 void keep_own(Terms& terms, const std::byte* own, std::byte* target, std::uint64_t bytes) {
   if (!terms.folds && own == target) return;
@@ -212,7 +95,7 @@ struct Parts {
   Parts(std::uint64_t bytes, int count) {
     const auto parts = static_cast<unsigned>(count);
     const std::uint64_t grain = bytes / parts < 32 * strip_bytes ? 16 : strip_bytes;
-    stride = rounded_up((bytes + parts - 1) / parts, grain);
+    stride = rounded_up(divided_up(bytes, parts), grain);
   }
 };
 
@@ -287,11 +170,6 @@ GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t byt
 }
 
 }  // namespace
-
-GpuWay in_blocks(GpuWay way, int blocks) {
-  way.blocks = static_cast<std::uint8_t>(most_blocks(way, blocks));
-  return way;
-}
 
 void plan_collective(const Request& request, int rank, int ranks, const GpuWay& wanted, std::byte* dummy,
                      Exchanges& exchanges) {
@@ -440,72 +318,6 @@ bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay&
   task.otherwise = otherwise.tasks[0];
   task.otherwise.call_what = task.call_what;  // its warps look at the announcement of either message
   return true;
-}
-
-namespace {
-
-// Lanes of a message that goes by strips: the same on both sides, whatever else they send and receive.
-std::uint32_t lanes_of_message(std::uint64_t bytes) {
-  return std::min(strips_of(bytes), static_cast<std::uint32_t>(message_lanes));
-}
-
-}  // namespace
-
-void plan_messages(std::span<const Request* const> messages, int rank, int ranks, int blocks, MessageTask& task,
-                   Launch& launch) {
-  task = MessageTask();
-  std::uintptr_t addresses = 0;
-  std::uint64_t lengths = 0;
-  bool any_long = false;
-  std::uint32_t lanes = 1;    // of the message that has most
-  std::uint64_t longest = 0;  // that goes by strips
-  const std::byte* to_self = nullptr;
-  for (const Request* message : messages) {
-    const std::uint64_t bytes = message->count * size_of(message->type);
-    const auto type = static_cast<std::uint8_t>(message->type);
-    Request bare;  // what all have in common
-    bare.which = message->which;
-    bare.type = DataType::uint8;
-    start(task, rank, ranks, bare);
-    task.call_count = typed(bytes, type);
-    const bool sends = message->which == Collective::send;
-    const bool short_one = bytes <= messages_to;
-    if (message->root == rank) {
-      if (sends) to_self = message->send;
-      if (!sends) task.target = message->recv;
-      task.own_bytes = bytes;
-      any_long = any_long || !short_one;
-      continue;
-    }
-    const Piece piece{sends ? writable(message->send) : message->recv, bytes};
-    (sends ? task.gives : task.takes)[message->root] = piece;
-    (sends ? task.give_types : task.take_types)[message->root] = type;
-    Cut& its = (sends ? task.give_cuts : task.take_cuts)[message->root];
-    addresses |= reinterpret_cast<std::uintptr_t>(piece.data);
-    lengths |= bytes;
-    if (short_one) {
-      its = {0, lanes_of_message(bytes)};
-      task.ways[task.way_count++] = {static_cast<std::uint8_t>(message->root), sends};
-      lanes = std::max(lanes, its.lanes);
-      longest = std::max(longest, bytes);
-    } else {
-      its = cut(bytes, task.layout, false);
-      any_long = true;
-      (sends ? task.offers_to : task.offers_from) |= only(message->root);
-      task.longest_chunk = std::max(task.longest_chunk, its.chunk);
-    }
-  }
-  task.own = to_self;
-  align(task, addresses);
-  task.whole = task.alignment == 16 && lengths % 16 == 0;
-  task.strips = strips_of(longest);
-  if (any_long) {
-    launch = {Family::large, max_blocks, 0};
-    return;
-  }
-  launch = by_strips(longest <= brief_message_to ? Form{Family::brief} : Form{Family::streaming, paired_stride},
-                     lanes * std::max<std::uint32_t>(1, task.way_count), 1, blocks, 0);
-  if (task.strips > overlapped_strips) lay_in_clusters(launch);
 }
 
 }  // namespace paceline::cuda

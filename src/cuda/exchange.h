@@ -8,30 +8,18 @@
 #pragma once
 
 #include <array>
-#include <span>
 
+#include "cuda/launch.h"
 #include "cuda/task.h"
 #include "schedule/request.h"
 #include "tuning/gpu_table.h"
 
 namespace paceline::cuda {
 
-using Family = GpuFamily;
-
 // Where Call::what says by which way of a table a call goes, so that ranks with different tables find out. Roots are
 // short here; walks have their algorithm behind it (walk.h).
 inline constexpr int way_shift = 16;
 inline constexpr int way_bits = 8;
-
-// How an exchange is launched. The same for the same call on every rank.
-struct Launch {
-  Family family = Family::brief;
-  int blocks = 1;
-  int threads = 0;      // of a block; 0: the family's
-  int cluster = 1;      // blocks of one part of the GPU (a thread block cluster, from sm_90 on)
-  bool relays = false;  // strips: what has been taken goes on at once
-  bool once = false;    // by strips, without rounds
-};
 
 // A collective's exchanges for one rank, to be run one after the other. Windows, alarm and timeout are for the engine
 // to fill in.
@@ -40,8 +28,6 @@ struct Exchanges {
   std::array<Task, 2> tasks;
   std::array<Launch, 2> launches;
 };
-// A table's way in no more than so many blocks.
-GpuWay in_blocks(GpuWay way, int blocks);
 // way: what the table says, the same on every rank. dummy: memory of max_gpus * 8 bytes that barriers pass on.
 void plan_collective(const Request& request, int rank, int ranks, const GpuWay& way, std::byte* dummy,
                      Exchanges& exchanges);
@@ -53,13 +39,10 @@ bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay&
 // What is passed on by strips (passed_strips.cuh), for one rank; false: not this call, on no rank.
 bool plan_passed_strips(const Request& request, int rank, int ranks, const GpuWay& way, PassTask& task, Launch& launch);
 
-// Of any kernel's argument: which call it is of; and how the elements of a reduction are computed with.
+// Of any kernel's argument: which call it is of; what its addresses, put together, have in common; and how the elements
+// of a reduction are computed with.
 void start(Terms& terms, int rank, int ranks, const Request& request);
+void align(Terms& terms, std::uintptr_t addresses);
 void set_operation(Terms& terms, const Request& request);
-
-// Sends and receives side by side, at most one in each direction with each peer, all of one type and of any lengths but
-// 0. blocks: of a kernel that moves short ones, at most.
-void plan_messages(std::span<const Request* const> messages, int rank, int ranks, int blocks, MessageTask& task,
-                   Launch& launch);
 
 }  // namespace paceline::cuda

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cuda/driver.h"
 #include "cuda/kernels.h"
+#include "cuda/messages.h"
 #include "cuda/runtime.h"
 #include "schedule/problem.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/configuration.h"
-#include "cuda/exchange.h"
+#include "cuda/messages.h"
 
 namespace paceline::cuda {
 namespace {
