@@ -85,8 +85,8 @@ struct CostModel {
   double common_share = 0.9;    // what a byte that several ranks read where it is costs each of them beside, as a share
                                 // of one that moves from one to another; 0 over TCP
   double passing_share = 0.57;  // what passing a message on costs, as a share of sending it: 1 over TCP
-  int homes = 0;                // CPUs that ranks share, each that many apart; 0: some other way, or none
-  double beside_share = 0;      // what sending costs on one of these, as a share of sending to another
+  int homes = 0;                // ranks so many apart share a CPU; 0: others do, or none
+  double beside_share = 0;      // what sending to one of these costs, as a share of sending to another
   int node_ranks = 1;           // ranks of each node; 1 where nodes do not matter or are not alike
   std::vector<int> order = {};  // the ranks, one node after another; empty: they are so by their numbers
   double node_start = 0.5;      // `start` of a message between two ranks of a node, where there are several
