@@ -8,6 +8,7 @@
 
 #include "base/configuration.h"
 #include "base/cpus.h"
+#include "base/index.h"
 #include "comm/trace.h"
 #include "tuning/tuning_file.h"
 
@@ -16,6 +17,22 @@ namespace {
 
 Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// Of rank `rank` of these members, the session's `session_rank`: a CPU for each of the job's ranks on this node, and
+// for ranks in containers of one machine. Where there are not as many, the communicator's ranks count alone, for the
+// others may be idle: of two for each CPU those share one that are as far apart as there are CPUs; of more, neighbours.
+HomeCpu home_of(const std::vector<Member>& everyone, int session_rank, const std::vector<Member>& members, int rank) {
+  const auto beside = [&](const Member& member) { return member.node == everyone[at(session_rank)].node; };
+  const auto first = std::ranges::find_if(everyone, beside);
+  auto own = std::count_if(first, everyone.begin() + session_rank, beside);
+  const auto cpus = static_cast<std::ptrdiff_t>(own_cpu_share().cpus.count());
+  if (std::count_if(first, everyone.end(), beside) > cpus) {
+    const auto ranks = std::ranges::count_if(members, beside);
+    own = std::count_if(members.begin(), members.begin() + rank, beside);
+    if (ranks > 2 * cpus) own = own * cpus / ranks;
+  }
+  return HomeCpu(static_cast<int>(first - everyone.begin() + own));
 }
 
 }  // namespace
@@ -80,21 +97,7 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   wiring_.routes = connections_.routes;
   wiring_.membership = membership_.get();
   wiring_.oversubscribed = connections_.oversubscribed;
-  const auto& everyone = session_->members();
-  const auto here = everyone.begin() + session_->rank();
-  const auto beside = [&](const Member& member) { return member.node == here->node; };
-  const auto first = std::find_if(everyone.begin(), here, beside);
-  const auto before = std::count_if(first, here, beside);
-  // A CPU for each of the job's ranks on this node, and for ranks in containers of one machine, as long as there are
-  // any; of two ranks for each those share one that are as far apart as there are CPUs. Where there are more,
-  // neighbours.
-  auto own = before;
-  if (connections_.oversubscribed) {
-    const auto ranks = std::count_if(first, everyone.end(), beside);
-    const auto cpus = static_cast<std::ptrdiff_t>(own_cpu_share().cpus.count());
-    if (ranks > 2 * cpus) own = before * cpus / ranks;
-  }
-  wiring_.home = HomeCpu(static_cast<int>(first - everyone.begin() + own));
+  wiring_.home = home_of(session_->members(), session_->rank(), members, rank());
   execution_ = std::make_unique<Execution>(wiring_);
   return {};
 }
