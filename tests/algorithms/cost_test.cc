@@ -49,6 +49,16 @@ CostModel bytes_only(double bandwidth, double reduce_bandwidth, double write_ban
   return model;
 }
 
+// One rank's, in shared memory.
+Plan plan_in_memory(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters, int rank) {
+  Schedule schedule(problem, parameters, rank);
+  algorithm.write(schedule);
+  Routes routes;
+  routes.rank = rank;
+  routes.transport.assign(static_cast<std::size_t>(problem.ranks), 0);
+  return bind(schedule, routes, DataType::uint8, Operation::sum);
+}
+
 }  // namespace
 
 TEST_CASE("the bytes in a cost formula are those of the schedule") {
@@ -276,12 +286,8 @@ TEST_CASE("what a cost formula says is passed on, plans pass on") {
       const Problem problem{.collective = collective, .ranks = n, .count = n * long_chunk * 20};
       double passed = 0;
       for (int rank = 0; rank < n; ++rank) {
-        Schedule schedule(problem, parameters, rank);
-        algorithm.write(schedule);
-        Routes routes;
-        routes.rank = rank;
-        routes.transport.assign(n, 0);
-        for (const auto& lane : bind(schedule, routes, DataType::uint8, Operation::sum).lanes)
+        const Plan plan = plan_in_memory(algorithm, problem, parameters, rank);
+        for (const auto& lane : plan.lanes)
           for (const PlanStep& step : lane)
             if (step.action == Action::send && step.kept >= 0) passed += static_cast<double>(step.bytes);
       }
@@ -304,12 +310,7 @@ TEST_CASE("what a cost formula says goes to ranks at home on the same CPU, plans
         .collective = Collective::all_reduce, .ranks = n, .count = static_cast<std::size_t>(n) * 1280};
     double beside = 0;
     for (int rank = 0; rank < n; ++rank) {
-      Schedule schedule(problem, parameters, rank);
-      algorithm.write(schedule);
-      Routes routes;
-      routes.rank = rank;
-      routes.transport.assign(static_cast<std::size_t>(n), 0);
-      const Plan plan = bind(schedule, routes, DataType::uint8, Operation::sum);
+      const Plan plan = plan_in_memory(algorithm, problem, parameters, rank);
       for (const auto& lane : plan.lanes)
         for (const PlanStep& step : lane)
           if (step.action == Action::send && (plan.peers[step.first_peer] - rank) % homes == 0)
