@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from ctypes import c_void_p
 from math import prod
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _native
 from .arrays import numpy_dtype
-from .errors import InvalidArgument, check
+from .errors import InvalidArgument, ResourceError, check
 
 if TYPE_CHECKING:
     import numpy
@@ -67,6 +68,8 @@ def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = "float32"
     element = numpy_dtype(dtype)
     extents = _extents(shape)
     nbytes = prod(extents) * element.itemsize
+    if nbytes > sys.maxsize:
+        raise ResourceError(f"no machine has {nbytes} bytes of memory")
     memory = numpy.asarray(_Allocation(max(nbytes, 1)))
     array: numpy.ndarray[Any, Any] = memory[:nbytes].view(element).reshape(extents)
     return array

@@ -12,7 +12,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from paceline import DATA_TYPES, InvalidArgument, Unsupported, empty
+from paceline import DATA_TYPES, InvalidArgument, ResourceError, Unsupported, empty
 from paceline.arrays import OnGpu, contiguous, new_like, numpy_dtype, region, shape_of
 
 
@@ -93,6 +93,12 @@ def test_own_memory_has_no_negative_dimensions(shape: Any) -> None:
 def test_the_shape_of_own_memory_is_of_whole_numbers(shape: Any) -> None:
     with pytest.raises(TypeError, match="as an integer"):
         empty(shape)
+
+
+@pytest.mark.parametrize("count", [1 << 61, 1 << 62, (1 << 62) + 1])
+def test_more_own_memory_than_an_address_counts_is_refused(count: int) -> None:
+    with pytest.raises(ResourceError, match=f"{4 * count} bytes"):
+        empty(count, "float32")
 
 
 def test_read_only() -> None:
