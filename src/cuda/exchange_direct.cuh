@@ -80,7 +80,7 @@ __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers
 // Through the window. numbers: of its messages.
 template <class Element, bool two>
 __device__ void move_by_strips(const Task& task, const WarpNumbers& numbers, SharedWord* taken) {
-  StripWatch<Task> watched;
+  WatchedLane watched;
   if (threadIdx.x >= 32) {
     auto* const together = gathered_in_block<paired_stride, !two>();
     const auto run = [](auto&& warp) {
@@ -94,7 +94,7 @@ __device__ void move_by_strips(const Task& task, const WarpNumbers& numbers, Sha
     watched = task.folds ? watch<true, !two, two>(task) : watch<false, !two, two>(task);
     watched.begin();
     if (blockIdx.x == 0) announce(task, numbers);
-    watched.run(task, taken);
+    watch_until_end(watched, taken, task.layout.ring());
     if (blockIdx.x == 0) compare_calls(task, numbers);
   }
   __syncthreads();

@@ -71,7 +71,7 @@ class ExchangeWarp {
         op_(static_cast<Operation>(once ? held(std::uint32_t{task.op}) : task.op)),
         gathered_strips_(together == nullptr ? 0 : held(place_in(together))),
         taken_(taken[warp_]),
-        is_watched_(!once && rounds_ * unroll * (relays ? 2 : 1) > task.layout.ring() / 2),
+        is_watched_(!once && strips_to_tell(rounds_ * unroll * (relays ? 2 : 1), task.layout.ring()) != 0),
         inner_turns_(once ? 0 : held(inner_turns())) {}
 
   // Whether it has a place in a lane; in a block of any size some warps may not.
@@ -340,7 +340,7 @@ class ExchangeWarp {
   const Operation op_;
   const std::uint32_t gathered_strips_;  // address in shared memory, of this thread's pair of the group's first strip
   SharedWord& taken_;
-  const bool is_watched_;  // StripWatch::run does anything
+  const bool is_watched_;  // watch_until_end does anything
   const std::uint32_t inner_turns_;
 };
 
@@ -357,7 +357,7 @@ __device__ Gathered<stride>* gathered_in_block() {
 
 // What a thread of a block's first warp watches, whose other warps are ExchangeWarps that move rounds.
 template <bool folds, bool relays, bool two>
-__device__ StripWatch<Task> watch(const Task& task) {
+__device__ WatchedLane watch(const Task& task) {
   const unsigned peers = two ? 1u : task.ranks - 1u;
   const unsigned groups = (blockDim.x / 32 - 1) / peers;
   const unsigned group = threadIdx.x / peers;
@@ -380,7 +380,7 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
   // The next kernel does not wait on the multiprocessors for a long one.
   const bool overlaps = task.strips <= overlapped_strips;
   WarpNumbers numbers;
-  StripWatch<Task> watched;
+  WatchedLane watched;
   __shared__ SharedWord taken[strip_warps(stride, two)];
   fetch(task);
   if (!once) {
@@ -396,7 +396,7 @@ __global__ void __launch_bounds__((strip_warps({strips, once}, two) + 1) * 32, 1
     if (!once) watched.begin();
     if (blockIdx.x == 0) announce(task, numbers);
     move_unread_on(task, numbers);
-    if (!once) watched.run(task, taken);
+    if (!once) watch_until_end(watched, taken, task.layout.ring());
     if (blockIdx.x == 0) compare_calls(task, numbers);
   } else {
     constexpr bool meets = !two && (relays || folds);

@@ -7,7 +7,7 @@
 
 #include <type_traits>
 
-#include "cuda/strips.cuh"
+#include "cuda/strip_watch.cuh"
 
 namespace paceline::cuda {
 
@@ -79,72 +79,56 @@ __device__ void move_messages(const MessageTask& task, std::uint32_t warp, std::
   }
 }
 
-// What a thread of a block's first warp watches: another warp that takes a message, in one lane after the other. Else
-// as StripWatch, whose warps have one each. The first warp's threads call everything together.
+// What a thread of a block's first warp watches: another warp that takes a message, in one lane after the other. The
+// first warp's threads call everything together.
 class MessageWatch {
  public:
   // Of a thread that has nothing to watch.
   MessageWatch() = default;
   // share: of the warp. Touches no memory.
-  __device__ MessageWatch(const MessageTask& task, const MessageShare& share) : task_(&task), share_(share) {
+  __device__ MessageWatch(const MessageTask& task, const MessageShare& share) : share_(share) {
     if (share_.way.gives) share_ = {};
+    lane_ = here(task);
   }
 
   // Tells what was taken until the kernel before ended.
-  __device__ void begin() {
-    if (share_.lane >= share_.lanes) return;
-    const int source = share_.way.peer;
-    const std::uint32_t ring = task_->layout.ring();
-    strips_ = strips_of_lane(strips_of(share_.piece.bytes), share_.lane, share_.lanes);
-    last_ = strips_ > ring / 2 ? strips_ - ring / 2 : 0;
-    told_ = 0;
-    number_ = &words(task_->windows[task_->rank]).lanes[share_.lane].taken[source];
-    freed_ = &words(task_->windows[source]).lanes[share_.lane].freed[task_->rank];
-    before_ = peek(number_);
-    post(freed_, before_);
-  }
-  // Until nothing is left to tell, and all warps are in their last lanes. taken: what each of them has counted in.
+  __device__ void begin() { lane_.begin(); }
+  // Until there will be nothing to tell before the end, and all warps are in their last lanes. taken: what each of them
+  // has counted in.
   __device__ void run(const MessageTask& task, const SharedWord* taken) {
-    const std::uint32_t quarter = task.layout.ring() / 4;
 #pragma unroll 1
-    while (__any_sync(0xffffffff, told_ < last_ || has_next())) {
-      const std::uint32_t now = strips_ == 0 ? 0 : min(taken[threadIdx.x % 32].look() - counted_, strips_);
-      const bool tells = __any_sync(0xffffffff, told_ < last_ && now - told_ >= quarter) != 0;
-      if (tells) {
-        fence_system();  // the strips are blank before their giver may write them again
-        if (told_ < last_ && now != told_) post(freed_, before_ + now);
-        told_ = now;
-      }
-      if (has_next() && now == strips_)
-        go_on();
-      else if (!tells)
+    while (__any_sync(0xffffffff, lane_.is_open() || has_next())) {
+      const std::uint32_t strips = lane_.strips();
+      const std::uint32_t now = strips == 0 ? 0 : min(taken[threadIdx.x % 32].look() - counted_, strips);
+      const bool told = lane_.tell(now, task.layout.ring());
+      if (has_next() && now == strips)
+        go_on(task);
+      else if (!told)
         __nanosleep(100);
     }
   }
   // When the others have ended.
-  __device__ void end() const {
-    if (strips_ != 0) post(number_, before_ + strips_);
-  }
+  __device__ void end() const { lane_.end(); }
 
  private:
   [[nodiscard]] __device__ bool has_next() const { return share_.lane + share_.step < share_.lanes; }
-  __device__ void go_on() {
-    end();
-    counted_ += strips_;
+  __device__ void go_on(const MessageTask& task) {
+    lane_.end();
+    counted_ += lane_.strips();
     share_.lane += share_.step;
-    begin();
+    lane_ = here(task);
+    lane_.begin();
+  }
+  // Where the warp now is.
+  [[nodiscard]] __device__ WatchedLane here(const MessageTask& task) const {
+    if (share_.lane >= share_.lanes) return {};
+    return {task, share_.way.peer, share_.lane,
+            strips_of_lane(strips_of(share_.piece.bytes), share_.lane, share_.lanes)};
   }
 
-  const MessageTask* task_ = nullptr;
   MessageShare share_;
+  WatchedLane lane_;
   std::uint32_t counted_ = 0;  // in the lanes before
-  // Of the lane.
-  std::uint32_t* number_ = nullptr;
-  std::uint32_t* freed_ = nullptr;
-  std::uint32_t strips_ = 0;
-  std::uint32_t last_ = 0;  // nothing is told of after these
-  std::uint32_t told_ = 0;
-  std::uint32_t before_ = 0;
 };
 
 }  // namespace paceline::cuda

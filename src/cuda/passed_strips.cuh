@@ -88,7 +88,7 @@ class StripPasser {
 };
 
 // What a thread of the first warp watches.
-__device__ inline StripWatch<PassTask> watch(const PassTask& task, const RingPlace& place) {
+__device__ inline WatchedLane watch(const PassTask& task, const RingPlace& place) {
   const int warp = static_cast<int>(threadIdx.x);
   if (place.place == 0 || warp >= passing_warps) return {};
   const std::uint32_t lane = passing_lane(warp);
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__((passing_warps + 1) * 32, 1) pass_strips(const
   if (threadIdx.x < passing_warps) taken[threadIdx.x].clear();
   __syncthreads();
   WarpNumbers numbers;
-  StripWatch<PassTask> watched;
+  WatchedLane watched;
   if (warp == 0) {
     numbers = WarpNumbers(task);
     watched = watch(task, place);
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__((passing_warps + 1) * 32, 1) pass_strips(const
     watched.begin();
     if (blockIdx.x == 0) announce(task, numbers);
     move_unread_on(task, numbers);
-    watched.run(task, taken);
+    watch_until_end(watched, taken, task.layout.ring());
     if (blockIdx.x == 0) compare_calls(task, numbers);
   } else {
     StripPasser<Element> passer(task, place, taken[warp - 1], warp - 1);
