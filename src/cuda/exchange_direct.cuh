@@ -135,7 +135,9 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
   }
   __syncthreads();
   if (thread == 0) {
-    post(&mine.went_direct[blockIdx.x], together ? 1 : 0);
+    // The kernel behind this one may have more blocks.
+    for (unsigned block = blockIdx.x; block < max_blocks; block += gridDim.x)
+      post(&mine.went_direct[block], together ? 1 : 0);
     if (together && blockIdx.x == 0) atomicAdd(&mine.direct_calls, 1ull);  // nobody waits for the sum
   }
   move_on(task, numbers, thread / 32, direct_threads / 32);

@@ -174,6 +174,35 @@ def test_long_calls_are_exact_while_buffers_become_known(ranks: int) -> None:
     on_gpus(ranks, body)
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_calls_of_more_than_a_gigabyte_go_one_way_in_all_blocks(ranks: int) -> None:
+    """A second kernel does what the first, which has fewer blocks, could not: all of it or nothing."""
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        def check(memory: Any) -> None:
+            with torch.cuda.stream(rank.stream):
+                memory.fill_(rank.rank + 1)
+                rank.comm.all_reduce(memory)
+            rank.finish()
+            right = ranks * (ranks + 1) / 2
+            assert memory.min().item() == memory.max().item() == right
+
+        def begin() -> tuple[Any, Any]:
+            barrier.wait(60)
+            return torch.empty(4 << 20, device="cuda"), torch.empty((1 << 28) + 4, device="cuda")
+
+        for _ in range(2):
+            short, long = begin()
+            for _ in range(4):  # until all know the memory
+                check(long)
+            for _ in range(4):
+                check(short)
+            long = None
+            torch.cuda.empty_cache()
+
+    on_gpus(ranks, body)
+
+
 @pytest.mark.parametrize("ranks", [3, 4])
 def test_sums_on_their_way_to_the_root_may_look_like_an_empty_slot(ranks: int) -> None:
     """Of reduces passed on by strips: they are vouched for, and short calls after them find all slots empty."""
