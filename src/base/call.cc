@@ -12,12 +12,25 @@ constexpr std::uint32_t field(std::uint32_t what, int shift, std::uint32_t mask)
 
 }  // namespace
 
+// FNV-1a.
+std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&](std::uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
+  for (const char letter : algorithm) mix(static_cast<unsigned char>(letter));
+  for (int shift = 0; shift < 64; shift += 8) mix(chunk_bytes >> shift & 0xff);
+  return static_cast<std::uint16_t>(hash >> 48);
+}
+
+std::uint64_t with_way(std::uint64_t count, std::uint16_t way) {
+  return (count & count_mask) | std::uint64_t{way} << count_bits;
+}
+
 Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence,
                std::uint16_t way) {
   if (which == Collective::recv) which = Collective::send;
   const std::uint32_t what = static_cast<std::uint32_t>(which) | static_cast<std::uint32_t>(type) << 4 |
                              static_cast<std::uint32_t>(op) << 8 | static_cast<std::uint32_t>(root) << 12;
-  return {sequence, what, (count & count_mask) | std::uint64_t{way} << count_bits};
+  return {sequence, what, with_way(count, way)};
 }
 
 Collective collective_of(const Call& call) { return static_cast<Collective>(field(call.what, 0, 15)); }

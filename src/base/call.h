@@ -2,6 +2,7 @@
 // things, or the same by different schedules, find out from the first message between them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,9 +22,14 @@ static_assert(sizeof(Call) == 16);
 
 inline constexpr int max_ranks = 1 << 20;  // what the root's 20 bits can tell apart
 
+// Of an algorithm and its chunk, which every rank must have chosen.
+std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes);
+
 // A recv carries the same words as the send that it wants. `way`: of the call's plan.
 Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence,
                std::uint16_t way = 0);
+// Call::size of a call of `count` elements that goes a way.
+std::uint64_t with_way(std::uint64_t count, std::uint16_t way);
 Collective collective_of(const Call& call);
 // As sentences have it: "all-reduce". A send and its receive are one call: "send/receive".
 std::string_view title(const Call& call);

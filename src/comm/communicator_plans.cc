@@ -18,15 +18,6 @@ Shape shape_of(const Request& request, bool in_place) {
   return {request.count, request.root, request.which, request.type, request.op, in_place};
 }
 
-// Of the algorithm and its chunk, which every rank must have chosen: FNV-1a.
-std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto mix = [&](std::uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
-  for (const char letter : algorithm) mix(static_cast<unsigned char>(letter));
-  for (int shift = 0; shift < 64; shift += 8) mix(chunk_bytes >> shift & 0xff);
-  return static_cast<std::uint16_t>(hash >> 48);
-}
-
 // Bytes that a rank reads of another's memory at once: 8 MB each way between two ranks take 648 us so, 675 in pieces of
 // 128 KiB.
 constexpr std::size_t longest_read = 1 << 20;

@@ -52,16 +52,24 @@ Status DeviceCalls::failure() const {
   if (!complaint) return {};
   if (complaint->mismatch) {
     Status::Detail found = mismatch(rank_, complaint->mine, complaint->rank, complaint->other).detail();
-    if (complaint->mine == complaint->other && complaint->by != complaint->other_by) {
+    const bool same = same_but_for_way(complaint->mine, complaint->other);
+    if (same && complaint->by != complaint->other_by) {
       const auto how = [](std::string_view by) {
         return by.empty() ? std::string("as chosen") : fmt::format("by {}", by);
       };
       found.message =
           fmt::format("rank {} runs {} {}, but rank {} {}: force the same algorithm on every rank", rank_,
                       describe(complaint->mine), how(complaint->by), complaint->rank, how(complaint->other_by));
-    } else if (complaint->mine == complaint->other && complaint->other_table) {
+    } else if (same && complaint->other_table) {
       found.message = fmt::format("rank {} runs {} by another table than rank {}: give every rank the same profile",
                                   rank_, describe(complaint->mine), complaint->rank);
+    } else if (same && complaint->by.empty()) {
+      // Graphs' calls by the copy engines alone have ways then.
+      found.message = fmt::format(
+          "rank {} replays a graph's {} that was not captured together with rank {}'s: capture and replay graphs in "
+          "the "
+          "same order on every rank",
+          rank_, describe(complaint->mine), complaint->rank);
     }
     return membership_.report(Status(std::move(found)));
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "base/call.h"
 #include "base/rounding.h"
 #include "cuda/exchange.h"
 #include "schedule/extent.h"
@@ -240,6 +241,8 @@ WalkTask task_of(const DevicePlan& plan, const Walk& walk, const Request& reques
   start(task, rank, ranks, request);
   if (reduces(request.which)) set_operation(task, request);
   task.call_what |= static_cast<std::uint32_t>(plan.algorithm) << algorithm_shift;
+  const std::uint16_t way = way_of(algorithms()[plan.algorithm - 1U].name, plan.chunk_bytes);
+  task.call_count = with_way(request.count, way);
   if (walk.stage != Stage::set_aside) task.scales = false;
   if (walk.stage != Stage::divide) task.divides = 0;
   task.steps = memory.steps;

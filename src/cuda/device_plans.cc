@@ -97,8 +97,8 @@ Result<ReadyPlan> DevicePlans::ready(const Request& request, const Algorithm& al
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(stream, &capture));
   const bool captured = capture != cudaStreamCaptureStatusNone;
-  const Key key{
-      &algorithm, request.which, request.type, request.op, request.root, request.count, is_in_place(request, rank_)};
+  const Key key{&algorithm,   request.which, request.type, request.op,
+                request.root, request.count, chunk_bytes,  is_in_place(request, rank_)};
   auto found = plans_.find(key);
   if (found == plans_.end()) {
     const OutsideOfCapture outside;

@@ -46,6 +46,7 @@ class DevicePlans {
     Operation op;
     int root;
     std::size_t count;
+    std::size_t chunk_bytes;  // asked for; 0: none
     bool in_place;
     auto operator<=>(const Key&) const = default;
   };

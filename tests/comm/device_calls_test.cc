@@ -87,6 +87,36 @@ TEST_CASE("a kernel whose time was up says so") {
   CHECK(here.membership.reports[0].message().find("rank 1 (node-a, pid 101) did not come to all-reduce") == 0);
 }
 
+TEST_CASE("calls that are the same but for how they go say so") {
+  const auto told = [](auto change) {
+    Calls here;
+    cuda::Complaint complaint = about(1);
+    complaint.mismatch = true;
+    complaint.other = complaint.mine;
+    change(complaint);
+    here.engine->says = complaint;
+    CHECK(here.calls->failure().code() == Code::mismatch);
+    return here.membership.reports.at(0).message();
+  };
+  const auto goes = [](Call& call, std::uint16_t way) { call.size = with_way(call.size, way); };
+  const std::string algorithms = told([&](cuda::Complaint& complaint) {
+    complaint.by = "ring";
+    complaint.other_by = "chain";
+    goes(complaint.mine, 1);
+  });
+  CHECK(algorithms.find("by ring, but rank 1 by chain: force the same algorithm") != std::string::npos);
+  const std::string chunks = told([&](cuda::Complaint& complaint) {
+    complaint.by = complaint.other_by = "ring";
+    goes(complaint.mine, 1);
+    goes(complaint.other, 2);
+  });
+  CHECK(chunks.find("by different algorithms or chunks") != std::string::npos);
+  const std::string tables = told([](cuda::Complaint& complaint) { complaint.other_table = true; });
+  CHECK(tables.find("by another table than rank 1") != std::string::npos);
+  const std::string graphs = told([&](cuda::Complaint& complaint) { goes(complaint.other, 7); });
+  CHECK(graphs.find("was not captured together with rank 1's") != std::string::npos);
+}
+
 TEST_CASE("the end waits for the kernels, and tells what one gave up for") {
   Calls here;
   here.calls->finish();

@@ -202,20 +202,25 @@ TEST_CASE("what the host does beside the schedule is a walk of its own") {
   CHECK(stages() == Stages{Stage::set_aside, Stage::schedule});
 }
 
-TEST_CASE("a call by an algorithm announces which") {
+TEST_CASE("a call by an algorithm announces which, and in which chunks") {
   std::array<std::byte, 64> memory{};
   Request request;
   request.which = Collective::all_reduce;
   request.send = request.recv = memory.data();
-  request.count = 8;
-  const auto what = [&](const char* name) {
-    const auto plan = device_plan(request, 0, 2, *algorithm_named(name), 0);
+  request.count = 64;
+  const auto task = [&](const char* name, std::size_t chunk_bytes) {
+    const auto plan = device_plan(request, 0, 2, *algorithm_named(name), chunk_bytes);
     REQUIRE(plan.ok());
-    return task_of(*plan, plan->walks.front(), request, 0, 2, {}).call_what;
+    return task_of(*plan, plan->walks.front(), request, 0, 2, {});
   };
+  const auto what = [&](const char* name) { return task(name, 0).call_what; };
   CHECK(what("ring") != what("one_shot"));
   CHECK((what("ring") & ((1U << algorithm_shift) - 1)) ==
-        make_call(request.which, request.type, request.op, 0, 8, 0).what);
+        make_call(request.which, request.type, request.op, 0, 64, 0).what);
+  const auto call_in = [&](std::size_t chunk_bytes) { return Call{1, 2, task("ring", chunk_bytes).call_count}; };
+  CHECK(call_in(8) == call_in(8));
+  CHECK(call_in(8) != call_in(16));
+  CHECK(same_but_for_way(call_in(8), call_in(16)));
 }
 
 }  // namespace paceline::cuda

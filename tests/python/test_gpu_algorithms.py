@@ -249,6 +249,26 @@ def test_ranks_that_force_different_algorithms_are_told() -> None:
     on_gpus(2, body)
 
 
+def test_ranks_that_force_different_chunks_are_told() -> None:
+    """Also where they had the same ones in a call of this shape before."""
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with torch.cuda.stream(rank.stream):
+            x = torch.ones(1 << 18, device="cuda")
+            rank.comm.set_algorithm("ring chunk=262144")
+            rank.comm.all_reduce(x)
+            rank.finish()
+            if rank.rank == 1:
+                rank.comm.set_algorithm("ring chunk=131072")
+            rank.comm.all_reduce(x)
+            rank.stream.synchronize()
+        barrier.wait(60)
+        with pytest.raises(paceline.Mismatch, match="different algorithms or chunks"):
+            rank.comm.all_reduce(x)
+
+    on_gpus(2, body)
+
+
 def test_a_rank_that_never_comes_to_a_schedule_is_named() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         rank.comm.set_algorithm("ring")
