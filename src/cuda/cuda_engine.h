@@ -56,11 +56,11 @@ class CudaEngine final : public GpuEngine {
   Status look(const Request& request, DirectTask& task);
   [[nodiscard]] bool is_leaving() const;
   Status run_direct(DirectTask& task, const Launch& how, const Request& request, cudaStream_t stream);
-  bool agree_on_engines(const Request& request, const DirectTask& task, Sights& inputs, Registration::Holds& holds);
-  Status run_engines(const Request& request, const DirectTask& task, const Sights& inputs,
-                     const Registration::Holds& holds, cudaStream_t stream);
+  std::optional<Registration::Agreement> agree_on_engines(const Request& request, const DirectTask& task);
+  Status run_engines(const Request& request, const DirectTask& task, const Registration::Agreement& agreement,
+                     cudaStream_t stream);
   Status keep_own(const EngineCopy& copy, const Request& request);
-  Status meet(const Terms& call, cudaStream_t stream);
+  Status meet(const Terms& call, std::uint32_t agreement, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
   Status follow(cudaStream_t stream);
   void let_others_catch_up() const;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/call.h"
 #include "base/log.h"
 #include "cuda/driver.h"
 #include "cuda/kernels.h"
@@ -191,10 +192,8 @@ Status CudaEngine::run(const Request& request, void* stream) {
       registration_ != nullptr && plan_direct_task(request, rank_, ranks_, way, direct, how_direct);
   if (tries_direct) {
     PACE_TRY(look(request, direct));
-    Sights inputs{};
-    Registration::Holds holds;
-    if (way.engines && !counts_ && agree_on_engines(request, direct, inputs, holds))
-      return run_engines(request, direct, inputs, holds, on);
+    if (way.engines && !counts_)
+      if (const auto agreement = agree_on_engines(request, direct)) return run_engines(request, direct, *agreement, on);
     PACE_TRY(run_direct(direct, how_direct, request, on));
     if (direct.otherwise.strips != 0) return {};
   }
@@ -264,27 +263,27 @@ Status CudaEngine::run_direct(DirectTask& task, const Launch& how, const Request
   return start(kernels.direct.of(ranks_), how, &task, stream);
 }
 
-// Of a call that a graph is made of: whether all ranks leave it to the copy engines, and then where this one sees their
-// inputs. What is seen piece by piece is not left to them: pieces may go while a graph is there.
-bool CudaEngine::agree_on_engines(const Request& request, const DirectTask& task, Sights& inputs,
-                                  Registration::Holds& holds) {
-  if (!plan_engine_copies(request, rank_, ranks_).possible) return false;
+// Of a call that a graph is made of, if all ranks leave it to the copy engines: where this one sees their inputs. What
+// is seen piece by piece is not left to them: pieces may go while a graph is there.
+std::optional<Registration::Agreement> CudaEngine::agree_on_engines(const Request& request, const DirectTask& task) {
+  if (!plan_engine_copies(request, rank_, ranks_).possible) return {};
   const OutsideOfCapture outside;
   const auto address = reinterpret_cast<std::uint64_t>(request.send);
   Registration::Offer offer{task.call_what, task.call_count, {}};
   if (task.inputs[rank_] == no_buffer || allocation_of(address).shareable)
     std::copy(std::begin(task.inputs), std::end(task.inputs), offer.inputs.begin());
-  return registration_->agree(offer, inputs, holds, [this] { return is_leaving(); });
+  return registration_->agree(offer, [this] { return is_leaving(); });
 }
 
-// A kernel in which all ranks meet, in the name of a call.
-Status CudaEngine::meet(const Terms& call, cudaStream_t stream) {
+// A kernel in which all ranks meet, in the name of a call that they agreed on. Another call that looks the same has
+// other inputs: the number tells them apart.
+Status CudaEngine::meet(const Terms& call, std::uint32_t agreement, cudaStream_t stream) {
   Exchanges exchanges;
   std::byte* const dummy = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, dummy);
   plan_collective(Request(), rank_, ranks_, {}, dummy, exchanges);
   Task& task = exchanges.tasks[0];
   task.call_what = call.call_what;
-  task.call_count = call.call_count;
+  task.call_count = with_way(call.call_count, static_cast<std::uint16_t>(agreement % 0xffff + 1));
   complete(task, task.windows);
   return start(moving_kernels().brief.of(ranks_), exchanges.launches[0], &task, stream);
 }
@@ -301,10 +300,11 @@ Status CudaEngine::keep_own(const EngineCopy& copy, const Request& request) {
 }
 
 // The ranks meet when all inputs are there, copy what they get, and meet when all have it.
-Status CudaEngine::run_engines(const Request& request, const DirectTask& task, const Sights& inputs,
-                               const Registration::Holds& holds, cudaStream_t stream) {
+Status CudaEngine::run_engines(const Request& request, const DirectTask& task, const Registration::Agreement& agreement,
+                               cudaStream_t stream) {
   log(LogLevel::info, rank_, "a graph's {} of {} bytes goes by the copy engines", title(request.which),
       request.count * size_of(request.type));
+  const Registration::Holds& holds = agreement.holds;
   if (!give_to_graph(holds, stream)) {
     (void)cudaGetLastError();
     holds_.insert(holds_.end(), holds.begin(), holds.end());
@@ -320,15 +320,15 @@ Status CudaEngine::run_engines(const Request& request, const DirectTask& task, c
     PACE_TRY(side_->fork(stream));
     PACE_TRY(keep_own(*own, request));
   }
-  PACE_TRY(meet(task, stream));
+  PACE_TRY(meet(task, agreement.number, stream));
   for (const EngineCopy& copy : copies) {
     if (copy.from == rank_) continue;
-    const auto* const from = reinterpret_cast<const std::byte*>(inputs[static_cast<std::size_t>(copy.from)]);
+    const auto* const from = reinterpret_cast<const std::byte*>(agreement.inputs[static_cast<std::size_t>(copy.from)]);
     PACE_CUDA("copying between GPUs",
               cudaMemcpyAsync(request.recv + copy.output, from + copy.input, copy.bytes, cudaMemcpyDefault, stream));
   }
   if (own != copies.end()) PACE_TRY(side_->join(stream));
-  return meet(task, stream);
+  return meet(task, agreement.number, stream);
 }
 
 Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,

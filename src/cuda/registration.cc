@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <thread>
 
 #include "base/log.h"
@@ -243,13 +242,13 @@ bool Registration::in_step(const std::function<bool()>& ended) {
   return waits_;
 }
 
-bool Registration::agree(const Offer& mine, Sights& theirs, Holds& holds, const std::function<bool()>& ended) {
+std::optional<Registration::Agreement> Registration::agree(const Offer& mine, const std::function<bool()>& ended) {
   // Where this one offers nothing, the others find so. But they wait for its step, if it still waits for theirs.
-  if (!waits_) return false;
+  if (!waits_) return {};
   for (int rank = 0; rank < ranks_; ++rank)
     if (board_of(rank) == nullptr) {
       (void)in_step(ended);
-      return false;
+      return {};
     }
   const std::uint32_t step = board_of(rank_)->steps.load(std::memory_order_relaxed) + 1;
   // Relaxed: in_step releases it all.
@@ -274,13 +273,14 @@ bool Registration::agree(const Offer& mine, Sights& theirs, Holds& holds, const 
   while (said >> 1 != step)
     // Who agrees has seen all offers, and so has who hears of it.
     if (verdict.compare_exchange_weak(said, my_word, std::memory_order_acq_rel)) said = my_word;
-  if ((said & 1) == 0) return false;
+  if ((said & 1) == 0) return {};
+  Agreement agreement{step, {}, {}};
   for (int rank = 0; rank < ranks_; ++rank) {
-    std::uint64_t& input = theirs[static_cast<std::size_t>(rank)];
+    std::uint64_t& input = agreement.inputs[static_cast<std::size_t>(rank)];
     input = board_of(rank)->offers[step % offer_slots].inputs[rank_].load(std::memory_order_relaxed);
-    if (std::shared_ptr<void> hold = hold_of(rank, input)) holds.push_back(std::move(hold));
+    if (std::shared_ptr<void> hold = hold_of(rank, input)) agreement.holds.push_back(std::move(hold));
   }
-  return true;
+  return agreement;
 }
 
 // Of the other rank's allocation that `address` lies in; none: it is no such address.

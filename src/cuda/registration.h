@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,9 +59,14 @@ class Registration {
   };
   // What keeps the other ranks' allocations mapped, also when their owners have freed them.
   using Holds = std::vector<std::shared_ptr<void>>;
-  // Whether all ranks make the same call and see all inputs: one answer, the same on every rank. Then `theirs` is where
-  // this one sees each rank's input, as long as somebody has `holds` and this lives. In step as above.
-  bool agree(const Offer& mine, Sights& theirs, Holds& holds, const std::function<bool()>& ended);
+  // Of ranks that make the same call and all see all inputs.
+  struct Agreement {
+    std::uint32_t number = 0;  // the same on all of them, and another one each time
+    Sights inputs{};           // where this rank sees each one's, as long as somebody has `holds` and this lives
+    Holds holds;
+  };
+  // One answer, the same on every rank; none: some rank makes another call, or does not see all. In step as above.
+  std::optional<Agreement> agree(const Offer& mine, const std::function<bool()>& ended);
 
  private:
   struct Board;

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -168,7 +170,7 @@ TEST_CASE("registration: ranks agree on calls that all offer, and then see all i
     constexpr int count = 3;
     constexpr std::uint64_t calls = 3000;
     const Ranks ranks(count, false);
-    std::array<std::vector<bool>, count> said;
+    std::array<std::vector<std::uint32_t>, count> said;  // numbers of agreements; 0: none
     std::array<int, count> wrong{};
     const auto run = [&](int rank) {
       const auto r = static_cast<std::size_t>(rank);
@@ -177,12 +179,10 @@ TEST_CASE("registration: ranks agree on calls that all offer, and then see all i
         if (call % 7 == 3 && rank == 1) mine.what = 8;
         if (call % 7 == 4 && rank == 2) mine.count += 1;
         if (call % 7 == 5 && rank == 0) mine.inputs[2] = 0;  // rank 2 does not see it
-        Sights theirs{};
-        Registration::Holds holds;
-        const bool all = ranks.at(rank).agree(mine, theirs, holds, [] { return false; });
-        said[r].push_back(all);
-        for (int owner = 0; all && owner < count; ++owner)
-          if (theirs[static_cast<std::size_t>(owner)] != offer_of(owner, call, count).inputs[r]) ++wrong[r];
+        const auto agreement = ranks.at(rank).agree(mine, [] { return false; });
+        said[r].push_back(agreement ? agreement->number : 0);
+        for (int owner = 0; agreement && owner < count; ++owner)
+          if (agreement->inputs[static_cast<std::size_t>(owner)] != offer_of(owner, call, count).inputs[r]) ++wrong[r];
       }
     };
     std::thread one(run, 1);
@@ -192,8 +192,13 @@ TEST_CASE("registration: ranks agree on calls that all offer, and then see all i
     two.join();
     for (std::size_t rank = 0; rank < count; ++rank) {
       REQUIRE(wrong[rank] == 0);
-      for (std::uint64_t call = 0; call < calls; ++call) REQUIRE(said[rank][call] == (call % 7 < 3 || call % 7 == 6));
+      for (std::uint64_t call = 0; call < calls; ++call)
+        REQUIRE((said[rank][call] != 0) == (call % 7 < 3 || call % 7 == 6));
+      REQUIRE(said[rank] == said[0]);
     }
+    std::vector<std::uint32_t> numbers = said[0];
+    std::erase(numbers, 0);
+    REQUIRE(std::set<std::uint32_t>(numbers.begin(), numbers.end()).size() == numbers.size());
   });
 }
 
@@ -202,25 +207,22 @@ TEST_CASE("registration: a rank that comes too late, or just then, gets the answ
     int agreed = 0;
     for (int patience = 0; patience < 300; ++patience) {
       const Ranks ranks(2, false);
-      std::array<bool, 2> said{};
-      std::array<Sights, 2> theirs{};
-      std::array<Registration::Holds, 2> holds;
+      std::array<std::optional<Registration::Agreement>, 2> said;
       std::thread late([&] {
         for (int i = 0; i < 5; ++i) std::this_thread::yield();
-        said[1] = ranks.at(1).agree(offer_of(1, 5, 2), theirs[1], holds[1], [] { return false; });
+        said[1] = ranks.at(1).agree(offer_of(1, 5, 2), [] { return false; });
       });
       int looks = 0;
-      said[0] = ranks.at(0).agree(offer_of(0, 5, 2), theirs[0], holds[0], [&] { return ++looks > patience; });
+      said[0] = ranks.at(0).agree(offer_of(0, 5, 2), [&] { return ++looks > patience; });
       late.join();
-      REQUIRE(said[0] == said[1]);
+      REQUIRE(said[0].has_value() == said[1].has_value());
       if (said[0]) {
         ++agreed;
-        REQUIRE(theirs[0][1] == offer_of(1, 5, 2).inputs[0]);
-        REQUIRE(theirs[1][0] == offer_of(0, 5, 2).inputs[1]);
+        REQUIRE(said[0]->inputs[1] == offer_of(1, 5, 2).inputs[0]);
+        REQUIRE(said[1]->inputs[0] == offer_of(0, 5, 2).inputs[1]);
       }
       // Who has waited in vain offers nothing any more: the other one finds so, and does not wait either.
-      if (looks > patience)
-        REQUIRE_FALSE(ranks.at(0).agree(offer_of(0, 6, 2), theirs[0], holds[0], [] { return false; }));
+      if (looks > patience) REQUIRE_FALSE(ranks.at(0).agree(offer_of(0, 6, 2), [] { return false; }));
     }
     CHECK(agreed > 0);
   });
@@ -238,10 +240,8 @@ TEST_CASE("registration: a rank that could not open another's board agrees to no
     (*other)->settle();
     const auto begin = std::chrono::steady_clock::now();
     for (const std::uint64_t call : {1, 2, 3}) {
-      Sights theirs{};
-      Registration::Holds holds;
-      REQUIRE_FALSE((*blind)->agree(offer_of(0, call, 2), theirs, holds, [] { return false; }));
-      REQUIRE_FALSE((*other)->agree(offer_of(1, call, 2), theirs, holds, [] { return false; }));
+      REQUIRE_FALSE((*blind)->agree(offer_of(0, call, 2), [] { return false; }));
+      REQUIRE_FALSE((*other)->agree(offer_of(1, call, 2), [] { return false; }));
     }
     REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
   });

@@ -4,6 +4,7 @@ show             prints the table that it goes by
 extremes         tables that no measurement would make: every result is right
 engines          every collective that only moves data, by the copy engines, in graphs: every result is right
 recaptured       graphs by the copy engines on ever new memory, which is given back
+crossed          graphs by the copy engines that the ranks capture in different orders: replayed, an error says so
 different FIELD  another table on every rank: the next call is an error that says so
 """
 
@@ -14,12 +15,12 @@ import sys
 from itertools import product
 from typing import Any
 
-from paceline import Communicator, init, tuning
+from paceline import Communicator, _native, init, tuning
 from paceline.command.collectives import COLLECTIVES
 from paceline.command.gpu_trial import GpuTrial
 from paceline.command.gpu_ways import MOVES
 from paceline.command.pattern import Pattern
-from paceline.cuda_driver import Gpu, device_count
+from paceline.cuda_driver import Gpu, Memory, Stream, device_count
 from paceline.datatypes import DATA_TYPES
 from paceline.errors import Error
 
@@ -93,6 +94,24 @@ def recaptured(comm: Communicator, gpu: Gpu) -> None:
         raise SystemExit(f"rank {comm.rank}: {free[3] - free[-1]} bytes of GPU memory were not given back")
 
 
+def crossed(comm: Communicator) -> None:
+    trial_of(comm, "all_gather")  # its first call connects the GPUs
+    use(comm, "all_gather", {"family": "large", "direct": True, "engines": True})
+    count, function = MOST, _native.library().paceAllGather
+    stream, graphs = Stream(), {}
+    memories = [Memory(4 * count * (comm.size + 1)) for _ in range(2)]
+    for which in (0, 1) if comm.rank == 0 else (1, 0):
+        send = memories[which].address
+        with stream.capture() as graphs[which]:
+            function(send, send + 4 * count, count, DATA_TYPES["float32"].number, comm._handle, stream.handle)
+    graphs[0].launch(stream)
+    stream.synchronize()
+    error = comm.get_async_error()
+    if error is None:
+        raise SystemExit(f"rank {comm.rank}: no error")
+    print(error)
+
+
 def different(comm: Communicator, field: str) -> None:
     trial = trial_of(comm, "all_reduce")
     way: dict[str, Any] = {"family": "brief", "lanes": 2}
@@ -120,6 +139,8 @@ def main(what: str, *rest: str) -> None:
             engines(comm)
         elif what == "recaptured":
             recaptured(comm, gpu)
+        elif what == "crossed":
+            crossed(comm)
         else:
             different(comm, *rest)
 

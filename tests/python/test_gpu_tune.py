@@ -275,6 +275,15 @@ def test_copy_engines_do_what_only_moves(ranks: int) -> None:
 
 
 @pytest.mark.skipif(gpus() < 1, reason="no GPU")
+def test_graphs_that_were_not_captured_together_are_told() -> None:
+    side = [sys.executable, str(HERE / "gpu_table_side.py"), "crossed"]
+    done = paceline("run", "-n", "2", "--", *side, PACELINE_TIMEOUT="20", PACELINE_LOG="info")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("goes by the copy engines") == 4
+    assert "was not captured together with rank" in done.stdout
+
+
+@pytest.mark.skipif(gpus() < 1, reason="no GPU")
 def test_memory_of_graphs_that_are_gone_is_given_back() -> None:
     side = [sys.executable, str(HERE / "gpu_table_side.py"), "recaptured"]
     done = paceline("run", "-n", "2", "--", *side, PACELINE_TIMEOUT="20", PACELINE_LOG="info")
