@@ -9,6 +9,7 @@
 
 #include "api/handle.h"
 #include "base/configuration.h"
+#include "base/reduction.h"
 #include "bootstrap/launch.h"
 #include "cuda/device.h"
 
@@ -313,7 +314,7 @@ paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scalar, paceD
     paceComm::Operator made;
     made.live = true;
     made.type = static_cast<DataType>(type);
-    std::memcpy(made.factor.data(), scalar, size_of(made.type));
+    made.factor = factor_of_element(made.type, scalar);
     const std::lock_guard lock(comm->error_mutex);
     std::size_t number = 0;
     while (number < comm->operators.size() && comm->operators[number].live) ++number;

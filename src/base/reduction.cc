@@ -55,7 +55,20 @@ T to_integer(double value) {
 
 FoldFunction fold_function(DataType type, Operation op) { return HWY_DYNAMIC_DISPATCH(find_fold)(type, op); }
 
-void multiply(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t elements) {
+Factor factor_of_element(DataType type, const void* element) {
+  if (is_floating(type) && size_of(type) < sizeof(float)) return scaling_factor(load_element(type, element));
+  Factor factor{};
+  std::memcpy(factor.data(), element, size_of(type));
+  return factor;
+}
+
+Factor scaling_factor(double value) {
+  Factor factor{};
+  store(static_cast<float>(value), factor.data());
+  return factor;
+}
+
+void multiply(DataType type, std::byte* target, const std::byte* source, const Factor& factor, std::size_t elements) {
   HWY_DYNAMIC_DISPATCH(multiply_row)(type, target, source, factor, elements);
 }
 

@@ -6,6 +6,7 @@
 // does not depend on the instruction set, on alignment or on the position in the row: the same bits everywhere.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 
@@ -21,9 +22,16 @@ using FoldFunction = void (*)(std::byte* target, const std::byte* const* sources
 // The function for a type and an operation: looked up once, when a plan is made.
 FoldFunction fold_function(DataType type, Operation op);
 
+// A number of the type's arithmetic: a float32 for 16-bit and 8-bit floats, in which a third is no third; else one
+// element.
+using Factor = std::array<std::byte, 8>;
+// Of one element; and of a type whose averages are scaled, from a double.
+Factor factor_of_element(DataType type, const void* element);
+Factor scaling_factor(double value);
+
 // target[i] = source[i] * factor, in the type's arithmetic (float32 for 16-bit and 8-bit floats, rounded once).
-// `factor` is one element of the type. target may be source.
-void multiply(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t elements);
+// target may be source.
+void multiply(DataType type, std::byte* target, const std::byte* source, const Factor& factor, std::size_t elements);
 // target[i] /= divisor, divisor >= 1; integers towards zero, floats as multiply.
 void divide(DataType type, std::byte* target, int divisor, std::size_t elements);
 
@@ -31,7 +39,7 @@ void divide(DataType type, std::byte* target, int divisor, std::size_t elements)
 // divided.
 bool averages_first(DataType type);
 
-// One element of `type` from a double, rounded to nearest even (for factors and tests), and back.
+// One element of `type` from a double, rounded to nearest even (for tests), and back.
 void store_element(DataType type, double value, void* element);
 double load_element(DataType type, const void* element);
 

@@ -330,33 +330,31 @@ FoldFunction find_fold(DataType type, Operation op) {
 }
 
 template <class Row>
-void times(std::byte* target, const std::byte* source, const void* factor, DataType type, std::size_t elements) {
+void times(std::byte* target, const std::byte* source, const Factor& factor, std::size_t elements) {
   using Number = typename Row::Number;
   Number number{};
-  if constexpr (sizeof(Number) == Row::bytes) {
-    std::memcpy(&number, factor, sizeof number);
-  } else if constexpr (std::is_floating_point_v<Number>) {
-    number = static_cast<Number>(load_element(type, factor));
-  } else {
-    number = std::to_integer<Number>(*static_cast<const std::byte*>(factor));
-  }
+  if constexpr (sizeof(Number) == Row::bytes || std::is_floating_point_v<Number>)
+    std::memcpy(&number, factor.data(), sizeof number);
+  else
+    number = std::to_integer<Number>(factor[0]);
   map_with<Row>(target, source, Times<Number>{number}, elements);
 }
 
-void multiply_row(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t elements) {
+void multiply_row(DataType type, std::byte* target, const std::byte* source, const Factor& factor,
+                  std::size_t elements) {
   switch (type) {
     case DataType::int8:
-    case DataType::uint8: return times<WideBytes>(target, source, factor, type, elements);
+    case DataType::uint8: return times<WideBytes>(target, source, factor, elements);
     case DataType::int32:
-    case DataType::uint32: return times<Integers<std::uint32_t>>(target, source, factor, type, elements);
+    case DataType::uint32: return times<Integers<std::uint32_t>>(target, source, factor, elements);
     case DataType::int64:
-    case DataType::uint64: return times<Integers<std::uint64_t>>(target, source, factor, type, elements);
-    case DataType::float16: return times<Halves>(target, source, factor, type, elements);
-    case DataType::float32: return times<Floats<float>>(target, source, factor, type, elements);
-    case DataType::float64: return times<Floats<double>>(target, source, factor, type, elements);
-    case DataType::bfloat16: return times<Bfloat16s>(target, source, factor, type, elements);
-    case DataType::float8e4m3: return times<E4m3>(target, source, factor, type, elements);
-    case DataType::float8e5m2: return times<E5m2>(target, source, factor, type, elements);
+    case DataType::uint64: return times<Integers<std::uint64_t>>(target, source, factor, elements);
+    case DataType::float16: return times<Halves>(target, source, factor, elements);
+    case DataType::float32: return times<Floats<float>>(target, source, factor, elements);
+    case DataType::float64: return times<Floats<double>>(target, source, factor, elements);
+    case DataType::bfloat16: return times<Bfloat16s>(target, source, factor, elements);
+    case DataType::float8e4m3: return times<E4m3>(target, source, factor, elements);
+    case DataType::float8e5m2: return times<E5m2>(target, source, factor, elements);
   }
 }
 

@@ -76,11 +76,9 @@ Status Communicator::prepare(const Request& request, KnownPlan& ready) {
     if (moves) {
       std::memcpy(*operands, input, elements * size_of(request.type));
     } else if (request.op == Operation::premulsum) {
-      multiply(request.type, *operands, input, request.factor.data(), elements);
+      multiply(request.type, *operands, input, request.factor, elements);
     } else {
-      std::array<std::byte, 8> factor{};
-      store_element(request.type, 1.0 / size(), factor.data());
-      multiply(request.type, *operands, input, factor.data(), elements);
+      multiply(request.type, *operands, input, scaling_factor(1.0 / size()), elements);
     }
     input = *operands;
     in_place = false;

@@ -48,7 +48,7 @@ void set_operation(Terms& terms, const Request& request) {
     std::memcpy(terms.factor, request.factor.data(), sizeof terms.factor);
   } else if (averages_first(request.type)) {
     terms.scales = true;
-    store_element(request.type, 1.0 / terms.ranks, terms.factor);
+    std::ranges::copy(scaling_factor(1.0 / terms.ranks), terms.factor);
   } else {
     terms.divides = terms.ranks;
   }

@@ -17,6 +17,7 @@ template <class T>
 struct Integer {
   using Stored = T;
   using Number = std::conditional_t<(sizeof(T) < 4), std::conditional_t<std::is_signed_v<T>, int, unsigned>, T>;
+  using Factor = Stored;
   static __device__ Number load(Stored bits) { return bits; }
   static __device__ Stored store(Number value) { return static_cast<Stored>(value); }
   // Unsigned, so that overflow wraps.
@@ -56,6 +57,7 @@ template <class Format>
 struct Floating {
   using Stored = typename Format::Stored;
   using Number = typename Format::Number;
+  using Factor = Number;
   static __device__ Number load(Stored bits) { return Format::load(bits); }
   static __device__ Stored store(Number value) { return isnan(value) ? Format::nan : Format::store(value); }
   static __device__ Number sum(Number a, Number b) { return a + b; }

@@ -93,10 +93,10 @@ __device__ inline void store_whole(std::byte* to, ulonglong2 pair, std::uint64_t
 
 template <class Element, class Vector>
 __device__ __noinline__ Vector multiplied(const Terms& terms, Vector vector) {
-  typename Element::Stored factor;
+  typename Element::Factor factor;
   memcpy(&factor, terms.factor, sizeof factor);
   auto row = Row<Element, Vector>::load(vector);
-  row.scale(Element::load(factor));
+  row.scale(factor);
   return row.store();
 }
 template <class Element, class Vector>

@@ -69,7 +69,7 @@ struct Terms {
   std::uint8_t op;       // Operation: sum, prod, max or min
   std::uint8_t divides;  // what is folded is divided by this, if not 0
   std::uint64_t call_count;
-  std::byte factor[8];     // one element
+  std::byte factor[8];     // Factor, base/reduction.h
   bool counted;            // its blocks are, when they have ended: it is no part of a graph
   bool after_direct;       // a kernel of exchange_direct.cuh came before this long one, and may have done it all
   bool folds;              // else copies

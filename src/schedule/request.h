@@ -20,7 +20,7 @@ struct Request {
   DataType type = DataType::uint8;
   Operation op = Operation::sum;
   int root = 0;                       // of rooted collectives; the peer of send and recv
-  std::array<std::byte, 8> factor{};  // of premulsum: one element
+  std::array<std::byte, 8> factor{};  // of premulsum: Factor, base/reduction.h
 };
 
 // Not a collective, but a send or a receive.

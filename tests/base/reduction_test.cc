@@ -411,10 +411,11 @@ TEST_CASE("multiply is one product per element, rounded once, out of place and i
   for (int t = 0; t < data_type_count; ++t) {
     const auto type = static_cast<DataType>(t);
     const Row source = random_row(type, 531, random);
-    Row factor(size_of(type)), expected(source.size());
-    store_element(type, is_floating(type) ? 0.3 : 7, factor.data());
+    Row element(size_of(type)), expected(source.size());
+    store_element(type, is_floating(type) ? 0.3 : 7, element.data());
+    const Factor factor = factor_of_element(type, element.data());
     with_number(type, [&]<class T>(T) {
-      const T by = read<T>(type, factor.data());
+      const T by = read<T>(type, element.data());
       for (std::size_t i = 0; i < source.size(); i += size_of(type))
         write(type, combined(Operation::prod, read<T>(type, &source[i]), by), &expected[i]);
     });
@@ -424,13 +425,40 @@ TEST_CASE("multiply is one product per element, rounded once, out of place and i
         const std::size_t bytes = elements * size_of(type);
         const Row zeros(bytes);
         Guarded target(zeros.data(), bytes, 1), both(source.data(), bytes, 1);
-        multiply(type, target.data(), source.data(), factor.data(), elements);
-        multiply(type, both.data(), both.data(), factor.data(), elements);
+        multiply(type, target.data(), source.data(), factor, elements);
+        multiply(type, both.data(), both.data(), factor, elements);
         CHECK(target.holds(expected.data()));
         CHECK(both.holds(expected.data()));
       }
     });
   }
+}
+
+TEST_CASE("what averages are scaled by is not rounded to their type") {
+  for (const DataType type : {DataType::float16, DataType::float8e4m3, DataType::float8e5m2})
+    for (const int ranks : {3, 5, 7}) {
+      CAPTURE(name(type));
+      CAPTURE(ranks);
+      // Products that the type has.
+      for (const double quotient : {0.5, 1.0, 1.5}) {
+        Row element(size_of(type)), scaled(size_of(type));
+        store_element(type, ranks * quotient, element.data());
+        if (load_element(type, element.data()) != ranks * quotient) continue;
+        multiply(type, scaled.data(), element.data(), scaling_factor(1.0 / ranks), 1);
+        CHECK(load_element(type, scaled.data()) == quotient);
+      }
+      // Of all others as many are rounded up as down.
+      if (type != DataType::float16) continue;
+      double off = 0;
+      for (int i = 0; i < 1024; ++i) {
+        Row element(size_of(type)), scaled(size_of(type));
+        const double value = 1 + i / 1024.0;
+        store_element(type, value, element.data());
+        multiply(type, scaled.data(), element.data(), scaling_factor(1.0 / ranks), 1);
+        off += (load_element(type, scaled.data()) * ranks / value - 1) / 1024;
+      }
+      CHECK(std::abs(off) < 2e-5);
+    }
 }
 
 TEST_CASE("divide cuts integers towards zero and rounds floats once") {

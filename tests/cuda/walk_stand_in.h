@@ -187,7 +187,7 @@ class RankStandIn {
         break;
       case Action::copy:
         std::memmove(to, from, slice.bytes);
-        if (task_.scales) multiply(c_.type, to, to, task_.factor, elements);
+        if (task_.scales) multiply(c_.type, to, to, std::to_array(task_.factor), elements);
         if (task_.divides != 0) divide(c_.type, to, task_.divides, elements);
         break;
     }
