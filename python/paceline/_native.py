@@ -19,7 +19,6 @@ from ctypes import (
     c_size_t,
     c_uint64,
     c_void_p,
-    sizeof,
 )
 from pathlib import Path
 from typing import Any
@@ -146,11 +145,6 @@ def library() -> Any:
         function.argtypes = arguments
         function.restype = c_char_p if name in _TEXT else c_int
     return loaded
-
-
-def config(timeout: float | None, algorithm: str | None, chunk_bytes: int | None) -> Config:
-    """A paceConfig_t; None leaves the choice to the library and its environment variables."""
-    return Config(sizeof(Config), timeout or 0.0, algorithm.encode() if algorithm else None, chunk_bytes or 0)
 
 
 def version() -> str:

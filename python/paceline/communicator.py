@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from . import _native
-from .arguments import integer
+from .arguments import config, integer, text
 from .arrays import new_like, region, shape_of
 from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
@@ -278,14 +278,14 @@ class Communicator(Membership):
             The new communicator; None where color is None.
 
         Raises:
-            InvalidArgument: a color or key out of its range, or no such algorithm.
+            InvalidArgument: a color, key or timeout out of its range, or no such algorithm.
             Timeout, RemoteError: a rank did not come, or died; it is named.
         """
         self._settle()
         pointer = c_void_p()
-        config = _native.config(timeout, algorithm, None)
+        options = config(timeout, algorithm, None)
         color = -1 if color is None else integer("color (None joins none)", color, 0)
-        result = self._library.paceCommSplit(self._handle, color, integer("key", key), pointer, config)
+        result = self._library.paceCommSplit(self._handle, color, integer("key", key), pointer, options)
         if result:
             raise self._failure(result)
         return Communicator(pointer.value) if pointer.value else None
@@ -336,7 +336,7 @@ class Communicator(Membership):
         info = _native.PlanInfo()
         result = self._library.paceExplain(
             self._handle,
-            collective.encode(),
+            text("collective", collective),
             integer("count", count, 0, 2**63 - 1),
             kind,
             self._operator(op, kind),
@@ -365,7 +365,7 @@ class Communicator(Membership):
         Raises:
             InvalidArgument: there is no such algorithm, or what stands after it is none of these.
         """
-        result = self._library.paceCommSetAlgorithm(self._handle, name.encode() if name else None)
+        result = self._library.paceCommSetAlgorithm(self._handle, None if name is None else text("algorithm", name))
         if result:
             raise self._failure(result)
 

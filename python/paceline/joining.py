@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_int, c_void_p
 
 from . import _native
-from .arguments import integer
+from .arguments import config, integer
 from .communicator import Communicator
 from .errors import InvalidArgument, check
 
@@ -39,9 +39,9 @@ def init(
     of them the communicator has one rank. Or give rank, size and unique_id, all three.
 
     Args:
-        timeout: longest wait of any call, seconds; None: PACELINE_TIMEOUT.
+        timeout: longest wait of any call, seconds, above 0 and up to 1e9; None: PACELINE_TIMEOUT.
         algorithm: as `Communicator.set_algorithm` takes it; None: PACELINE_ALGORITHM, else chosen by cost.
-        chunk_bytes: what one step of a pipelined schedule moves at most; None: PACELINE_CHUNK, else chosen by cost.
+        chunk_bytes: what one step of a pipelined schedule moves at most, from 1 up; None: PACELINE_CHUNK, else by cost.
         rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned on rank 0.
 
     Raises:
@@ -54,11 +54,11 @@ def init(
             comm.all_reduce(x)
     """
     library = _native.library()
-    config = _native.config(timeout, algorithm, chunk_bytes)
+    options = config(timeout, algorithm, chunk_bytes)
     pointer = c_void_p()
     given = [value is not None for value in (rank, size, unique_id)]
     if not any(given):
-        check(library.paceCommInitEnvironment(pointer, config))
+        check(library.paceCommInitEnvironment(pointer, options))
     elif rank is None or size is None or unique_id is None:
         raise InvalidArgument("rank, size and unique_id go together: give all three, or none")
     elif len(unique_id) != _native.UNIQUE_ID_BYTES:
@@ -67,7 +67,7 @@ def init(
         identity = _native.UniqueId.from_buffer_copy(unique_id)
         size = integer("size", size, 1)
         rank = integer("rank", rank, 0, size - 1)
-        check(library.paceCommInitRankConfig(pointer, size, identity, rank, config))
+        check(library.paceCommInitRankConfig(pointer, size, identity, rank, options))
     return Communicator(pointer.value)
 
 
@@ -87,5 +87,6 @@ def init_all(devices: Sequence[int]) -> list[Communicator]:
                 comm.all_reduce(x)
     """
     pointers = (c_void_p * len(devices))()
-    check(_native.library().paceCommInitAll(pointers, len(devices), (c_int * len(devices))(*devices)))
+    numbers = [integer("a device", device, 0) for device in devices]
+    check(_native.library().paceCommInitAll(pointers, len(devices), (c_int * len(devices))(*numbers)))
     return [Communicator(pointer) for pointer in pointers]

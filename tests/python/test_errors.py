@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy
@@ -124,6 +125,43 @@ def test_calls_after_the_end_raise_its_error_again(comm: paceline.Communicator) 
 def test_unknown_algorithm(comm: paceline.Communicator) -> None:
     with pytest.raises(paceline.InvalidArgument, match="nonsense"):
         comm.set_algorithm("nonsense")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"timeout": 0}, "timeout is 0: give seconds, above 0 and up to 1e"),
+        ({"timeout": -1}, "timeout is -1"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"timeout": float("inf")}, "timeout is inf"),
+        ({"timeout": 10**400}, "timeout is 1000"),
+        ({"timeout": "5"}, "timeout is '5'"),
+        ({"chunk_bytes": 0}, "chunk_bytes is 0: it must be from 1 to"),
+        ({"chunk_bytes": -1}, "chunk_bytes is -1"),
+        ({"chunk_bytes": 2**64 + 5}, "chunk_bytes is 18446744073709551621"),
+        ({"chunk_bytes": 1.5}, "chunk_bytes is 1.5: give a whole number"),
+        ({"algorithm": b"ring"}, "algorithm is b'ring': give a str"),
+    ],
+)
+def test_options_that_c_would_take_for_others(
+    comm: paceline.Communicator, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(paceline.InvalidArgument, match=reason):
+        paceline.init(**options)
+    if "chunk_bytes" not in options:
+        with pytest.raises(paceline.InvalidArgument, match=reason):
+            comm.split(0, **options)
+
+
+def test_options_may_be_numpys(comm: paceline.Communicator) -> None:
+    paceline.init(timeout=numpy.float32(5), chunk_bytes=numpy.int64(4096)).close()
+
+
+def test_names_that_are_no_text(comm: paceline.Communicator) -> None:
+    with pytest.raises(paceline.InvalidArgument, match="algorithm is 5: give a str"):
+        comm.set_algorithm(5)  # type: ignore[arg-type]
+    with pytest.raises(paceline.InvalidArgument, match="collective is None: give a str"):
+        comm.explain(None, 1)  # type: ignore[arg-type]
 
 
 def test_incomplete_identity() -> None:

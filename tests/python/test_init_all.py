@@ -11,6 +11,12 @@ def test_no_ranks() -> None:
         paceline.init_all([])
 
 
+@pytest.mark.parametrize("device", [-1, 2**32, 0.5])
+def test_a_number_that_no_gpu_has(device: int) -> None:
+    with pytest.raises(paceline.InvalidArgument, match=f"a device is {device}"):
+        paceline.init_all([device])
+
+
 @pytest.mark.parametrize("devices", [[1000], [0, 1000]])
 def test_a_gpu_that_is_not_there(devices: list[int]) -> None:
     """No rank waits for one whose GPU cannot be used."""
