@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -370,7 +371,7 @@ class Communicator(Membership):
             raise self._failure(result)
 
     @contextmanager
-    def trace(self, path: str) -> Iterator[None]:
+    def trace(self, path: str | os.PathLike[str]) -> Iterator[None]:
         """Record what each step of the calls inside did and when, and write this rank's events to a file.
 
         Args:
@@ -380,14 +381,17 @@ class Communicator(Membership):
         Raises:
             ResourceError: the file cannot be written.
         """
+        file = os.fsencode(os.fsdecode(path).replace("{rank}", str(self.rank)))
         result = self._library.paceTraceStart(self._handle)
         if result:
             raise self._failure(result)
         try:
             yield
         finally:
-            self._settle()
-            result = self._library.paceTraceStop(self._handle, path.replace("{rank}", str(self.rank)).encode())
+            try:
+                self._settle()
+            finally:  # Ctrl-C may have come while this waited
+                result = self._library.paceTraceStop(self._handle, file)
         if result:
             raise self._failure(result)
 

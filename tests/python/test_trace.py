@@ -1,0 +1,53 @@
+"""`Communicator.trace`: each rank's events, in a file of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import paceline
+import pytest
+from job import Job
+
+
+@pytest.fixture
+def comm(monkeypatch: pytest.MonkeyPatch) -> Iterator[paceline.Communicator]:
+    """A communicator of one rank, in this process."""
+    monkeypatch.delenv("PACELINE_RANK", raising=False)
+    with paceline.init() as one:
+        yield one
+
+
+def test_every_rank_writes_its_events(three: Job, tmp_path: Path) -> None:
+    three.run("trace", path=str(tmp_path / "trace-{rank}.json"))
+    for rank in range(3):
+        assert len(json.loads((tmp_path / f"trace-{rank}.json").read_text())) > 0
+
+
+@pytest.mark.parametrize("kind", [str, Path, os.fsencode])
+def test_a_path_may_be_of_any_kind(comm: paceline.Communicator, tmp_path: Path, kind: Any) -> None:
+    with comm.trace(kind(str(tmp_path / "trace-{rank}.json"))):
+        pass
+    assert (tmp_path / "trace-0.json").exists()
+
+
+def test_what_is_no_path_starts_no_trace(comm: paceline.Communicator, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"expected str, bytes or os\.PathLike"), comm.trace(5):  # type: ignore[arg-type]
+        raise AssertionError("it began")
+    with comm.trace(tmp_path / "trace.json"):
+        pass
+
+
+def test_a_trace_ends_also_where_the_wait_for_its_calls_does_not(
+    comm: paceline.Communicator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comm, "_settle", interrupted)
+    with pytest.raises(KeyboardInterrupt), comm.trace(tmp_path / "trace.json"):
+        pass
+    assert (tmp_path / "trace.json").exists()
