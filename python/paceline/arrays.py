@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from . import dlpack
@@ -58,9 +58,18 @@ def region(array: Any, writable: bool) -> Region:
 def shape_of(array: Any) -> tuple[int, ...]:
     """The shape of anything that `region` reads."""
     shape = getattr(array, "shape", None)
-    if shape is None:
-        shape = memoryview(array).shape
-    return tuple(shape or ())
+    return tuple(_exported_shape(array) if shape is None else shape)
+
+
+def _exported_shape(array: Any) -> Sequence[int]:
+    """The shape that comes with the memory, of an array that does not tell its own."""
+    if _exports_buffer(array):
+        return memoryview(array).shape or ()
+    for name in ("__array_interface__", "__cuda_array_interface__"):
+        if hasattr(array, name):
+            shape: Sequence[int] = getattr(array, name)["shape"]
+            return shape
+    return dlpack.export(array).shape
 
 
 def new_like(array: Any, shape: tuple[int, ...], type_number: int) -> Any:

@@ -318,6 +318,14 @@ def test_results_are_made_like_their_input() -> None:
     assert shape_of(numpy.zeros((2, 3))) == (2, 3)
 
 
+@pytest.mark.parametrize("shape", [(), (5,), (2, 0), (2, 3)])
+def test_the_shape_of_arrays_that_do_not_tell_it(shape: tuple[int, ...]) -> None:
+    x = numpy.zeros(shape, numpy.float32)
+    for exported in (Interface(x), Exporter(x), Exporter(x, versioned=False), Cuda(shape=shape)):
+        assert not hasattr(exported, "shape")
+        assert shape_of(exported) == shape
+
+
 def test_torch_tensors() -> None:
     torch = pytest.importorskip("torch")
     for name in ("float32", "bfloat16", "float16", "int64", "uint8", "float8_e4m3fn", "float8_e5m2"):
