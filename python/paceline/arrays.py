@@ -322,11 +322,11 @@ def _read_cuda(array: Any, writable: bool) -> Region:
 
 
 def contiguous(shape: Any, strides: Any) -> bool:
-    """Whether these strides, in elements, are those of C order."""
+    """Whether these strides, in elements, are those of C order; without elements any are."""
+    if 0 in shape:
+        return True
     expected = 1
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent == 0:
-            return True
         if extent != 1 and stride != expected:
             return False
         expected *= extent

@@ -31,7 +31,7 @@ def test_numpy_of_every_type_and_shape(dtype: str, shape: tuple[int, ...]) -> No
         assert address == x.__array_interface__["data"][0]
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.data())
 def test_contiguity_is_numpys(shape: list[int], data: st.DataObject) -> None:
     x = numpy.zeros(shape).transpose(data.draw(st.permutations(range(len(shape)))))
     assert contiguous(x.shape, [stride // 8 for stride in x.strides]) == x.flags.c_contiguous
@@ -213,6 +213,7 @@ def test_dlpack(versioned: bool) -> None:
     x = numpy.zeros((3, 4), numpy.float16)
     assert read(Exporter(x[1:], versioned=versioned)) == (x.ctypes.data + 8, 8, "float16")
     assert read(Exporter(numpy.zeros(()), versioned=versioned))[1:] == (1, "float64")
+    assert read(Exporter(numpy.zeros((0, 3)), versioned=versioned))[1:] == (0, "float64")
     with pytest.raises(InvalidArgument, match="not contiguous"):
         read(Exporter(x.T, versioned=versioned))
     with pytest.raises(InvalidArgument, match="bool"):
