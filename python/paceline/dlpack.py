@@ -66,19 +66,28 @@ class Tensor:
 
 
 def export(array: Any) -> Tensor:
-    """Ask an array for its capsule and read it. Raises Unsupported for devices that are no CUDA GPUs."""
+    """Ask an array for its capsule and read it.
+
+    Raises Unsupported for devices that are no CUDA GPUs, InvalidArgument where the array refuses.
+    """
     device, number = array.__dlpack_device__()
     on_gpu = int(device) == CUDA_DEVICE
     if not on_gpu and int(device) not in _HOST_DEVICES:
         raise Unsupported(f"{type(array).__name__} is in the memory of a device (DLPack type {int(device)}): copy it")
     where = {"stream": _LEGACY_DEFAULT_STREAM} if on_gpu else {}
-    try:
-        capsule = array.__dlpack__(max_version=(1, 0), **where)
-    except TypeError:  # an exporter from before DLPack 1.0
-        capsule = array.__dlpack__(**where)
-    tensor = read(capsule)
+    tensor = read(_capsule(array, where))
     tensor.gpu = int(number) if on_gpu else None
     return tensor
+
+
+def _capsule(array: Any, where: dict[str, int]) -> Any:
+    try:
+        try:
+            return array.__dlpack__(max_version=(1, 0), **where)
+        except TypeError:  # an exporter from before DLPack 1.0
+            return array.__dlpack__(**where)
+    except BufferError as error:  # a read-only array, of which DLPack 0 cannot say so
+        raise InvalidArgument(f"{type(array).__name__} does not export its memory: {error}: pass a copy") from None
 
 
 def read(capsule: Any) -> Tensor:

@@ -226,6 +226,9 @@ def test_dlpack_read_only() -> None:
     assert read(Exporter(x), writable=False)[1] == 4
     with pytest.raises(InvalidArgument, match="read-only"):
         read(Exporter(x))
+    for writable in (False, True):  # in DLPack 0 it would look writable
+        with pytest.raises(InvalidArgument, match=r"Exporter does not export its memory: .*readonly.*: pass a copy"):
+            read(Exporter(x, versioned=False), writable)
 
 
 def test_memory_of_other_devices_is_refused() -> None:
