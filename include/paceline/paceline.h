@@ -248,7 +248,8 @@ PACE_API paceResult_t paceHostStreamDestroy(paceHostStream_t stream);
 /* ---- Memory that other ranks of the node can read directly ---- */
 
 /* Host memory of bytes >= 1, aligned to pages and zero, that ranks of this node reach without a copy in between;
- * paceSystemError where there is none left. */
+ * paceSystemError where there is none left. A forked child shares it with its parent: what one writes, the other
+ * sees. */
 PACE_API paceResult_t paceMemAlloc(void** ptr, size_t bytes);
 /* What paceMemAlloc gave, which no call may still use; NULL does nothing. */
 PACE_API paceResult_t paceMemFree(void* ptr);

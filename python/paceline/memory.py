@@ -52,7 +52,8 @@ def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = "float32"
         dtype: a NumPy dtype, or one of Paceline's names ("bfloat16", "float8e4m3" and "float8e5m2" need ml_dtypes).
 
     Returns:
-        An array of zeros, aligned to pages. The memory is freed when the array and all its views are gone.
+        An array of zeros, aligned to pages. The memory is freed when the array and all its views are gone. A forked
+        child shares it with its parent, unlike other arrays: what one writes the other sees.
 
     Raises:
         ResourceError: there is no memory left.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ctypes
 import mmap
+import os
 from typing import Any
 
 import ml_dtypes
@@ -99,6 +100,16 @@ def test_the_shape_of_own_memory_is_of_whole_numbers(shape: Any) -> None:
 def test_more_own_memory_than_an_address_counts_is_refused(count: int) -> None:
     with pytest.raises(ResourceError, match=f"{4 * count} bytes"):
         empty(count, "float32")
+
+
+def test_a_forked_child_shares_own_memory_and_copies_other() -> None:
+    shared, other = empty(4), numpy.zeros(4, numpy.float32)
+    child = os.fork()
+    if child == 0:
+        shared[:] = other[:] = 7
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    assert (shared[0], other[0]) == (7, 0)
 
 
 def test_read_only() -> None:
