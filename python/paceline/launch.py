@@ -182,10 +182,14 @@ class _Job:
     def _wait(self) -> None:
         deadline: float | None = None
         sterner = [signal.SIGTERM, signal.SIGKILL]
+        ends = select.poll()  # select takes no descriptors from 1024 on
+        for descriptor in self._descriptors:
+            ends.register(descriptor, select.POLLIN)
         while self._descriptors:
             remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ended, _, _ = select.select(list(self._descriptors), [], [], remaining)
+            ended = [descriptor for descriptor, _ in ends.poll(_milliseconds(remaining))]
             for descriptor in ended:
+                ends.unregister(descriptor)
                 self._note_end(self._descriptors.pop(descriptor))
                 os.close(descriptor)
             if self._code and deadline is None:
@@ -241,6 +245,11 @@ class _Job:
 
     def _say(self, text: str) -> None:
         print(f"{self._program}: {text}", file=sys.stderr, flush=True)
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    """A wait as poll takes it, which cannot be told more than 24 days."""
+    return None if seconds is None else min(1000 * seconds, 2e9)
 
 
 def _sent_on(number: int) -> signal.Signals:

@@ -126,6 +126,23 @@ def test_ranks_that_do_not_end_after_a_failure_are_ended(tmp_path: Path) -> None
     assert "SIGKILL" in done.stderr
 
 
+def test_a_launcher_may_have_more_than_1024_files_open() -> None:
+    """As that of more than 1000 ranks has."""
+    program = (
+        "import os, resource; from paceline.launch import launch\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+        "for _ in range(1100): os.dup(0)\n"
+        "print(launch(['true'], 2))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "0\n", done.stderr
+
+
+def test_a_grace_period_may_be_longer_than_a_wait() -> None:
+    done = run("-n", "2", "--grace", "1e9", "--", "sh", "-c", "sleep 0.$PACELINE_RANK; exit 3")
+    assert done.returncode == 3, done.stderr
+
+
 def test_a_program_that_does_not_exist() -> None:
     done = run("-n", "2", "--", "/no/such/program")
     assert (done.returncode, done.stderr) == (127, "paceline run: /no/such/program: No such file or directory\n")
