@@ -2,8 +2,9 @@
 
 Used by `paceline run`, and by the commands that start ranks of their own. The secret goes through the environment
 only. When a rank fails the others get a grace period, in which they should end by themselves with an error that names
-it; then they are terminated, and killed. No rank outlives its launcher, also when that is killed; and where a job is
-ended before its time, neither do the processes that ranks have started and not made sessions of their own.
+it; then they are terminated, and killed. The same after a second signal that asks the job to end. No rank outlives its
+launcher, also when that is killed; and where a job is ended before its time, neither do the processes that ranks have
+started and not made sessions of their own.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _LAUNCHERS = (
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 # What ends a job before its time. SIGPIPE: rank 0's sign that nobody reads any more (`end_with_reader`).
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
+_ONE_SIGNAL = 0.2  # s: timeout(1) sends its signal to the program and once more to its group
+_LOOK_AGAIN = 1.0  # s: a signal does not end a wait for ranks
 _LAUNCHER = "PACELINE_LAUNCHER"  # of a command's own ranks: the process that has started them
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
@@ -133,6 +136,9 @@ class _Job:
         self._older_children = frozenset(_children())  # of this process, which are none of the job's
         self._started = False
         self._signalled = 0  # the last signal that came for the job
+        self._asked: float | None = None  # when the first one came that ends it
+        self._deadline: float | None = None  # when the ranks' grace period ends
+        self._reason = ""  # why it has begun
 
     def run(self) -> int:
         # What was ignored when this began stays so, here and in the ranks: by nohup, or by a shell's background job.
@@ -180,26 +186,29 @@ class _Job:
             self._end_all(_sent_on(self._signalled))
 
     def _wait(self) -> None:
-        deadline: float | None = None
         sterner = [signal.SIGTERM, signal.SIGKILL]
         ends = select.poll()  # select takes no descriptors from 1024 on
         for descriptor in self._descriptors:
             ends.register(descriptor, select.POLLIN)
         while self._descriptors:
-            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ended = [descriptor for descriptor, _ in ends.poll(_milliseconds(remaining))]
+            remaining = _LOOK_AGAIN if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            ended = [descriptor for descriptor, _ in ends.poll(1000 * min(remaining, _LOOK_AGAIN))]
             for descriptor in ended:
                 ends.unregister(descriptor)
                 self._note_end(self._descriptors.pop(descriptor))
                 os.close(descriptor)
-            if self._code and deadline is None:
-                deadline = time.monotonic() + self._grace
-            if not ended and deadline is not None and time.monotonic() >= deadline and sterner:
+            if self._code:
+                self._begin_grace("the failure")
+            if not ended and self._deadline is not None and time.monotonic() >= self._deadline and sterner:
                 still = ", ".join(str(rank) for rank in sorted(self._descriptors.values()))
                 number = sterner.pop(0)
-                self._say(f"rank {still} still there {self._grace:g} s after the failure: {number.name}")
+                self._say(f"rank {still} still there {self._grace:g} s after {self._reason}: {number.name}")
                 self._end_all(number)
-                deadline = time.monotonic() + min(self._grace, 5.0)
+                self._deadline = time.monotonic() + min(self._grace, 5.0)
+
+    def _begin_grace(self, reason: str) -> None:
+        if self._deadline is None:
+            self._deadline, self._reason = time.monotonic() + self._grace, reason
 
     def _note_end(self, rank: int) -> None:
         process = self._processes[rank]
@@ -238,18 +247,23 @@ class _Job:
 
     def _forward(self, number: int, _: FrameType | None) -> None:
         self._signalled = number
+        if number in _ENDING:
+            self._note_request(number)
         if number == signal.SIGINT and _from_terminal():
             return  # the terminal has sent it to the ranks itself
         if self._started:
             self._end_all(_sent_on(number))
 
+    def _note_request(self, number: int) -> None:
+        """After the first signal the ranks end when they want to; who sends a second one wants the end."""
+        now = time.monotonic()
+        if self._asked is None:
+            self._asked = now
+        elif now > self._asked + _ONE_SIGNAL:
+            self._begin_grace(f"a second signal ({signal.Signals(number).name})")
+
     def _say(self, text: str) -> None:
         print(f"{self._program}: {text}", file=sys.stderr, flush=True)
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    """A wait as poll takes it, which cannot be told more than 24 days."""
-    return None if seconds is None else min(1000 * seconds, 2e9)
 
 
 def _sent_on(number: int) -> signal.Signals:

@@ -171,9 +171,9 @@ def test_an_address_of_another_machine(address: str, why: str) -> None:
 
 
 @contextmanager
-def job_of_two(*program: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+def job_of_two(*program: str, grace: float = 10) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A running `paceline run -n 2` and the process ids that its ranks print."""
-    words = command("run", "-n", "2", "--", *program)
+    words = command("run", "-n", "2", "--grace", str(grace), "--", *program)
     with subprocess.Popen(
         words,
         stdout=subprocess.PIPE,
@@ -199,6 +199,33 @@ def test_signals_are_passed_on(number: signal.Signals) -> None:
         job.send_signal(number)
         assert job.wait(10) == 11
         wait_until_gone(pids)
+
+
+STUBBORN = ("sh", "-c", "trap '' INT TERM; echo $$; while :; do sleep 0.1; done")
+
+
+def test_a_second_signal_ends_ranks_that_a_first_one_did_not() -> None:
+    with job_of_two(*STUBBORN, grace=0.3) as (job, pids):
+        job.send_signal(signal.SIGINT)
+        time.sleep(0.8)
+        assert job.poll() is None
+        job.send_signal(signal.SIGINT)
+        assert job.wait(10) == 128 + signal.SIGKILL
+        wait_until_gone(pids)
+        assert job.stderr is not None
+        assert job.stderr.read() == (
+            "paceline run: rank 0, 1 still there 0.3 s after a second signal (SIGINT): SIGTERM\n"
+            "paceline run: rank 0, 1 still there 0.3 s after a second signal (SIGINT): SIGKILL\n"
+        )
+
+
+def test_a_signal_that_comes_twice_at_once_is_one() -> None:
+    """As timeout(1) sends it: to the program, and to its group."""
+    with job_of_two(*STUBBORN, grace=0) as (job, _):
+        for _ in range(2):
+            job.send_signal(signal.SIGTERM)
+        time.sleep(1.5)
+        assert job.poll() is None
 
 
 def test_ranks_do_not_outlive_a_killed_launcher() -> None:

@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--timeout", type=_seconds, metavar="S", help="longest wait of any call, seconds")
     parser.add_argument(
         "--grace", type=_seconds, default=10.0, metavar="S",
-        help="seconds to end after a failure elsewhere (default: 10)",
+        help="seconds to end after a failure elsewhere, or a second Ctrl-C (default: 10)",
     )  # fmt: skip
     parser.add_argument(
         "--address", default="127.0.0.1", help="this machine's address on which rank 0 listens (default: 127.0.0.1)"
