@@ -24,6 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from . import interpreter
+
 # The variables of each launcher whose presence says that this process is a rank already; the last one has the number of
 # ranks (src/bootstrap/launcher.cc). A Slurm batch script has SLURM_PROCID too, but is no step.
 _LAUNCHERS = (
@@ -320,7 +322,7 @@ def _become_rank(die_with_parent: Callable[[], None], cpus: Sequence[int]) -> No
 def launch_self(words: Sequence[str], ranks: int, program: str) -> int:
     """Run this same command line as a job of `ranks` ranks."""
     environment = os.environ | {_LAUNCHER: str(os.getpid())}
-    return launch([sys.executable, "-m", "paceline", *words], ranks, program=program, environment=environment)
+    return launch(interpreter.paceline(*words), ranks, program=program, environment=environment)
 
 
 def end_with_reader() -> None:

@@ -13,13 +13,12 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .. import __version__, _native
+from .. import __version__, _native, interpreter
 from .files import output_file
 from .sizes import size_text
 
@@ -234,10 +233,10 @@ print(ctypes.get_errno() if count != 8 else 0 if word.value == 0x7061636c696e65 
 
 def _read_between_siblings() -> int:
     """0, or the errno of one process reading another's memory."""
-    with subprocess.Popen([sys.executable, "-c", _TARGET], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as target:
+    with subprocess.Popen(interpreter.python(_TARGET), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as target:
         assert target.stdout is not None
         address = target.stdout.readline().decode().strip()
-        reader = [sys.executable, "-c", _READER, str(target.pid), address]
+        reader = interpreter.python(_READER, str(target.pid), address)
         found = subprocess.run(reader, stdout=subprocess.PIPE, check=False)
         target.kill()
     return int(found.stdout) if found.returncode == 0 else 38
@@ -284,7 +283,7 @@ def job_on_this_machine() -> Check:
               "assert x[0] == 2; c.close()"  # fmt: skip
     shared = dict(os.environ) | rank_environment(2) | {"PACELINE_JOIN_TIMEOUT": "10"}
     ranks = [
-        subprocess.Popen([sys.executable, "-c", program], env=shared | {"PACELINE_RANK": str(rank)},
+        subprocess.Popen(interpreter.python(program), env=shared | {"PACELINE_RANK": str(rank)},
                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for rank in range(2)
     ]  # fmt: skip

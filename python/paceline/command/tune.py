@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import tuning
+from .. import interpreter, tuning
 from ..cuda_driver import Gpu, device_count
 from ..errors import Error
 from ..joining import init
@@ -169,7 +169,7 @@ def _launch(
             environment = dict(os.environ, PACELINE_TUNING="off")
         else:
             environment = dict(os.environ, PACELINE_TRANSPORT=_TRANSPORTS[transport])
-        command = [sys.executable, "-m", "paceline", *words]
+        command = interpreter.paceline(*words)
         # Else the kernel's choice of CPUs is measured, another one in each pass; more ranks than CPUs are seldom bound.
         bind = transport != "cuda" and ranks <= len(os.sched_getaffinity(0))
         if launch(command, ranks, program="paceline tune", environment=environment, bind=bind) != 0:
