@@ -166,13 +166,34 @@ def _interpolated(points: Sequence[tuple[int, float]], nbytes: int) -> float | N
     return None
 
 
+def saving_place(path: Path) -> Path:
+    """The file that a profile saved under this path replaces: where symbolic links lead. Its folder is made.
+
+    Raises:
+        InvalidArgument: what is there is no regular file (a folder, a device), or none can be there.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise InvalidArgument(f"no profile can be saved in {path}: it is no regular file")
+        place = path.resolve()
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+        raise InvalidArgument(f"no profile can be saved in {path}: {error}") from None
+    if not os.access(place.parent, os.W_OK | os.X_OK):
+        raise InvalidArgument(f"no profile can be saved in {path}: the folder {place.parent} cannot be written")
+    return place
+
+
 def merge(path: Path, settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """Write settings and tables into a file; those of other transports, GPUs and numbers of ranks stay, if they are of
     this machine and communicators accept them. Several processes may do so at once.
 
     Returns what was wrong with those that communicators do not accept: for one of them they would use none.
+
+    Raises:
+        InvalidArgument: there can be no such file (`saving_place`).
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = saving_place(path)
     with _locked(path):
         old, damage = _accepted(path)
         document = profile(

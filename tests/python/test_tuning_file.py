@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paceline import tuning
+from paceline import InvalidArgument, tuning
 
 MODEL = {"start_us": 2.0, "step_us": 0.1, "bandwidth_gbs": 5.0, "reduce_gbs": 5.0, "write_gbs": 50.0, "copy_gbs": 5.0,
          "duplex": 0.5, "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1, "largest_chunk": 65536}  # fmt: skip
@@ -84,12 +86,56 @@ def test_a_file_that_is_no_profile_is_replaced(tmp_path: Path, text: str) -> Non
     assert tuning.load(path) == tuning.profile([setting(3)])
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
+def folder(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(OSError):
-        tuning.merge(path, [setting(3)])
-    assert [*tmp_path.iterdir()] == [path]
+
+
+def device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))  # as /dev/null
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+@pytest.mark.parametrize("make", [folder, device])
+def test_what_is_no_regular_file_stays_as_it_is(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "profile.json"
+    make(path)
+    before = path.stat()
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    for name in (path, link):
+        with pytest.raises(InvalidArgument, match=f"{name}: it is no regular file"):
+            tuning.merge(name, [setting(3)])
+    assert (path.stat().st_ino, path.stat().st_mode) == (before.st_ino, before.st_mode)
+    assert sorted(tmp_path.iterdir()) == [link, path]
+
+
+def test_a_symbolic_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    link, path = tmp_path / "link.json", tmp_path / "folder" / "profile.json"
+    link.symlink_to(path)
+    for ranks in (2, 3):
+        tuning.merge(link, [setting(ranks)])
+    assert link.readlink() == path
+    assert tuning.load(path) == tuning.profile([setting(2), setting(3)])
+    assert [*path.parent.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("name", ["", "file/profile.json", "file/deeper/profile.json", "loop/profile.json"])
+def test_tune_says_at_once_that_a_file_cannot_be_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    done = paceline("tune", "-n", "2", "--seconds", "1", "--largest", "4K", "--output", str(tmp_path / name))
+    assert (done.returncode, done.stdout) == (1, "")  # nothing was measured
+    assert done.stderr.startswith(f"paceline tune: no profile can be saved in {tmp_path / name}: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_rank_0_of_a_job_says_at_once_that_a_file_cannot_be_written(tmp_path: Path) -> None:
+    words = ("-m", "paceline", "tune", "--seconds", "1", "--largest", "4K", "--output", str(tmp_path))
+    done = paceline("run", "-n", "2", "--", sys.executable, *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"paceline tune: no profile can be saved in {tmp_path}: it is no regular file" in done.stderr
 
 
 def paceline(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

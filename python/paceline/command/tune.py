@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import interpreter, tuning
+from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..errors import Error
 from ..joining import init
@@ -54,7 +55,7 @@ def add_parser(commands: Any) -> None:
     add("--collectives", type=_names, default=_COLLECTIVES, metavar="LIST", help="what to measure (default: all)")
     add("--transport", choices=[*_TRANSPORTS, "all"], default="all", help="what to measure (default: all)")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="whose memory (default: cpu)")
-    add("--output", metavar="F", help="the file to write (default: where communicators look for it)")
+    add("--output", metavar="F", help="the regular file to write (default: where communicators look for it)")
     add("--seconds", type=positive, metavar="S",
         help=f"time to measure (default: {_BUDGET:.0f}; cuda: {gpu_tune.SECONDS})")  # fmt: skip
     add("--largest", type=parse_size, metavar="BYTES", help="longest message (default: 32M; cuda: 1G)")
@@ -133,10 +134,16 @@ def _save(path: Path, settings: Sequence[dict[str, Any]], gpus: Sequence[dict[st
 
 
 def _path(chosen: argparse.Namespace) -> Path:
+    """The file to write. Before the measuring, which takes minutes, it is an error that it cannot be written."""
     path = chosen.output or tuning.tuning_file()["path"]
     if not path:
         raise Error("PACELINE_TUNING=off: give --output, or set it to the file to write")
-    return Path(path)
+    return tuning.saving_place(Path(path))
+
+
+def _path_of_rank(chosen: argparse.Namespace, comm: Communicator) -> Path | None:
+    """As `_path`, of rank 0 of a job that was started for the measuring; None: this rank saves no profile."""
+    return _path(chosen) if comm.rank == 0 and not chosen.setting else None
 
 
 def _jobs(chosen: argparse.Namespace) -> list[tuple[str, int, float]]:
@@ -181,10 +188,11 @@ def _launch(
 def _measure(chosen: argparse.Namespace) -> int:
     """One rank's part of a setting."""
     with init() as comm:
+        path = _path_of_rank(chosen, comm)
         one = host_tune.HostTuning(comm, chosen, 1 if chosen.setting else _PASSES)
         if chosen.setting:
-            path = Path(chosen.setting)
-            found = one.pass_after(json.loads(path.read_text()) if path.exists() else one.calibrate())
+            before = Path(chosen.setting)
+            found = one.pass_after(json.loads(before.read_text()) if before.exists() else one.calibrate())
         else:
             found = one.calibrate()
             taken = 0.0
@@ -197,8 +205,7 @@ def _measure(chosen: argparse.Namespace) -> int:
         comm.barrier()  # before the file is written anew: every rank has read it
         if comm.rank == 0 and chosen.setting:
             Path(chosen.setting).write_text(json.dumps(found))
-        elif comm.rank == 0:
-            path = _path(chosen)
+        elif path is not None:
             _show(found)
             _save(path, [host_tune.finished(found)])
         comm.barrier()
@@ -210,12 +217,12 @@ def _measure_gpus(chosen: argparse.Namespace) -> int:
     with init(timeout=gpu_tune.TIMEOUT) as comm, Gpu(comm.node_rank % device_count()) as gpu:
         if comm.size > device_count():
             raise Error(f"{comm.size} ranks need as many GPUs: this machine shows {device_count()}")
+        path = _path_of_rank(chosen, comm)
         one = gpu_tune.GpuTuning(comm, chosen.collectives, chosen.largest, chosen.seconds, gpu.free_bytes())
         found = one.run()
         if comm.rank == 0 and chosen.setting:
             Path(chosen.setting).write_text(json.dumps(found))
-        elif comm.rank == 0:
-            path = _path(chosen)
+        elif path is not None:
             print(gpu_tune.report(found))
             _save(path, [], [found])
         comm.barrier()
