@@ -134,7 +134,11 @@ ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
 }
 
 ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth, ncclComm* parent) {
-  *out = made;
+  if (out != nullptr) *out = made;
+  if_dropped([out, made](ncclResult_t error) {
+    conclude(made, error);
+    if (out != nullptr) *out = nullptr;
+  });
   auto whole = [made, birth = std::move(birth)] {
     const DeviceContext before = DeviceContext::current();
     made->device.enter();
@@ -146,16 +150,19 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
   if (!made->config.nonblocking())
     return give_birth([out, whole] {
       const ncclResult_t result = whole();
-      if (result != ncclSuccess) *out = nullptr;
+      if (result != ncclSuccess && out != nullptr) *out = nullptr;
       return result;
     });
-  if (parent != nullptr) parent->unborn.fetch_add(1, std::memory_order_relaxed);
-  made->maker = std::thread([whole, parent] {
-    (void)whole();
-    if (parent != nullptr) parent->unborn.fetch_sub(1, std::memory_order_release);
+  const ncclResult_t result = give_birth([out, made, whole, parent] {
+    if (parent != nullptr) parent->unborn.fetch_add(1, std::memory_order_relaxed);
+    made->maker = std::thread([whole, parent] {
+      (void)whole();
+      if (parent != nullptr) parent->unborn.fetch_sub(1, std::memory_order_release);
+    });
+    if (out == nullptr) made->maker.detach();  // nobody can ask for its end
+    return ncclInProgress;
   });
-  if (group().depth == 0) return ncclInProgress;
-  return give_birth([] { return ncclInProgress; });
+  return worse(result, ncclInProgress);
 }
 
 }  // namespace paceline::nccl

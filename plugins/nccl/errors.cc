@@ -57,7 +57,7 @@ ncclResult_t failed_in_paceline(ncclComm* comm, paceResult_t result) {
 }
 
 ncclResult_t from_real(ncclComm* comm, ncclResult_t result) {
-  if (result != ncclSuccess && result != ncclInProgress) [[unlikely]]
+  if (is_error(result)) [[unlikely]]
     note(comm, {});
   return result;
 }

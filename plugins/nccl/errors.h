@@ -8,6 +8,8 @@
 
 namespace paceline::nccl {
 
+inline bool is_error(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
+
 // Note the sentence as the last error (of the process, and of the communicator unless that is nullptr).
 ncclResult_t fail(ncclComm* comm, ncclResult_t code, const std::string& sentence);
 // A call of paceline.h failed, on this thread: its sentence is the last error.

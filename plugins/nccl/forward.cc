@@ -3,26 +3,17 @@
 #include <fmt/format.h>
 
 namespace paceline::nccl {
-namespace {
-
-ncclResult_t spoil(ncclResult_t result) {
-  Group& open = group();
-  if (open.depth > 0) open.error = worse(open.error, result);
-  return result;
-}
-
-}  // namespace
 
 ncclResult_t forward_later(ncclComm* comm, const char* function, bool exists, std::function<ncclResult_t()> call) {
-  if (!ready(comm)) return spoil(refuse(comm, function));
-  if (!exists) return spoil(fail_to_forward(comm, function));
+  if (!ready(comm)) return refuse(comm, function);
+  if (!exists) return fail_to_forward(comm, function);
   Group& open = group();
   if (real_of(comm) == nullptr) {
     if (comm->pace == nullptr)
-      return spoil(fail(comm, ncclInvalidUsage,
-                        fmt::format("{}: NCCL has not made the communicator: its making failed, or has not ended "
-                                    "(ncclGroupEnd; ncclCommGetAsyncError until it is no more in progress)",
-                                    function)));
+      return fail(comm, ncclInvalidUsage,
+                  fmt::format("{}: NCCL has not made the communicator: its making failed, or has not ended "
+                              "(ncclGroupEnd; ncclCommGetAsyncError until it is no more in progress)",
+                              function));
     if (open.depth == 0)
       if (ncclResult_t made = make_real({comm}, function); made != ncclSuccess) return made;
   }

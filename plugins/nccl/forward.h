@@ -21,12 +21,13 @@ ncclResult_t forward(ncclComm* comm, const char* name, Function Real::*function,
     const ncclComm_t target = real_of(comm);
     const Group& open = group();
     if (target != nullptr && (open.depth == 0 || (open.real_open && open.deferred.empty()))) [[likely]]
-      return from_real(comm, call(library->*function, target));
+      return spoil_if_failed(from_real(comm, call(library->*function, target)));
   }
   if (!ready(comm) && is_nccls(comm) && library != nullptr && library->*function != nullptr)
     return call(library->*function, comm);
-  return forward_later(comm, name, library != nullptr && library->*function != nullptr,
-                       [=]() mutable { return from_real(comm, call(real()->*function, real_of(comm))); });
+  return spoil_if_failed(forward_later(comm, name, library != nullptr && library->*function != nullptr, [=]() mutable {
+    return from_real(comm, call(real()->*function, real_of(comm)));
+  }));
 }
 
 }  // namespace paceline::nccl

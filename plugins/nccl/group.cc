@@ -39,6 +39,24 @@ ncclResult_t end_of_paceline() {
   return ended == paceSuccess ? ncclSuccess : failed_in_paceline(nullptr, ended);
 }
 
+// A group with a call that fails its checks runs none of them.
+void end_paceline_unrun() {
+  (void)paceBarrier(nullptr, nullptr);
+  (void)paceGroupEnd();
+}
+void end_real_unrun() {
+  (void)real()->ncclAllReduce(nullptr, nullptr, 0, ncclInt8, ncclSum, nullptr, nullptr);
+  (void)real()->ncclGroupEnd();
+}
+
+ncclResult_t end_unrun(const Group& spoiled) {
+  if (spoiled.paceline_open) end_paceline_unrun();
+  if (spoiled.real_open) end_real_unrun();
+  for (const std::function<void(ncclResult_t)>& drop : spoiled.drops) drop(spoiled.error);
+  for (const std::function<void()>& ending : spoiled.endings) ending();
+  return spoiled.error;
+}
+
 }  // namespace
 
 Group& group() {
@@ -71,6 +89,10 @@ ncclResult_t give_birth(std::function<ncclResult_t()> birth) {
   return ncclSuccess;
 }
 
+void if_dropped(std::function<void(ncclResult_t)> drop) {
+  if (group().depth > 0) group().drops.push_back(std::move(drop));
+}
+
 void end_later(std::function<void()> ending) {
   if (group().depth == 0) return ending();
   group().endings.push_back(std::move(ending));
@@ -85,8 +107,11 @@ ncclResult_t end_group() {
   Group& here = group();
   if (here.depth == 0) return fail(nullptr, ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--here.depth > 0) return ncclSuccess;
+  if (here.error != ncclSuccess) [[unlikely]]
+    return end_unrun(std::exchange(here, {}));
   // Most groups have neither births nor deferred calls: their vectors stay where they are (70 ns).
-  ncclResult_t result = std::exchange(here.error, ncclSuccess);
+  ncclResult_t result = ncclSuccess;
+  here.drops.clear();
   const bool paceline_open = std::exchange(here.paceline_open, false);
   const bool real_open = std::exchange(here.real_open, false);
   if (!here.births.empty()) [[unlikely]]
@@ -105,18 +130,16 @@ ncclResult_t simulate_group(const std::function<ncclResult_t()>& end) {
   if (group().depth == 0) return fail(nullptr, ncclInvalidUsage, "ncclGroupSimulateEnd without ncclGroupStart");
   if (--group().depth > 0) return ncclSuccess;
   const Group ended = std::exchange(group(), {});
-  ncclResult_t result = ended.error;
-  if (ended.paceline_open) {
-    // A group with a call that fails its checks runs none of them.
-    (void)paceBarrier(nullptr, nullptr);
-    (void)paceGroupEnd();
-  }
-  if (ended.real_open) result = worse(result, from_real(nullptr, end()));
-  for (const std::function<void()>& ending : ended.endings) ending();
+  if (ended.error != ncclSuccess) return end_unrun(ended);
+  if (ended.paceline_open) end_paceline_unrun();
+  ncclResult_t result = ended.real_open ? from_real(nullptr, end()) : ncclSuccess;
   if (ended.paceline_open || !ended.births.empty() || !ended.deferred.empty())
     result = worse(result, fail(nullptr, ncclInvalidUsage,
                                 "ncclGroupSimulateEnd: the group has calls that Paceline serves, whose time NCCL does "
                                 "not know: ask paceExplain, or set PACELINE_NCCL_FORWARD=all"));
+  if (is_error(result))
+    for (const std::function<void(ncclResult_t)>& drop : ended.drops) drop(result);
+  for (const std::function<void()>& ending : ended.endings) ending();
   return result;
 }
 

@@ -2,7 +2,7 @@
 //
 // Paceline's group and the real library's are each opened by the first call that goes there. Calls for a real
 // communicator that is not made yet, and the making of communicators of Paceline's, wait for the end: there one thread
-// may act for several ranks.
+// may act for several ranks. As in NCCL a group with a call that was refused runs none of them.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "communicator.h"
+#include "errors.h"
 #include "nccl_api.h"
 
 namespace paceline::nccl {
@@ -26,12 +27,20 @@ struct Group {
   bool real_open = false;
   ncclResult_t error = ncclSuccess;  // of the first call that failed
   std::vector<std::function<ncclResult_t()>> births;
+  std::vector<std::function<void(ncclResult_t)>> drops;  // what becomes of communicators where the group does not run
   std::vector<Deferred> deferred;
   std::vector<std::function<void()>> endings;  // after everything else
 };
 
 // This thread's.
 Group& group();
+
+// What a call that a group may hold ends with: an error spoils this thread's group, if one is open.
+inline ncclResult_t spoil_if_failed(ncclResult_t result) {
+  if (is_error(result) && group().depth > 0) [[unlikely]]
+    group().error = worse(group().error, result);
+  return result;
+}
 
 // Whether this thread's group has calls for the communicator that wait for its end.
 bool waits_for_real(const ncclComm* comm);
@@ -42,6 +51,8 @@ ncclResult_t join_real_group();
 
 // Make a communicator of Paceline's: at the group's end, or at once.
 ncclResult_t give_birth(std::function<ncclResult_t()> birth);
+// What to do, with the group's error, if the group ends without running its calls.
+void if_dropped(std::function<void(ncclResult_t)> drop);
 
 // Now, or when the group's calls are done.
 void end_later(std::function<void()> ending);

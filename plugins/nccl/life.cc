@@ -62,7 +62,7 @@ bool left_to_its_maker(ncclComm* comm) {
 // A communicator that Paceline serves goes from one state to another.
 ncclResult_t change(ncclComm* comm, const char* function, State from, State to) {
   if (comm == nullptr || !comm->state.compare_exchange_strong(from, to, std::memory_order_acq_rel))
-    return refuse(comm, function);
+    return spoil_if_failed(refuse(comm, function));
   return ncclSuccess;
 }
 

@@ -20,6 +20,12 @@ ncclResult_t missing(const char* function, const char* what) {
   return fail(nullptr, ncclInvalidArgument, fmt::format("{}: {} is NULL", function, what));
 }
 
+// There is no such communicator after all.
+void take_back(ncclComm_t* out, ncclComm* made) {
+  made->state.store(State::destroyed, std::memory_order_release);
+  *out = nullptr;
+}
+
 // Have the real library make the communicator: call(function), which writes made->real now or at the group's end.
 template <class Function, class Call>
 ncclResult_t made_by_nccl(ncclComm_t* out, ncclComm* made, const char* name, Function Real::*function, Call call) {
@@ -30,9 +36,10 @@ ncclResult_t made_by_nccl(ncclComm_t* out, ncclComm* made, const char* name, Fun
   made->state.store(State::ready, std::memory_order_release);
   *out = made;
   const ncclResult_t result = from_real(nullptr, call(library->*function));
-  if (result == ncclSuccess || result == ncclInProgress) return result;
-  made->state.store(State::destroyed, std::memory_order_release);
-  *out = nullptr;
+  if (is_error(result))
+    take_back(out, made);
+  else
+    if_dropped([out, made](ncclResult_t) { take_back(out, made); });
   return result;
 }
 
@@ -43,9 +50,10 @@ ncclResult_t made_from(ncclComm* parent, ncclComm_t* out, ncclComm* made, const 
   made->state.store(State::ready, std::memory_order_release);
   *out = made;
   const ncclResult_t result = forward(parent, name, function, call);
-  if (result == ncclSuccess || result == ncclInProgress) return result;
-  made->state.store(State::destroyed, std::memory_order_release);
-  *out = nullptr;
+  if (is_error(result))
+    take_back(out, made);
+  else
+    if_dropped([out, made](ncclResult_t) { take_back(out, made); });
   return result;
 }
 
@@ -128,45 +136,7 @@ ncclResult_t tell_growth(ncclComm* parent, const ncclUniqueId* mine, ncclUniqueI
   return ncclSuccess;
 }
 
-}  // namespace
-}  // namespace paceline::nccl
-
-using namespace paceline::nccl;
-
-extern "C" {
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  if (id == nullptr) return missing("ncclGetUniqueId", "uniqueId");
-  if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
-  if (const std::string why = why_ids_are_nccls(); !why.empty()) {
-    const Real* library = real();
-    if (library == nullptr) return fail_without_real(nullptr, "ncclGetUniqueId", why);
-    return from_real(nullptr, library->ncclGetUniqueId(id));
-  }
-  paceUniqueId own{};
-  if (paceResult_t made = paceGetUniqueId(&own); made != paceSuccess) return failed_in_paceline(nullptr, made);
-  std::memcpy(id, &own, sizeof *id);
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return init(comm, ranks, id, rank, nullptr, "ncclCommInitRank", &Real::ncclCommInitRank,
-              [=](auto function, ncclComm_t* real) { return function(real, ranks, id, rank); });
-}
-
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  return init(comm, ranks, id, rank, config, "ncclCommInitRankConfig", &Real::ncclCommInitRankConfig,
-              [=](auto function, ncclComm_t* real) { return function(real, ranks, id, rank, config); });
-}
-
-ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int ids, ncclUniqueId* id,
-                                      ncclConfig_t* config) {
-  if (id == nullptr || ids < 1) return missing("ncclCommInitRankScalable", "commIds");
-  return init(comm, ranks, id[0], rank, config, "ncclCommInitRankScalable", &Real::ncclCommInitRankScalable,
-              [=](auto function, ncclComm_t* real) { return function(real, ranks, rank, ids, id, config); });
-}
-
-ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* device) {
+ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
   if (comms == nullptr || devices < 1) return missing("ncclCommInitAll", "comm");
   if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
   if (const std::string why = why_ids_are_nccls(); !why.empty()) {
@@ -195,7 +165,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* device) 
   return end_group();
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
   if (!ready(comm)) return refuse(comm, "ncclCommSplit");
   if (made == nullptr) return missing("ncclCommSplit", "newcomm");
   ncclComm* child = child_of(comm, config);
@@ -206,7 +176,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
     });
   else
     result = hand_out(
-        made, child,
+        color < 0 ? nullptr : made, child,
         [=] {
           paceComm_t pace = nullptr;
           const paceConfig_t config = patience();
@@ -215,15 +185,11 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
           return settle(child, pace);
         },
         comm);
-  if (color < 0) {
-    *made = nullptr;
-    if (child->maker.joinable()) child->maker.detach();
-  }
+  if (color < 0) *made = nullptr;
   return result;
 }
 
-ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config,
-                            int flags) {
+ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config, int flags) {
   if (!ready(comm)) return refuse(comm, "ncclCommShrink");
   if (made == nullptr || excluded == nullptr)
     return missing("ncclCommShrink", made == nullptr ? "newcomm" : "the list");
@@ -250,24 +216,15 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
       comm);
 }
 
-ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
-  if (!ready(comm) || comm->pace == nullptr)
-    return forward(comm, "ncclCommGetUniqueId", &Real::ncclCommGetUniqueId,
-                   [=](auto function, ncclComm_t real) { return function(real, id); });
-  if (id == nullptr) return missing("ncclCommGetUniqueId", "uniqueId");
-  paceUniqueId own{};
-  if (paceResult_t made = paceGetUniqueId(&own); made != paceSuccess) return failed_in_paceline(comm, made);
-  std::memcpy(id, &own, sizeof *id);
-  return ncclSuccess;
+// A new rank of a communicator that grows.
+ncclResult_t come_new(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made, ncclConfig_t* config) {
+  if (id == nullptr) return missing("ncclCommGrow", "uniqueId");
+  return init(made, ranks, *id, rank, config, "ncclCommGrow", &Real::ncclCommGrow,
+              [=](auto function, ncclComm_t* real) { return function(nullptr, ranks, id, rank, real, config); });
 }
 
-ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made,
-                          ncclConfig_t* config) {
-  if (comm == nullptr) {  // a new rank
-    if (id == nullptr) return missing("ncclCommGrow", "uniqueId");
-    return init(made, ranks, *id, rank, config, "ncclCommGrow", &Real::ncclCommGrow,
-                [=](auto function, ncclComm_t* real) { return function(nullptr, ranks, id, rank, real, config); });
-  }
+ncclResult_t grow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made,
+                  ncclConfig_t* config) {
   if (!ready(comm)) return refuse(comm, "ncclCommGrow");
   if (made == nullptr) return missing("ncclCommGrow", "newcomm");
   ncclComm* child = child_of(comm, config);
@@ -286,6 +243,76 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, in
         return join(child, shared);
       },
       comm);
+}
+
+}  // namespace
+}  // namespace paceline::nccl
+
+using namespace paceline::nccl;
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  if (id == nullptr) return missing("ncclGetUniqueId", "uniqueId");
+  if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
+  if (const std::string why = why_ids_are_nccls(); !why.empty()) {
+    const Real* library = real();
+    if (library == nullptr) return fail_without_real(nullptr, "ncclGetUniqueId", why);
+    return from_real(nullptr, library->ncclGetUniqueId(id));
+  }
+  paceUniqueId own{};
+  if (paceResult_t made = paceGetUniqueId(&own); made != paceSuccess) return failed_in_paceline(nullptr, made);
+  std::memcpy(id, &own, sizeof *id);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  return spoil_if_failed(init(comm, ranks, id, rank, nullptr, "ncclCommInitRank", &Real::ncclCommInitRank,
+                              [=](auto function, ncclComm_t* real) { return function(real, ranks, id, rank); }));
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  return spoil_if_failed(
+      init(comm, ranks, id, rank, config, "ncclCommInitRankConfig", &Real::ncclCommInitRankConfig,
+           [=](auto function, ncclComm_t* real) { return function(real, ranks, id, rank, config); }));
+}
+
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int ids, ncclUniqueId* id,
+                                      ncclConfig_t* config) {
+  if (id == nullptr || ids < 1) return spoil_if_failed(missing("ncclCommInitRankScalable", "commIds"));
+  return spoil_if_failed(
+      init(comm, ranks, id[0], rank, config, "ncclCommInitRankScalable", &Real::ncclCommInitRankScalable,
+           [=](auto function, ncclComm_t* real) { return function(real, ranks, rank, ids, id, config); }));
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* device) {
+  return spoil_if_failed(init_all(comms, devices, device));
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+  return spoil_if_failed(split(comm, color, key, made, config));
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config,
+                            int flags) {
+  return spoil_if_failed(shrink(comm, excluded, count, made, config, flags));
+}
+
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
+  if (!ready(comm) || comm->pace == nullptr)
+    return forward(comm, "ncclCommGetUniqueId", &Real::ncclCommGetUniqueId,
+                   [=](auto function, ncclComm_t real) { return function(real, id); });
+  if (id == nullptr) return missing("ncclCommGetUniqueId", "uniqueId");
+  paceUniqueId own{};
+  if (paceResult_t made = paceGetUniqueId(&own); made != paceSuccess) return failed_in_paceline(comm, made);
+  std::memcpy(id, &own, sizeof *id);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made,
+                          ncclConfig_t* config) {
+  return spoil_if_failed(comm == nullptr ? come_new(ranks, id, rank, made, config)
+                                         : grow(comm, ranks, id, rank, made, config));
 }
 
 }  // extern "C"

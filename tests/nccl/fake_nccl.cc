@@ -1,7 +1,8 @@
 // A stand-in for the real NCCL: every function of the lists, which writes down what it was called with.
 //
-// Communicators and their making act as NCCL's do: inside a group they are written at its end; a nonblocking one is in
-// progress until it has been asked twice. What a test drives it by is at the end.
+// Communicators and their making act as NCCL's do: inside a group they are written at its end, unless a call of it was
+// without a communicator; a nonblocking one is in progress until it has been asked twice. What a test drives it by is
+// at the end.
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <sstream>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "nccl/nccl_api.h"
@@ -36,6 +38,7 @@ struct Pending {
   ncclComm_t made;
 };
 thread_local int depth = 0;
+thread_local bool spoiled = false;
 thread_local std::vector<Pending> pending;
 
 void put(std::ostream& text, ncclComm_t comm) {
@@ -188,15 +191,21 @@ FAKE_ACT(ncclCommRegister, ncclComm_t, void*, size_t, void** handle) {
 }
 FAKE_ACT(ncclTeamWorld, ncclComm_t comm) { return {comm->ranks, comm->rank, 1}; }
 FAKE_ACT(ncclLLA2ACalcSlots, int elements, int bytes) { return elements * bytes; }
+FAKE_ACT(ncclAllReduce, const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t) {
+  if (comm != nullptr) return ncclSuccess;
+  spoiled = depth > 0;
+  return ncclInvalidArgument;
+}
 FAKE_ACT(ncclGroupStart) {
   ++depth;
   return ncclSuccess;
 }
 FAKE_ACT(ncclGroupEnd) {
   if (--depth > 0) return ncclSuccess;
-  for (const Pending& one : pending) *one.out = one.made;
-  pending.clear();
-  return ncclSuccess;
+  const bool runs = !std::exchange(spoiled, false);
+  for (const Pending& one : std::exchange(pending, {}))
+    if (runs) *one.out = one.made;
+  return runs ? ncclSuccess : ncclInvalidArgument;
 }
 FAKE_ACT(ncclGroupSimulateEnd, ncclSimInfo_t* info) {
   --depth;

@@ -139,6 +139,19 @@ TEST_CASE("a group's end tells the first error of its calls") {
   CHECK(ncclGroupEnd() == ncclInvalidArgument);
 }
 
+TEST_CASE("a group with a call that was refused runs none of NCCL's, and the first error's sentence stays") {
+  const Door door;
+  const ncclComm_t comm = one_rank();
+  const std::string real = name_of(comm);
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclSend(nullptr, 1, ncclInt8, 0, comm, nullptr) == ncclSuccess);
+  CHECK(ncclRecv(nullptr, 1, ncclInt8, 0, nullptr, nullptr) == ncclInvalidArgument);
+  CHECK(Door::calls() == "ncclGroupStart()\nncclSend(0, 1, 0, 0, " + real + ", 0)\n");
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  CHECK(Door::calls() == "ncclAllReduce(0, 0, 0, 0, 0, null, 0)\nncclGroupEnd()\n");
+  CHECK(last_error() == "ncclRecv: the communicator is NULL");
+}
+
 TEST_CASE("the end of a group fails as NCCL's does") {
   const Door door;
   const Failing failing("ncclGroupEnd", ncclRemoteError);

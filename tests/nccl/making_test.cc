@@ -114,6 +114,21 @@ TEST_CASE("one thread makes all ranks in a group, and has them at its end") {
   }
 }
 
+TEST_CASE("a group with a rank that cannot be makes none") {
+  const Door door;
+  const ncclUniqueId id = unique_id();
+  ncclComm_t comm = nullptr, none = nullptr;
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommInitRank(&comm, 2, id, 0) == ncclSuccess);
+  const ncclComm_t handle = comm;
+  CHECK(ncclCommInitRank(&none, 2, id, 2) == ncclInvalidArgument);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  CHECK(last_error() == "ncclCommInitRank: rank 2 of 2 ranks");
+  CHECK(comm == nullptr);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(handle, &state) == ncclInvalidArgument);
+}
+
 TEST_CASE("all devices of a process") {
   const Door door;
   ncclComm_t comms[2] = {};

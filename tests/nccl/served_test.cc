@@ -220,6 +220,58 @@ TEST_CASE("in a group of one thread's ranks NCCL's communicators are made togeth
   for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
 
+TEST_CASE("a group with a rank that cannot be makes none of Paceline's, and waits for nobody") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t blocking = nullptr, other = nullptr, none = nullptr;
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommInitRank(&blocking, 3, id, 0) == ncclSuccess);
+  CHECK(ncclCommInitRankConfig(&other, 3, id, 1, &config) == ncclInProgress);
+  const ncclComm_t handles[] = {blocking, other};
+  CHECK(ncclCommInitRank(&none, 3, id, 3) == ncclInvalidArgument);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  CHECK(last_error() == "ncclCommInitRank: rank 3 of 3 ranks");
+  for (ncclComm_t comm : {blocking, other, none}) CHECK(comm == nullptr);
+  for (ncclComm_t handle : handles) {
+    ncclResult_t state = ncclSuccess;
+    CHECK(ncclCommGetAsyncError(handle, &state) == ncclSuccess);
+    CHECK(state == ncclInvalidArgument);
+  }
+}
+
+TEST_CASE("a group with a split that is refused splits none") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  ncclComm_t child = nullptr;
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommSplit(comms[0], 0, 0, &child, nullptr) == ncclSuccess);
+  CHECK(ncclCommSplit(comms[1], 0, 0, nullptr, nullptr) == ncclInvalidArgument);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  CHECK(child == nullptr);
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("a group with a call that was refused runs none of Paceline's") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  paceHostStream_t stream = nullptr;
+  REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  REQUIRE(ncclCommFinalize(comms[1]) == ncclSuccess);
+  int value = 1;
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], reinterpret_cast<cudaStream_t>(stream)) ==
+        ncclSuccess);
+  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[1], nullptr) == ncclInvalidUsage);
+  CHECK(ncclGroupEnd() == ncclInvalidUsage);
+  CHECK(paceHostStreamSynchronize(stream) == paceSuccess);
+  CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
 TEST_CASE("forwarded services go to NCCL's communicator, which is there from the start") {
   const Door door(has_engine, "all_reduce");
   on_ranks(2, [](int, ncclComm_t comm) -> std::string {
