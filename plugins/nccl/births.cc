@@ -74,16 +74,31 @@ ncclResult_t share_out(ncclComm* made, std::string& why) {
   return make_real({made}, "the making of the communicator");
 }
 
-void conclude(ncclComm* made, ncclResult_t result) {
+bool is_unwanted(ncclComm* made) {
+  const std::lock_guard lock(made->mutex);
+  return made->unwanted;
+}
+
+ncclResult_t fail_unwanted() {
+  return fail(nullptr, nccl_code(paceAborted), "the communicator was aborted while it was being made");
+}
+
+// The end of the making, and what it is: none that the program has aborted meanwhile was made.
+ncclResult_t conclude(ncclComm* made, ncclResult_t result) {
   const std::lock_guard lock(made->mutex);
   made->result = result;
-  if (made->unwanted) {
-    if (made->real != nullptr) (void)real()->ncclCommAbort(made->real);
-    if (made->pace != nullptr) (void)paceCommDestroy(made->pace);
-    return;  // the handle's state says already that it is gone
+  if (!made->unwanted) {
+    // Release: what was made comes before.
+    made->state.store(result == ncclSuccess ? State::ready : State::failed, std::memory_order_release);
+    return result;
   }
-  // Release: what was made comes before.
-  made->state.store(result == ncclSuccess ? State::ready : State::failed, std::memory_order_release);
+  // The handle's state says already that it is gone.
+  if (made->real != nullptr) (void)real()->ncclCommAbort(made->real);
+  if (made->pace != nullptr) {
+    (void)paceCommAbort(made->pace);  // the other ranks learn it at once
+    (void)paceCommDestroy(made->pace);
+  }
+  return result == ncclSuccess ? fail_unwanted() : result;
 }
 
 }  // namespace
@@ -100,6 +115,7 @@ bool is_pacelines(const ncclUniqueId& id) { return std::memcmp(id.internal, "PAC
 
 ncclResult_t agree(ncclComm* made, paceComm_t pace) {
   made->pace = pace;
+  if (is_unwanted(made)) return fail_unwanted();  // the others, who still have to agree, are told by its end
   std::string why_all;
   const ncclResult_t result = share_out(made, why_all);
   if (result != ncclSuccess || !why_all.empty()) {
@@ -136,7 +152,7 @@ ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
 ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth, ncclComm* parent) {
   if (out != nullptr) *out = made;
   if_dropped([out, made](ncclResult_t error) {
-    conclude(made, error);
+    (void)conclude(made, error);
     if (out != nullptr) *out = nullptr;
   });
   auto whole = [made, birth = std::move(birth)] {
@@ -144,8 +160,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     made->device.enter();
     const ncclResult_t result = birth();
     before.restore();
-    conclude(made, result);
-    return result;
+    return conclude(made, result);
   };
   if (!made->config.nonblocking())
     return give_birth([out, whole] {

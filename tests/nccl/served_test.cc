@@ -396,6 +396,35 @@ TEST_CASE("a communicator that nobody joins can be aborted at once") {
   CHECK(ncclCommAbort(comm) == ncclInvalidArgument);
 }
 
+TEST_CASE("who comes to a communicator that was aborted while it was made gets none") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t left = nullptr, late = nullptr;
+  CHECK(ncclCommInitRankConfig(&left, 2, id, 0, &config) == ncclInProgress);
+  CHECK(ncclCommAbort(left) == ncclSuccess);
+  CHECK(ncclCommInitRank(&late, 2, id, 1) == ncclRemoteError);
+  CHECK(late == nullptr);
+}
+
+TEST_CASE("a communicator that another thread aborts while it is made is not made") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclComm_t waiting = nullptr, late = nullptr;
+  ncclResult_t result = ncclSuccess;
+  std::thread thread([&] { result = ncclCommInitRank(&waiting, 2, id, 0); });
+  const auto handed_out = [&] { return std::atomic_ref<ncclComm_t>(waiting).load(); };
+  while (handed_out() == nullptr) std::this_thread::yield();
+  CHECK(ncclCommAbort(handed_out()) == ncclSuccess);
+  CHECK(ncclCommInitRank(&late, 2, id, 1) == ncclRemoteError);
+  thread.join();
+  CHECK(result == ncclRemoteError);
+  CHECK(waiting == nullptr);
+  CHECK(late == nullptr);
+}
+
 TEST_CASE("an abort ends a call that waits, and says so") {
   const Door door(has_engine, nullptr, nullptr);
   std::atomic<ncclComm_t> waiting{nullptr};
