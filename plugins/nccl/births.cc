@@ -10,6 +10,7 @@
 #include "group.h"
 #include "insight.h"
 #include "real_library.h"
+#include "threads.h"
 
 namespace paceline::nccl {
 namespace {
@@ -151,10 +152,12 @@ ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
 
 ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth, ncclComm* parent) {
   if (out != nullptr) *out = made;
-  if_dropped([out, made](ncclResult_t error) {
+  const auto give_up = [out, made](ncclResult_t error) {
     (void)conclude(made, error);
     if (out != nullptr) *out = nullptr;
-  });
+    return error;
+  };
+  if_dropped(give_up);
   auto whole = [made, birth = std::move(birth)] {
     const DeviceContext before = DeviceContext::current();
     made->device.enter();
@@ -168,12 +171,19 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
       if (result != ncclSuccess && out != nullptr) *out = nullptr;
       return result;
     });
-  const ncclResult_t result = give_birth([out, made, whole, parent] {
+  const ncclResult_t result = give_birth([out, made, whole, parent, give_up] {
     if (parent != nullptr) parent->unborn.fetch_add(1, std::memory_order_relaxed);
-    made->maker = std::thread([whole, parent] {
-      (void)whole();
+    const auto born = [parent] {
       if (parent != nullptr) parent->unborn.fetch_sub(1, std::memory_order_release);
+    };
+    made->maker = start_thread([whole, born] {
+      (void)whole();
+      born();
     });
+    if (!made->maker.joinable()) {
+      born();
+      return give_up(fail(nullptr, ncclSystemError, "cannot start a thread that makes the nonblocking communicator"));
+    }
     if (out == nullptr) made->maker.detach();  // nobody can ask for its end
     return ncclInProgress;
   });

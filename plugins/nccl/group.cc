@@ -1,22 +1,43 @@
 #include "group.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <atomic>
+#include <latch>
+#include <optional>
 #include <thread>
 
 #include "errors.h"
 #include "paceline/paceline.h"
 #include "real_library.h"
+#include "threads.h"
 
 namespace paceline::nccl {
 namespace {
 
-// One thread a communicator: each waits for ranks that another one makes.
-ncclResult_t run_together(const std::vector<std::function<ncclResult_t()>>& births) {
+// One thread a communicator: each waits for ranks that another one makes, so none begins unless all can. None: they
+// cannot.
+std::optional<ncclResult_t> run_together(const std::vector<std::function<ncclResult_t()>>& births) {
   if (births.size() == 1) return births[0]();
   std::vector<ncclResult_t> results(births.size(), ncclSuccess);
+  std::latch all_there(static_cast<std::ptrdiff_t>(births.size()));
+  std::atomic<bool> all_can{true};  // relaxed: the latch orders the store before the loads
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < births.size(); ++i) threads.emplace_back([&, i] { results[i] = births[i](); });
+  for (std::size_t i = 0; i < births.size(); ++i) {
+    std::thread thread = start_thread([&, i] {
+      all_there.arrive_and_wait();
+      if (all_can.load(std::memory_order_relaxed)) results[i] = births[i]();
+    });
+    if (!thread.joinable()) {
+      all_can.store(false, std::memory_order_relaxed);
+      all_there.count_down(static_cast<std::ptrdiff_t>(births.size() - i));
+      break;
+    }
+    threads.push_back(std::move(thread));
+  }
   for (std::thread& thread : threads) thread.join();
+  if (!all_can.load(std::memory_order_relaxed)) return {};
   ncclResult_t result = ncclSuccess;
   for (ncclResult_t one : results) result = worse(result, one);
   return result;
@@ -37,6 +58,17 @@ ncclResult_t run_deferred(const std::vector<Deferred>& calls) {
 ncclResult_t end_of_paceline() {
   const paceResult_t ended = paceGroupEnd();
   return ended == paceSuccess ? ncclSuccess : failed_in_paceline(nullptr, ended);
+}
+
+// The communicators of the group. One whose threads cannot all be had is spoiled.
+ncclResult_t make_all(Group& ending) {
+  const auto births = std::exchange(ending.births, {});
+  if (const std::optional<ncclResult_t> made = run_together(births)) return *made;
+  ending.error = fail(nullptr, ncclSystemError,
+                      fmt::format("ncclGroupEnd: cannot start a thread for each of the {} communicators that the group "
+                                  "makes",
+                                  births.size()));
+  return ending.error;
 }
 
 // A group with a call that fails its checks runs none of them.
@@ -107,15 +139,15 @@ ncclResult_t end_group() {
   Group& here = group();
   if (here.depth == 0) return fail(nullptr, ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--here.depth > 0) return ncclSuccess;
-  if (here.error != ncclSuccess) [[unlikely]]
-    return end_unrun(std::exchange(here, {}));
   // Most groups have neither births nor deferred calls: their vectors stay where they are (70 ns).
   ncclResult_t result = ncclSuccess;
+  if (here.error == ncclSuccess && !here.births.empty()) [[unlikely]]
+    result = make_all(here);
+  if (here.error != ncclSuccess) [[unlikely]]
+    return end_unrun(std::exchange(here, {}));
   here.drops.clear();
   const bool paceline_open = std::exchange(here.paceline_open, false);
   const bool real_open = std::exchange(here.real_open, false);
-  if (!here.births.empty()) [[unlikely]]
-    result = worse(result, run_together(std::exchange(here.births, {})));
   // Every rank ends its groups in this order.
   if (paceline_open) result = worse(result, end_of_paceline());
   if (real_open) result = worse(result, from_real(nullptr, real()->ncclGroupEnd()));

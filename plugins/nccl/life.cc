@@ -12,6 +12,7 @@
 #include "errors.h"
 #include "forward.h"
 #include "real_library.h"
+#include "threads.h"
 
 namespace paceline::nccl {
 namespace {
@@ -37,7 +38,8 @@ ncclResult_t end_real(ncclComm* comm, ncclResult_t (*Real::*function)(ncclComm_t
 }
 
 // Free an aborted communicator. GPU memory is freed only when no kernel runs on the GPU, and a program may abort its
-// next communicator only after this one: an abort waits for it no longer than this.
+// next communicator only after this one: an abort waits for it no longer than this. Where there is no thread for it,
+// the memory stays.
 void free_in_time(paceComm_t pace) {
   constexpr std::chrono::seconds patience{3};
   std::packaged_task<void()> freeing([pace] {
@@ -45,7 +47,9 @@ void free_in_time(paceComm_t pace) {
     (void)paceCommDestroy(pace);
   });
   const std::future<void> freed = freeing.get_future();
-  std::thread(std::move(freeing)).detach();
+  std::thread thread = start_thread(std::move(freeing));
+  if (!thread.joinable()) return;
+  thread.detach();
   (void)freed.wait_for(patience);
 }
 

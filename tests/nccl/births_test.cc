@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "api/address_limit.h"
 #include "bootstrap/ranks.h"
 #include "nccl/door.h"
 
@@ -107,6 +108,44 @@ TEST_CASE("a rank is waited for as long as NCCL waits, unless the user set a lim
     say(limits());
   });
   for (const char* expected : {"86400 86400", "0 86400", "0 0"}) CHECK(child.line() == std::string(expected));
+}
+
+TEST_CASE("without a thread for each, a group makes none of its communicators") {
+  Child child([](const Child::Say& say) {
+    const Door door(has_engine, nullptr, nullptr);
+    std::array<ncclComm_t, 400> comms{};
+    if (!limit_addresses(std::size_t{100} << 20)) return;
+    const ncclResult_t result = ncclCommInitAll(comms.data(), 400, nullptr);
+    say(std::to_string(result) + " " + last_error());
+    say(comms[0] == nullptr && comms[399] == nullptr ? "none" : "some");
+  });
+  CHECK(child.line() == "2 ncclGroupEnd: cannot start a thread for each of the 400 communicators that the group makes");
+  CHECK(child.line() == "none");
+}
+
+TEST_CASE("without a thread, nothing is made behind the program's back, and its parent stays ready") {
+  Child child([](const Child::Say& say) {
+    const Door door(has_engine, nullptr, nullptr);
+    ncclUniqueId id{};
+    (void)ncclGetUniqueId(&id);
+    ncclComm_t parent = nullptr;
+    (void)ncclCommInitRank(&parent, 1, id, 0);
+    ncclConfig_t config{};
+    config.size = sizeof config;
+    config.magic = NCCL_API_MAGIC;
+    config.blocking = 0;
+    if (!use_up_threads()) return;
+    ncclComm_t made = parent;
+    const ncclResult_t result = ncclCommSplit(parent, 0, 0, &made, &config);
+    say(std::to_string(result) + " " + last_error());
+    ncclResult_t state = ncclInternalError;
+    (void)ncclCommGetAsyncError(parent, &state);
+    say(made == nullptr && state == ncclSuccess ? "none" : "some");
+    say(std::to_string(ncclCommAbort(parent)));
+  });
+  CHECK(child.line() == "2 cannot start a thread that makes the nonblocking communicator");
+  CHECK(child.line() == "none");
+  CHECK(child.line() == "0");
 }
 
 TEST_CASE("GPUs that do not reach each other make all calls NCCL's") {
