@@ -103,8 +103,9 @@ bool is_nccls(const ncclComm* comm) {
 ncclResult_t refuse(ncclComm* comm, const char* function) {
   if (comm == nullptr) return fail(nullptr, ncclInvalidArgument, fmt::format("{}: the communicator is NULL", function));
   const State state = comm->state.load(std::memory_order_acquire);
-  const bool usage = state >= State::making && state <= State::suspended;
-  return fail(usage ? comm : nullptr, usage ? ncclInvalidUsage : ncclInvalidArgument,
+  const bool is_one = state >= State::making && state <= State::suspended;
+  const bool usage = is_one && state != State::making;  // NCCL calls an early use a wrong argument
+  return fail(is_one ? comm : nullptr, usage ? ncclInvalidUsage : ncclInvalidArgument,
               fmt::format("{}: {}", function, reason_of(state)));
 }
 

@@ -141,6 +141,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
+  // To wait for its making would be to wait for the other ranks.
+  if (comm->state.load(std::memory_order_acquire) == State::making) return refuse(comm, "ncclCommDestroy");
   join_maker(comm);
   if (!take_away(comm)) return refuse(comm, "ncclCommDestroy");
   // A communicator that NCCL serves alone ends within the thread's group.

@@ -351,8 +351,10 @@ TEST_CASE("a nonblocking communicator of Paceline's is made behind the program's
   CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
   CHECK(state == ncclInProgress);
   int value = 1;
-  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], nullptr) == ncclInvalidUsage);
+  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], nullptr) == ncclInvalidArgument);
   CHECK(last_error(comms[0]).find("ncclAllReduce: the communicator is still being made") == 0);
+  CHECK(ncclCommDestroy(comms[0]) == ncclInvalidArgument);  // it does not wait for the others
+  CHECK(last_error(comms[0]).find("ncclCommDestroy: the communicator is still being made") == 0);
   CHECK(ncclCommInitRankConfig(&comms[1], 2, id, 1, &config) == ncclInProgress);
   for (ncclComm_t comm : comms)
     for (state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
