@@ -77,13 +77,13 @@ bool Config::nonblocking() const {
   return has(&ncclConfig_t::blocking) && reinterpret_cast<const ncclConfig_t*>(bytes_.data())->blocking == 0;
 }
 
-ncclConfig_t* Config::get(bool blocking) {
-  if (bytes_.empty()) return nullptr;
-  auto* config = reinterpret_cast<ncclConfig_t*>(bytes_.data());
+std::vector<std::byte> Config::as_blocking() const {
+  std::vector<std::byte> copy = bytes_;
+  auto* config = reinterpret_cast<ncclConfig_t*>(copy.data());
   if (has(&ncclConfig_t::netName) && config->netName != nullptr) config->netName = net_name_.c_str();
   if (has(&ncclConfig_t::commName) && config->commName != nullptr) config->commName = name_.c_str();
-  if (blocking && has(&ncclConfig_t::blocking)) config->blocking = 1;
-  return config;
+  if (has(&ncclConfig_t::blocking)) config->blocking = 1;
+  return copy;
 }
 
 ncclComm* make_handle(const ncclConfig_t* config) {
@@ -129,8 +129,9 @@ ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function
   for (std::size_t i = 0; i < comms.size() && result == ncclSuccess; ++i) {
     ncclComm* comm = comms[i];
     comm->device.enter();
+    std::vector<std::byte> config = comm->config.as_blocking();
     result = library->ncclCommInitRankConfig(&comm->real, comm->ranks, invitations[i].id, comm->rank,
-                                             comm->config.get(true));
+                                             config.empty() ? nullptr : reinterpret_cast<ncclConfig_t*>(config.data()));
   }
   if (together) result = worse(result, library->ncclGroupEnd());
   before.restore();

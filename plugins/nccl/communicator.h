@@ -32,9 +32,10 @@ class Config {
  public:
   Config() = default;
   explicit Config(const ncclConfig_t* given);
-  // For the real library; nullptr where the program gave none. `blocking`: whatever the program said.
-  ncclConfig_t* get(bool blocking);
   [[nodiscard]] bool nonblocking() const;
+  // For the real library: a copy that blocks, whose texts are this one's (NCCL keeps the communicator's name where it
+  // is); empty where the program gave none.
+  [[nodiscard]] std::vector<std::byte> as_blocking() const;
 
  private:
   template <class Field>

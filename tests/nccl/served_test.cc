@@ -377,6 +377,22 @@ TEST_CASE("a nonblocking communicator of Paceline's is made behind the program's
   for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
+TEST_CASE("what comes from a nonblocking communicator is nonblocking, also where NCCL stands beside it") {
+  const Door door(has_engine, "gather");
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t parent = nullptr, child = nullptr;
+  ncclResult_t state = ncclInProgress;
+  CHECK(ncclCommInitRankConfig(&parent, 1, id, 0, &config) == ncclInProgress);
+  for (; state == ncclInProgress; std::this_thread::yield())
+    REQUIRE(ncclCommGetAsyncError(parent, &state) == ncclSuccess);
+  CHECK(ncclCommSplit(parent, 0, 0, &child, nullptr) == ncclInProgress);
+  for (state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+    REQUIRE(ncclCommGetAsyncError(child, &state) == ncclSuccess);
+  for (ncclComm_t comm : {child, parent}) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
 TEST_CASE("a configuration that nobody started is refused") {
   const Door door(has_engine, nullptr, nullptr);
   ncclUniqueId id{};
