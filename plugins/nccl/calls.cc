@@ -41,7 +41,12 @@ ncclResult_t serve(ncclComm* comm, Call call) {
   return spoil_if_failed(failed_in_paceline(comm, result));
 }
 
-bool served(const ncclComm* comm, Service service) { return ready(comm) && serves(comm, service); }
+// Whether Paceline serves the call: `buffer` is one that every rank has in it. NCCL takes pinned host memory too, in
+// the order of a CUDA stream. Paceline's calls on host memory know none, so they would read it before it is written.
+bool served(const ncclComm* comm, Service service, const void* buffer) {
+  if (!ready(comm) || !serves(comm, service)) return false;
+  return !choice().on_gpus || buffer == nullptr || is_gpu_memory(buffer);
+}
 
 }  // namespace
 }  // namespace paceline::nccl
@@ -52,7 +57,7 @@ extern "C" {
 
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
-  if (served(comm, Service::all_reduce))
+  if (served(comm, Service::all_reduce, recv))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
         return paceAllReduce(send, recv, count, pace(type), own.op, pacers, stream);
@@ -64,7 +69,7 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
 
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
-  if (served(comm, Service::broadcast))
+  if (served(comm, Service::broadcast, recv))
     return serve(comm,
                  [&](paceComm_t pacers) { return paceBroadcast(send, recv, count, pace(type), root, pacers, stream); });
   return forward(comm, "ncclBroadcast", &Real::ncclBroadcast,
@@ -73,7 +78,7 @@ ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataT
 
 ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        cudaStream_t stream) {
-  if (served(comm, Service::broadcast))
+  if (served(comm, Service::broadcast, buffer))
     return serve(comm, [&](paceComm_t pacers) {
       return paceBroadcast(buffer, buffer, count, pace(type), root, pacers, stream);
     });
@@ -83,7 +88,7 @@ ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root
 
 ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-  if (served(comm, Service::reduce))
+  if (served(comm, Service::reduce, send))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
         return paceReduce(send, recv, count, pace(type), own.op, root, pacers, stream);
@@ -95,7 +100,7 @@ ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType
 
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
-  if (served(comm, Service::all_gather))
+  if (served(comm, Service::all_gather, recv))
     return serve(comm, [&](paceComm_t pacers) { return paceAllGather(send, recv, count, pace(type), pacers, stream); });
   return forward(comm, "ncclAllGather", &Real::ncclAllGather,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, real, stream); });
@@ -103,7 +108,7 @@ ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataT
 
 ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
-  if (served(comm, Service::reduce_scatter))
+  if (served(comm, Service::reduce_scatter, recv))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
         return paceReduceScatter(send, recv, count, pace(type), own.op, pacers, stream);
@@ -115,7 +120,7 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclD
 
 ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                         cudaStream_t stream) {
-  if (served(comm, Service::gather))
+  if (served(comm, Service::gather, send))
     return serve(comm,
                  [&](paceComm_t pacers) { return paceGather(send, recv, count, pace(type), root, pacers, stream); });
   return forward(comm, "ncclGather", &Real::ncclGather,
@@ -124,7 +129,7 @@ ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType
 
 ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                          cudaStream_t stream) {
-  if (served(comm, Service::scatter))
+  if (served(comm, Service::scatter, recv))
     return serve(comm,
                  [&](paceComm_t pacers) { return paceScatter(send, recv, count, pace(type), root, pacers, stream); });
   return forward(comm, "ncclScatter", &Real::ncclScatter,
@@ -133,7 +138,7 @@ ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataTyp
 
 ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream) {
-  if (served(comm, Service::all_to_all))
+  if (served(comm, Service::all_to_all, recv))
     return serve(comm, [&](paceComm_t pacers) { return paceAllToAll(send, recv, count, pace(type), pacers, stream); });
   return forward(comm, "ncclAlltoAll", &Real::ncclAlltoAll,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, real, stream); });
@@ -141,14 +146,14 @@ ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataTy
 
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  if (served(comm, Service::send_recv))
+  if (served(comm, Service::send_recv, send))
     return serve(comm, [&](paceComm_t pacers) { return paceSend(send, count, pace(type), peer, pacers, stream); });
   return forward(comm, "ncclSend", &Real::ncclSend,
                  [=](auto function, ncclComm_t real) { return function(send, count, type, peer, real, stream); });
 }
 
 ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
-  if (served(comm, Service::send_recv))
+  if (served(comm, Service::send_recv, recv))
     return serve(comm, [&](paceComm_t pacers) { return paceRecv(recv, count, pace(type), peer, pacers, stream); });
   return forward(comm, "ncclRecv", &Real::ncclRecv,
                  [=](auto function, ncclComm_t real) { return function(recv, count, type, peer, real, stream); });

@@ -116,7 +116,7 @@ ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function
     if (comms[i]->rank == 0)
       invitations[i].result = library == nullptr ? ncclInvalidUsage : library->ncclGetUniqueId(&invitations[i].id);
   if (ncclResult_t told = exchange(comms, invitations); told != ncclSuccess) return told;
-  if (library == nullptr) return fail_without_real(comms[0], function, "Paceline does not serve it");
+  if (library == nullptr) return fail_without_real(comms[0], function, why_not_served(function));
   for (const Invitation& invitation : invitations)
     if (invitation.result != ncclSuccess)
       return fail(

@@ -8,17 +8,21 @@ namespace paceline::nccl {
 namespace {
 
 // Of the driver's API (cuda.h): 0 is success, contexts are opaque.
+constexpr int attribute_memory_type = 2;
+constexpr unsigned memory_of_device = 2;
 struct Driver {
   int (*get_current)(void** context) = nullptr;
   int (*set_current)(void* context) = nullptr;
   int (*get_device)(int* device) = nullptr;
   int (*retain_primary)(void** context, int device) = nullptr;
+  int (*pointer_attributes)(unsigned count, int* attributes, void** data, unsigned long long pointer) = nullptr;
 
   explicit Driver(void* library) {
     load(get_current, library, "cuCtxGetCurrent");
     load(set_current, library, "cuCtxSetCurrent");
     load(get_device, library, "cuCtxGetDevice");
     load(retain_primary, library, "cuDevicePrimaryCtxRetain");
+    load(pointer_attributes, library, "cuPointerGetAttributes");
   }
   template <class Function>
   static void load(Function& function, void* library, const char* name) {
@@ -35,7 +39,7 @@ const Driver* driver() {
   if (library == nullptr) return nullptr;
   static const Driver first(library);
   if (first.get_current == nullptr || first.set_current == nullptr || first.get_device == nullptr ||
-      first.retain_primary == nullptr)
+      first.retain_primary == nullptr || first.pointer_attributes == nullptr)
     return nullptr;
   loaded.store(&first, std::memory_order_release);
   return &first;
@@ -64,6 +68,16 @@ void DeviceContext::enter() const {
 
 void DeviceContext::restore() const {
   if (const Driver* const cuda = driver(); cuda != nullptr) (void)cuda->set_current(context_);
+}
+
+bool is_gpu_memory(const void* buffer) {
+  const Driver* const cuda = driver();
+  unsigned type = 0;
+  int attribute = attribute_memory_type;
+  void* data = &type;
+  return cuda != nullptr &&
+         cuda->pointer_attributes(1, &attribute, &data, reinterpret_cast<unsigned long long>(buffer)) == 0 &&
+         type == memory_of_device;
 }
 
 }  // namespace paceline::nccl

@@ -1,5 +1,6 @@
 // The calling thread's CUDA context, through the driver where the process has it: a communicator that is made later, or
-// on another thread, is made on the device that was current when the program asked for it.
+// on another thread, is made on the device that was current when the program asked for it. And whose memory a buffer
+// is.
 #pragma once
 
 namespace paceline::nccl {
@@ -20,5 +21,8 @@ class DeviceContext {
   void* context_ = nullptr;
   int device_ = -1;
 };
+
+// Whether the driver knows the memory as a GPU's. The host's is none, pinned memory too.
+bool is_gpu_memory(const void* buffer);
 
 }  // namespace paceline::nccl

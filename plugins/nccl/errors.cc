@@ -72,7 +72,7 @@ ncclResult_t fail_without_real(ncclComm* comm, const char* function, const std::
 
 ncclResult_t fail_to_forward(ncclComm* comm, const char* function) {
   const Real* library = real();
-  if (library == nullptr) return fail_without_real(comm, function, "Paceline does not serve it");
+  if (library == nullptr) return fail_without_real(comm, function, why_not_served(function));
   return fail(
       comm, ncclInvalidUsage,
       fmt::format("{}: NCCL {} ({}) has no such function", function, version_text(library->version), library->path));

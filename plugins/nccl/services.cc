@@ -61,6 +61,11 @@ std::optional<Service> service_of(std::string_view function) {
   return {};
 }
 
+const char* why_not_served(std::string_view function) {
+  return service_of(function) ? "Paceline serves it on GPU memory, by operators whose scalars lie in host memory"
+                              : "Paceline does not serve it";
+}
+
 std::string names(Services services) {
   std::string text;
   for (int i = 0; i < service_count; ++i)

@@ -28,6 +28,9 @@ std::string_view name(Service service);
 // The service of a function such as "ncclBcast", if it is one.
 std::optional<Service> service_of(std::string_view function);
 
+// Why a call of the function goes to NCCL though nothing forwards it.
+const char* why_not_served(std::string_view function);
+
 // A set of services, a bit each.
 using Services = std::uint32_t;
 constexpr Services bit(Service service) { return Services{1} << static_cast<int>(service); }

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/fake_driver.h"
 #include "nccl/door.h"
 
 using namespace paceline;
@@ -180,6 +181,38 @@ TEST_CASE("an operator with a scalar of the device makes its calls NCCL's") {
   CHECK(calls.find(", 48, 7, 0, comm") != std::string::npos);
   CHECK(calls.find(", 1, 7, 77, comm") != std::string::npos);
   CHECK(calls.find("ncclRedOpDestroy(77, comm") != std::string::npos);
+}
+
+TEST_CASE("on GPUs a call on host memory is NCCL's") {
+  with_fake_driver([](const FakeDriver& driver) {
+    FakeRange range(driver, fake_granularity);
+    range.map(0, fake_granularity);
+    int* const on_gpu = reinterpret_cast<int*>(range.at(0));
+    const Door door(has_engine);
+    ncclComm_t comm = nullptr;
+    REQUIRE(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
+    nccl::replace_choice(nccl::choose(nullptr, R"({"devices":1})"));
+    on_gpu[0] = 2;
+    REQUIRE(ncclAllReduce(&on_gpu[0], &on_gpu[1], 1, ncclInt32, ncclSum, comm, nullptr) == ncclSuccess);
+    REQUIRE(on_gpu[1] == 2);
+    REQUIRE(Door::calls().empty());
+    int on_host = 1;
+    REQUIRE(ncclAllReduce(&on_host, &on_host, 1, ncclInt32, ncclSum, comm, nullptr) == ncclSuccess);
+    REQUIRE(Door::calls().find("ncclAllReduce(") != std::string::npos);
+  });
+}
+
+TEST_CASE("on GPUs and without NCCL a call on host memory is an error that says so") {
+  with_fake_driver([](const FakeDriver&) {
+    const Door door(has_engine, nullptr, nullptr);
+    ncclComm_t comm = nullptr;
+    REQUIRE(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
+    nccl::replace_choice(nccl::choose(nullptr, R"({"devices":1})"));
+    int value = 1;
+    REQUIRE(ncclBcast(&value, 1, ncclInt32, 0, comm, nullptr) == ncclInvalidUsage);
+    REQUIRE(last_error(comm).find("ncclBcast needs NCCL itself (Paceline serves it on GPU memory, by operators whose "
+                                  "scalars lie in host memory), and there is no libnccl.so.2 in /nowhere") == 0);
+  });
 }
 
 TEST_CASE("an operator may be destroyed before the group of its calls ends") {
