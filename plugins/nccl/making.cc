@@ -57,20 +57,27 @@ ncclResult_t made_from(ncclComm* parent, ncclComm_t* out, ncclComm* made, const 
   return result;
 }
 
-ncclComm* new_rank(int ranks, int rank, const ncclConfig_t* config) {
+// The calling thread's device. A program may use CUDA here first: the runtime would then take device 0, and NCCL has it
+// do so.
+DeviceContext current_or_first() {
+  const DeviceContext current = DeviceContext::current();
+  return choice().on_gpus && current.device() < 0 ? DeviceContext::of_device(0) : current;
+}
+
+ncclComm* new_rank(int ranks, int rank, const ncclConfig_t* config, const DeviceContext& device) {
   announce();
   ncclComm* made = make_handle(config);
   made->ranks = ranks;
   made->rank = rank;
-  made->device = DeviceContext::current();
+  made->device = device;
   return made;
 }
 
 // It lives on its parent's device, whatever is current on the calling thread.
 ncclComm* child_of(const ncclComm* parent, const ncclConfig_t* config) {
-  ncclComm* made = new_rank(parent->ranks, parent->rank, config);
+  const bool known = parent->device.device() >= 0;
+  ncclComm* made = new_rank(parent->ranks, parent->rank, config, known ? parent->device : DeviceContext::current());
   if (config == nullptr) made->config = parent->config;
-  if (parent->device.device() >= 0) made->device = parent->device;
   return made;
 }
 
@@ -94,7 +101,7 @@ ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
   if (ranks < 1 || rank < 0 || rank >= ranks)
     return fail(nullptr, ncclInvalidArgument, fmt::format("{}: rank {} of {} ranks", name, rank, ranks));
   if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
-  ncclComm* made = new_rank(ranks, rank, config);
+  ncclComm* made = new_rank(ranks, rank, config, current_or_first());
   if (is_pacelines(id) && config != nullptr && config->magic != NCCL_API_MAGIC)
     return fail(nullptr, ncclInvalidArgument,
                 fmt::format("{}: the configuration was not started from NCCL_CONFIG_INITIALIZER", name));
@@ -147,7 +154,7 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
     std::vector<ncclComm_t> reals(static_cast<std::size_t>(devices));
     const ncclResult_t result = from_real(nullptr, library->ncclCommInitAll(reals.data(), devices, device));
     for (int i = 0; i < devices; ++i) {
-      ncclComm* made = new_rank(devices, i, nullptr);
+      ncclComm* made = new_rank(devices, i, nullptr, DeviceContext::current());
       made->real = reals[static_cast<std::size_t>(i)];
       made->state.store(State::ready, std::memory_order_release);
       comms[i] = result == ncclSuccess ? made : nullptr;
@@ -158,8 +165,7 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
   if (ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess) return made;
   (void)start_group();
   for (int i = 0; i < devices; ++i) {
-    ncclComm* made = new_rank(devices, i, nullptr);
-    made->device = DeviceContext::of_device(device == nullptr ? i : device[i]);
+    ncclComm* made = new_rank(devices, i, nullptr, DeviceContext::of_device(device == nullptr ? i : device[i]));
     (void)hand_out(&comms[i], made, [made, id] { return join(made, id); });
   }
   return end_group();

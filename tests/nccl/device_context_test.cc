@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bootstrap/ranks.h"
+#include "nccl/communicator.h"
 #include "nccl/door.h"
 
 using namespace paceline;
@@ -60,6 +61,18 @@ TEST_CASE("what comes from a communicator lives on its device, whatever device t
     (void)ncclCommAbort(parent);
   });
   for (const char* expected : {"5", "-1", "5", "2"}) CHECK(child.line() == std::string(expected));
+}
+
+TEST_CASE("a communicator that is a process's first use of CUDA is made on device 0") {
+  Child child([](const Child::Say& say) {
+    load_driver();
+    const Door door(R"({"devices":1})");
+    ncclComm_t comm = one_rank(1, 0);
+    say(std::to_string(comm->device.device()));
+    say(std::to_string(DeviceContext::current().device()));
+    (void)ncclCommAbort(comm);
+  });
+  for (const char* expected : {"0", "-1"}) CHECK(child.line() == std::string(expected));
 }
 
 TEST_CASE("one thread's ranks are made on their devices, and its own stays") {
