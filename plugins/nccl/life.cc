@@ -72,6 +72,9 @@ ncclResult_t change(ncclComm* comm, const char* function, State from, State to) 
 
 bool only_nccl(const ncclComm* comm) { return !ready(comm) || comm->pace == nullptr; }
 
+// Whether the communicator's size, rank and device are known here: one that takes no more calls still has them.
+bool answers_here(const ncclComm* comm) { return finalized(comm) || !only_nccl(comm); }
+
 std::size_t size_of(ncclDataType_t type) {
   constexpr std::size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
   return sizes[type];
@@ -131,6 +134,7 @@ using namespace paceline::nccl;
 extern "C" {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;  // as NCCL does
   if (only_nccl(comm))
     return forward(comm, "ncclCommFinalize", &Real::ncclCommFinalize,
                    [](auto function, ncclComm_t real) { return function(real); });
@@ -171,9 +175,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+  if (comm == nullptr) return ncclSuccess;  // as NCCL does
   if (only_nccl(comm))
     return forward(comm, "ncclCommRevoke", &Real::ncclCommRevoke,
                    [=](auto function, ncclComm_t real) { return function(real, flags); });
+  if (flags != NCCL_REVOKE_DEFAULT)
+    return fail(comm, ncclInvalidArgument, fmt::format("ncclCommRevoke: there are no flags {}", flags));
   if (ncclResult_t changed = change(comm, "ncclCommRevoke", State::ready, State::revoked); changed != ncclSuccess)
     return changed;
   ncclResult_t result = ncclSuccess;
@@ -214,7 +221,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
-  if (only_nccl(comm) || count == nullptr)
+  if (!answers_here(comm) || count == nullptr)
     return forward(comm, "ncclCommCount", &Real::ncclCommCount,
                    [=](auto function, ncclComm_t real) { return function(real, count); });
   *count = comm->ranks;
@@ -222,7 +229,7 @@ ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
 }
 
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
-  if (only_nccl(comm) || rank == nullptr)
+  if (!answers_here(comm) || rank == nullptr)
     return forward(comm, "ncclCommUserRank", &Real::ncclCommUserRank,
                    [=](auto function, ncclComm_t real) { return function(real, rank); });
   *rank = comm->rank;
@@ -230,7 +237,7 @@ ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
 }
 
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
-  if (only_nccl(comm) || device == nullptr)
+  if (!answers_here(comm) || device == nullptr)
     return forward(comm, "ncclCommCuDevice", &Real::ncclCommCuDevice,
                    [=](auto function, ncclComm_t real) { return function(real, device); });
   if (comm->device.device() < 0)

@@ -75,6 +75,7 @@ typedef enum {
 #define NCCL_SPLIT_NOCOLOR (-1)
 #define NCCL_SHRINK_DEFAULT 0
 #define NCCL_SHRINK_ABORT 1
+#define NCCL_REVOKE_DEFAULT 0
 #define NCCL_API_MAGIC 0xcafebeef
 
 // Callers of older versions pass fewer fields: `size` says how many bytes there are.

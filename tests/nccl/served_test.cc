@@ -528,7 +528,23 @@ TEST_CASE("in a group of aborts every communicator is told at once, NCCL's in a 
   CHECK(calls.rfind("ncclCommAbort(comm") < calls.rfind("ncclGroupEnd()"));
 }
 
-TEST_CASE("a finalized and a suspended communicator take no calls") {
+TEST_CASE("no communicator can be finalized and revoked, as in NCCL") {
+  CHECK(ncclCommFinalize(nullptr) == ncclSuccess);
+  CHECK(ncclCommRevoke(nullptr, 0) == ncclSuccess);
+}
+
+TEST_CASE("a revocation with flags that there are not does nothing") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int value = 1;
+    PACE_REQUIRE(ncclCommRevoke(comm, 5) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "ncclCommRevoke: there are no flags 5");
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr));
+    return "";
+  });
+}
+
+TEST_CASE("a finalized and a suspended communicator take no calls, and are what they were") {
   const Door door(has_engine, nullptr, nullptr);
   on_ranks(1, [](int, ncclComm_t comm) -> std::string {
     int value = 1;
@@ -542,6 +558,11 @@ TEST_CASE("a finalized and a suspended communicator take no calls") {
     NCCL_EXPECT(ncclCommFinalize(comm));
     PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
     PACE_REQUIRE(last_error(comm) == "ncclAllReduce: the communicator has been finalized");
+    int count = 0, mine = -1;
+    NCCL_EXPECT(ncclCommCount(comm, &count));
+    NCCL_EXPECT(ncclCommUserRank(comm, &mine));
+    PACE_REQUIRE(count == 1);
+    PACE_REQUIRE(mine == 0);
     return "";
   });
 }

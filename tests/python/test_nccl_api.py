@@ -43,7 +43,7 @@ ncclMaxRedOp ncclScalarDevice ncclScalarHostImmediate NCCL_UNIQUE_ID_BYTES NCCL_
 NCCL_SHRINK_DEFAULT NCCL_SHRINK_ABORT
 """)
 SINCE_29 = ["ncclStatGpuMemSuspend", "ncclStatGpuMemSuspended", "ncclStatGpuMemPersist", "ncclStatGpuMemTotal"]
-SINCE_30 = ["ncclTimeout", "ncclNumResults"]
+SINCE_30 = ["ncclTimeout", "ncclNumResults", "NCCL_REVOKE_DEFAULT"]
 STRUCTS = {
     "ncclUniqueId": ["internal"],
     "ncclConfig_t": words("""
