@@ -38,6 +38,25 @@ def test_report(name: str, request_: dict[str, object]) -> None:
     assert text == (GOLDEN / name).read_text()
 
 
+def cluster_file(*links: tuple[str, str, str, float], gpus: int) -> str:
+    """GPUs and NVLinks between them: from, "->" or "-" (both ways), to, GB/s."""
+    vertices = [{"name": f"gpu{i}", "kind": "gpu"} for i in range(gpus)]
+    ends = ({"from": a, "to": b} if way == "->" else {"between": [a, b]} for a, way, b, _ in links)
+    rated = [{**pair, "kind": "nvlink", "gbs": link[3]} for pair, link in zip(ends, links, strict=True)]
+    return json.dumps({"node": {"vertices": vertices, "links": rated}})
+
+
+def test_one_way_links_have_an_arrow() -> None:
+    text = cluster_file(
+        ("gpu0", "->", "gpu1", 50), ("gpu1", "->", "gpu0", 25), ("gpu1", "->", "gpu2", 50), ("gpu2", "-", "gpu0", 50),
+        gpus=3,
+    )  # fmt: skip
+    assert report("ring", topology({"file": text})).splitlines()[3:5] == [
+        "  nvlink     50.00 GB/s   0.00 us  gpu0 -> gpu1, gpu1 -> gpu2, gpu2 - gpu0",
+        "  nvlink     25.00 GB/s   0.00 us  gpu1 -> gpu0",
+    ]
+
+
 @pytest.mark.parametrize(
     ("gpus", "broadcast", "all_reduce"),
     [([0, 1], 25, 25), ([0, 3], 50, 50), ([0, 1, 2, 3], 100, 100), ([0, 1, 4, 5], 50, 75), ([*range(8)], 150, 150)],

@@ -102,7 +102,8 @@ def _links(links: list[dict[str, Any]]) -> list[str]:
                 break
             rated[key] -= 1
             both = rated[back] > 0
-            rated[back] -= both
+            if both:
+                rated[back] -= 1
             kind, gbs, latency = rating
             groups.setdefault((kind, gbs, latency), []).append(f"{here}{' - ' if both else ' -> '}{there}")
     lines = []
