@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_char_p
 from itertools import pairwise
@@ -125,18 +125,24 @@ def _read(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
+def job_of(setting: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Which jobs a setting is for: transport, number of ranks, and ranks of each node (1 where nodes do not matter)."""
+    return setting["transport"], setting["ranks"], setting["model"].get("node_ranks", 1)
+
+
 def measured_us(
-    document: Mapping[str, Any], transport: str, ranks: int, collective: str, algorithm: str, nbytes: int
+    document: Mapping[str, Any], job: tuple[str, int, int], collective: str, algorithm: str, nbytes: int
 ) -> float | None:
     """The measured time at a size of the call's count, between two measured sizes interpolated; None: not measured.
 
-    algorithm: with the chunk and the protocol that it was told, if any, as Communicator.set_algorithm takes them.
+    job: as job_of tells it. algorithm: with the chunk and the protocol that it was told, if any, as
+    Communicator.set_algorithm takes them.
     """
     way = {"collective": collective, **fields(algorithm)}
     times = [
         _interpolated(curve["points"], nbytes)
         for row in document["settings"]
-        if (row["transport"], row["ranks"]) == (transport, ranks)
+        if job_of(row) == job
         for curve in row["measured"]
         if {key: value for key, value in curve.items() if key != "points"} == way
     ]
@@ -144,11 +150,11 @@ def measured_us(
 
 
 def table_row(
-    document: Mapping[str, Any], transport: str, ranks: int, collective: str, nbytes: int
+    document: Mapping[str, Any], job: tuple[str, int, int], collective: str, nbytes: int
 ) -> dict[str, Any] | None:
     """What the table has for a size of the call's count; None: nothing."""
     for setting in document["settings"]:
-        if (setting["transport"], setting["ranks"]) == (transport, ranks):
+        if job_of(setting) == job:
             for row in setting["table"]:
                 if row["collective"] == collective and row["from"] <= nbytes < row.get("below", inf):
                     return dict(row)
@@ -185,8 +191,8 @@ def saving_place(path: Path) -> Path:
 
 
 def merge(path: Path, settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """Write settings and tables into a file; those of other transports, GPUs and numbers of ranks stay, if they are of
-    this machine and communicators accept them. Several processes may do so at once.
+    """Write settings and tables into a file; those of other transports, GPUs, numbers of ranks and of ranks a node
+    stay, if they are of this machine and communicators accept them. Several processes may do so at once.
 
     Returns what was wrong with those that communicators do not accept: for one of them they would use none.
 
@@ -197,8 +203,8 @@ def merge(path: Path, settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapp
     with _locked(path):
         old, damage = _accepted(path)
         document = profile(
-            _merged(old["settings"], settings, ("transport", "ranks")),
-            _merged(old["gpus"], gpus, ("gpu", "link", "ranks", "blocks")),
+            _merged(old["settings"], settings, job_of),
+            _merged(old["gpus"], gpus, _gpus_of),
         )
         # A job that starts now reads the old file or the new one.
         fresh = path.with_name(f"{path.name}.{uuid4().hex}")
@@ -250,14 +256,13 @@ def _accepted(path: Path) -> tuple[dict[str, Any], list[str]]:
     return kept, damage
 
 
-_ABSENT = {"blocks": 32}  # what a field is that an older file does not have
+def _gpus_of(table: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Which calls a table of GPUs is for. An older file's tables have no number of blocks: they are for 32."""
+    return table["gpu"], table["link"], table["ranks"], table.get("blocks", 32)
 
 
 def _merged(
-    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], keys: Sequence[str]
+    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], key_of: Callable[[Mapping[str, Any]], object]
 ) -> list[Mapping[str, Any]]:
-    def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(row.get(key, _ABSENT.get(key)) for key in keys)
-
     fresh = {key_of(row) for row in new}
     return [*(row for row in old if key_of(row) not in fresh), *new]

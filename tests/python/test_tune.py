@@ -166,8 +166,8 @@ def test_the_measured_time_is_of_the_way_that_runs() -> None:
         {"collective": "all_gather", "algorithm": "ring", "points": [[1024, 8.0], [4096, 16.0]]},
         {"collective": "all_gather", "algorithm": "ring", "chunk": 512, "points": [[4096, 12.0]]},
     ]
-    document = {"settings": [{"transport": "shm", "ranks": 2, "measured": curves}]}
-    where = (document, "shm", 2, "all_gather")
+    document = {"settings": [{"transport": "shm", "ranks": 2, "model": {}, "measured": curves}]}
+    where = (document, ("shm", 2, 1), "all_gather")
     assert tuning.measured_us(*where, "ring", 4096) == 16.0
     assert tuning.measured_us(*where, "ring", 2048) == pytest.approx(8 * 2**0.5)
     assert tuning.measured_us(*where, "ring chunk=512", 4096) == 12.0

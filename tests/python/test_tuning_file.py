@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from paceline import InvalidArgument, tuning
+from paceline.command.explain import _reason
 
 MODEL = {"start_us": 2.0, "step_us": 0.1, "bandwidth_gbs": 5.0, "reduce_gbs": 5.0, "write_gbs": 50.0, "copy_gbs": 5.0,
          "duplex": 0.5, "multicast_share": 0.0, "switching_us": 0.0, "sharing": 1, "largest_chunk": 65536}  # fmt: skip
@@ -66,6 +67,32 @@ def test_a_damaged_part_is_left_out(tmp_path: Path, key: str, damaged: dict[str,
     assert tuning.load(path) is None
     assert tuning.merge(path, [setting(3)]) == [reason]
     assert tuning.load(path) == tuning.profile([setting(2), setting(3)], [gpu_table(2)])
+
+
+def test_settings_of_different_ranks_a_node_stay_side_by_side(tmp_path: Path) -> None:
+    """All ranks on one node, and two nodes of two ranks each."""
+    path = tmp_path / "profile.json"
+    one, two = (
+        {**setting(4), "transport": "shm+tcp", "model": {**MODEL, **of_nodes},
+         "measured": [{"collective": "all_reduce", "algorithm": "ring", "points": [[1024, us]]}],
+         "table": [{"collective": "all_reduce", "from": 0, "algorithm": algorithm}]}
+        for of_nodes, us, algorithm in (
+            ({}, 10.0, "ring"),
+            ({"node_ranks": 2, "node_start_us": 2.0, "cable_gbs": 3.0, "stream_gbs": 2.0}, 30.0, "hierarchical"),
+        )
+    )  # fmt: skip
+    assert tuning.merge(path, [one]) == tuning.merge(path, [two]) == []
+    found = tuning.load(path)
+    assert found == tuning.profile([one, two])
+    for saved, us, algorithm in ((one, 10.0, "ring"), (two, 30.0, "hierarchical")):
+        job = tuning.job_of(saved)
+        row = tuning.table_row(found, job, "all_reduce", 1024)
+        assert row is not None and row["algorithm"] == algorithm
+        assert tuning.measured_us(found, job, "all_reduce", "ring", 1024) == us
+    reason = _reason(found, "profile.json", ("shm+tcp", 4, 3), [], 1)
+    assert reason.endswith("profile.json has nothing measured over shm+tcp with 3 ranks a node")
+    assert tuning.merge(path, [two]) == []
+    assert tuning.load(path) == found
 
 
 @pytest.mark.parametrize("change", [{"fingerprint": "0" * 16}, {"version": "0.0.1"}, {"format": 99}])

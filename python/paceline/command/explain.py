@@ -67,6 +67,7 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
     names = [row["name"] for row in algorithm_table() if collective.name in row["collectives"]]
     path = tuning.tuning_file()["path"]
     profile = tuning.load(Path(path)) if path else None
+    here = tuning.job_of(tuning.setting(comm, {}, fit=False))
     rows = []
     untabled = []  # sizes for which the table has nothing
     print(f"# {chosen.collective} on {comm.size} ranks")
@@ -78,7 +79,7 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
         total = collective.total_bytes(count, comm.size, dtype.size)
         measured = None
         if profile is not None:
-            where = (profile, _measured_as(plan.transport), comm.size, collective.name)
+            where = (profile, here, collective.name)
             in_table = tuning.table_row(*where, count * dtype.size)
             measured = tuning.measured_us(*where, _way(plan, forced, in_table), count * dtype.size)
             if in_table is None:
@@ -102,7 +103,7 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
     elif profile is None:
         reason = _reason_without_profile(plan.transport)
     else:
-        reason = _reason(profile, path, _measured_as(plan.transport), comm.size, untabled, len(rows))
+        reason = _reason(profile, path, here, untabled, len(rows))
     print(f"# {reason}")
     return rows
 
@@ -117,22 +118,20 @@ def _way(plan: Plan, forced: str | None, in_table: dict[str, Any] | None) -> str
     return tuning.algorithm(told)
 
 
-def _measured_as(transport: str) -> str:
-    """The name that profiles have for it."""
-    return "loopback" if transport == "tcp" and os.environ.get("PACELINE_TRANSPORT") == "tcp" else transport
-
-
 def _reason_without_profile(transport: str) -> str:
     if transport in ("tcp", "shm+tcp"):
         return "the cheapest on the links measured as the job started: `paceline tune` measures more than links"
     return "the cheapest by the cost model, not calibrated here: `paceline tune` measures this machine"
 
 
-def _reason(profile: dict[str, Any], path: str, transport: str, ranks: int, untabled: Sequence[int], sizes: int) -> str:
+def _reason(profile: dict[str, Any], path: str, job: tuple[str, int, int], untabled: Sequence[int], sizes: int) -> str:
     """Why these algorithms. untabled: those of the sizes for which the profile's table has nothing."""
-    counts = {row["ranks"] for row in profile["settings"] if row["transport"] == transport}
+    transport, ranks, node_ranks = job
+    jobs = [tuning.job_of(setting) for setting in profile["settings"]]
+    counts = {measured for over, measured, of_node in jobs if (over, of_node) == (transport, node_ranks)}
     if not counts:
-        return f"the cheapest by the cost model: {path} has nothing measured over {transport}"
+        layout = f" with {node_ranks} ranks a node" if node_ranks > 1 else ""
+        return f"the cheapest by the cost model: {path} has nothing measured over {transport}{layout}"
     model = f"the cheapest by the cost model, calibrated at {', '.join(map(str, sorted(counts)))} ranks in {path}"
     if ranks not in counts:
         return model
