@@ -175,14 +175,20 @@ void Search::combine(std::size_t next, Flow lanes) {
       complete_ = false;
       return;
     }
-    for (Flow m = most(rings_[i]); m > 0 && best_ < ceiling_ && complete_; --m) {
+    const Flow widest = most(rings_[i]);
+    // After the last ring nothing comes that could use what it leaves.
+    const Flow least = i + 1 == rings_.size() ? widest : 1;
+    for (Flow m = widest; m > 0 && m >= least && best_ < ceiling_; --m) {
+      if (--steps_ < 0) {
+        complete_ = false;
+        return;
+      }
       use(rings_[i], m);
       chosen_[i] = m;
       combine(i + 1, lanes + m);
       chosen_[i] = 0;
       use(rings_[i], -m);
     }
-    if (!complete_) return;
   }
 }
 

@@ -103,6 +103,18 @@ TEST_CASE("the rings of every subset of a DGX-1V share no bandwidth and stay bel
   }
 }
 
+TEST_CASE("rates that nothing large divides make many lanes and no long search") {
+  Topology topology;
+  for (const char* name : {"a", "b", "c"}) topology.add(VertexKind::gpu, name);
+  topology.connect(0, 1, LinkKind::nvlink, {0.334333, 0});
+  topology.connect(0, 2, LinkKind::nvlink, {50, 0});
+  topology.connect(1, 2, LinkKind::nvlink, {0.333333, 0});
+  const RingPacking packing = pack_rings(topology);
+  // A ring each way, as fast as the narrowest link.
+  CHECK(packing.rate == units(2 * 0.333333));
+  CHECK(packing.exact);
+}
+
 TEST_CASE("without steps the rings say that they may not be the best") {
   const RingPacking packing = pack_rings(part("dgx1-v100", {0, 1, 4, 5}), 4);
   CHECK_FALSE(packing.exact);
