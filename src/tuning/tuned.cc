@@ -49,7 +49,8 @@ double log_ratio(const Setting& setting, const Algorithm& algorithm, const Probl
   const auto& points = curve->points;
   const auto above = std::ranges::find_if(points, [&](const Point& point) { return point.bytes >= bytes; });
   if (above == points.end()) return at(points.back());
-  if (above == points.begin()) return at(points.front());
+  // Of two measured sizes of 0 and 1 byte the logarithms are the same: there is nothing between them.
+  if (above == points.begin() || above->bytes == bytes) return at(*above);
   const auto below = above - 1;
   const double share = (log_size(bytes) - log_size(below->bytes)) / (log_size(above->bytes) - log_size(below->bytes));
   return at(*below) + (at(*above) - at(*below)) * share;

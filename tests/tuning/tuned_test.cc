@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "tuning/choice.h"
 
 namespace paceline {
@@ -90,6 +92,16 @@ TEST_CASE("where a power of two of the ranks do the work, what was measured with
   CHECK(correction(two, eight, 7) == doctest::Approx(2));
   CHECK(correction(six, eight, 7) == doctest::Approx(3));
   CHECK(correction(four, eight, 8) == doctest::Approx(4));
+}
+
+TEST_CASE("measured calls of 0 and of 1 byte have no sizes between them") {
+  Setting setting = setting_of(2, 3, 1);
+  auto& points = setting.curves[0].points;
+  points.insert(points.begin(), {{0, 1.0}, {1, 2.0}});
+  const auto tuned = Tuned::of({"", "", {setting}}, "shm", 2);
+  for (const std::size_t bytes : {0, 1, 2, 1024})
+    CHECK(std::isfinite(tuned->correction(*ring, all_reduce(2, bytes), bytes)));
+  CHECK(tuned->correction(*ring, all_reduce(2, 1024), 1024) == doctest::Approx(3));
 }
 
 TEST_CASE("beyond the numbers of ranks measured the nearest counts") {
