@@ -122,7 +122,8 @@ Status Reader::cpu(const pugi::xml_node& element) {
   return {};
 }
 
-// The link of a pci element. As NCCL does, third generation and 16 lanes where the file does not know.
+// The link of a pci element. As NCCL does, third generation and 16 lanes where the file does not know; 255 lanes: a
+// virtual machine that does not say.
 Result<Rating> Reader::pcie(const pugi::xml_node& element) const {
   const std::string_view unknown = element.attribute("link_speed").value();
   std::optional<double> transfers;
@@ -133,7 +134,8 @@ Result<Rating> Reader::pcie(const pugi::xml_node& element) const {
   }
   const auto width = number(element, "link_width");
   PACE_TRY(width.status());
-  const double lanes = width->value_or(0) == 0 ? 16 : **width;
+  const double known = width->value_or(0);
+  const double lanes = known == 0 || known == 255 ? 16 : known;
   if (lanes < 0 || lanes > 64)
     return wrong(fmt::format("{}: a link_width of {}: it must be from 0 to 64", describe(element), lanes));
   for (const PcieGeneration& generation : pcie_generations())

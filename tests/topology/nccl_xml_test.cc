@@ -151,6 +151,15 @@ TEST_CASE("what is written reads as the same topology") {
   }
 }
 
+TEST_CASE("a link that a virtual machine says nothing of is read as one of 16 lanes") {
+  for (const char* width : {"", "0", "255"}) {
+    INFO(width);
+    const std::string lanes = "link_width=\"" + std::string(width) + "\"";
+    auto links = links_of(read(replaced(small, "link_width=\"0\"", lanes)));
+    CHECK(links[{"gpu2", "cpu1"}] == doctest::Approx(15.754).epsilon(1e-4));
+  }
+}
+
 TEST_CASE("several GPUs at one address and links beside PCIe are written and read") {
   const Topology first = read(R"(<system><cpu>
     <pci busid="0002:81:00.0" link_speed="64.0 GT/s PCIe" link_width="2">
