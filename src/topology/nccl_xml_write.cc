@@ -27,12 +27,12 @@ void set(pugi::xml_node element, const char* key, const std::string& value) {
   element.append_attribute(key).set_value(value.c_str());
 }
 
-// The generation and width that come nearest to a rate.
+// The generation and width that come nearest to a rate; of several the one with 16 lanes, as slots of GPUs have.
 std::pair<double, int> nearest_pcie(double gbs) {
   std::pair best{0.0, 0};
   double least = 1e300;
-  for (const PcieGeneration& generation : pcie_generations()) {
-    for (const int width : {16, 8, 4, 2, 1, 32}) {
+  for (const int width : {16, 8, 4, 2, 1, 32}) {
+    for (const PcieGeneration& generation : pcie_generations()) {
       const double distance = std::abs(std::log(generation.lane * width / gbs));
       if (distance < least - 1e-9) {
         least = distance;

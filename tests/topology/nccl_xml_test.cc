@@ -160,6 +160,16 @@ TEST_CASE("a link that a virtual machine says nothing of is read as one of 16 la
   }
 }
 
+TEST_CASE("PCIe links of 16 lanes are written as they were read") {
+  for (const char* speed : {"2.5", "5.0", "8.0", "16.0", "32.0", "64.0"}) {
+    const std::string link = "link_speed=\"" + std::string(speed) + " GT/s PCIe\" link_width=\"16\"";
+    const auto xml = write_nccl_topology(
+        read("<system><cpu><pci busid=\"0000:01:00.0\" " + link + "><gpu dev=\"0\"/></pci></cpu></system>"));
+    REQUIRE(xml.ok());
+    CHECK_MESSAGE(xml->find(link) != std::string::npos, *xml);
+  }
+}
+
 TEST_CASE("several GPUs at one address and links beside PCIe are written and read") {
   const Topology first = read(R"(<system><cpu>
     <pci busid="0002:81:00.0" link_speed="64.0 GT/s PCIe" link_width="2">
