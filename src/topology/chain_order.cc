@@ -200,7 +200,7 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
     std::int64_t some = steps;
     if (searches[i].run(any_load, 0, some) == Search::Outcome::found) keep(i);
   }
-  if (best.order.empty()) return wrong("no chain passes all of these GPUs, for GPUs do not relay");
+  if (best.order.empty()) return Status(Code::unsupported, "no chain passes all of these GPUs, for GPUs do not relay");
 
   bool proved = true;  // so far every lower load is impossible
   best.least_possible = std::min(best.max_link_load, 1);

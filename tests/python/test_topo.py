@@ -57,6 +57,16 @@ def test_one_way_links_have_an_arrow() -> None:
     ]
 
 
+def test_where_no_chain_passes_all_gpus_the_rest_is_found() -> None:
+    star = cluster_file(*(("gpu0", "-", f"gpu{i}", 50) for i in (1, 2, 3)), gpus=4)
+    found = topology({"file": star})
+    assert found["chain"] is None and found["left_out"] == []
+    assert (found["broadcast_gbs"], len(found["trees"])) == (50, 1)
+    lines = report("star", found).splitlines()
+    assert lines[-1] == "chain: none passes all of these GPUs, for GPUs do not relay"
+    assert "edge-disjoint rings: none" in lines
+
+
 @pytest.mark.parametrize(
     ("gpus", "broadcast", "all_reduce"),
     [([0, 1], 25, 25), ([0, 3], 50, 50), ([0, 1, 2, 3], 100, 100), ([0, 1, 4, 5], 50, 75), ([*range(8)], 150, 150)],

@@ -168,6 +168,8 @@ def _tree(tree: dict[str, Any]) -> str:
 
 def _chain(found: dict[str, Any]) -> list[str]:
     chain = found["chain"]
+    if chain is None:
+        return ["chain: none passes all of these GPUs, for GPUs do not relay"]
     ends = [end for end in (chain["entry"], *map(str, chain["order"]), chain["exit"]) if end is not None]
     load, least = chain["max_link_load"], chain["least_possible"]
     if not load:
