@@ -60,8 +60,9 @@ struct Simulation {
 
 // Programs of fewer ranks than `ranks` are those of the first ones; all others do the same, shifted (same_shifted()).
 // The way finder must then have its nodes folded, and link_bytes are those of one node's links.
-// Errors (invalid_argument): ranks on GPUs that do not exist or have no way to each other, steps that wait for ever.
-// Internal: a link was loaded above its bandwidth, which would be a defect of the simulator.
+// Errors: invalid_argument for ranks on GPUs that do not exist and steps that wait for ever; unsupported where a rank
+// sends to one to whose GPU there is no way; internal: a link was loaded above its bandwidth, which would be a defect
+// of the simulator.
 Result<Simulation> simulate(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine,
                             bool with_timeline = false);
 

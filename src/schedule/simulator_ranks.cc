@@ -173,7 +173,7 @@ int Simulator::open(int sender, int receiver, int peer) {
   const int to = gpu_of(lane.collective, peer);
   connection.ways = &finder_.between(from, to);
   if (connection.ways->empty() && from != to) {
-    error_ = wrong(fmt::format("there is no way from GPU {} to GPU {}", from, to));
+    error_ = Status(Code::unsupported, fmt::format("there is no way from GPU {} to GPU {}", from, to));
     return -1;
   }
   for (const WayPart& way : *connection.ways) {

@@ -103,6 +103,8 @@ class Predictor {
   Status add_sources(const Problem& problem);
   [[nodiscard]] double counted_steps(const Algorithm& algorithm, const Problem& problem,
                                      const Parameters& parameters) const;
+  void leave_out(std::string_view name, std::string_view reason);
+  Status unless_unsupported(std::string_view name, const Status& status);
   bool are_too_many(double steps, std::string_view name, double most);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
@@ -123,7 +125,7 @@ class Predictor {
 Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
                       std::size_t chunk) {
   auto result = simulate(finder, traffic, question_.machine, question_.in_detail);
-  PACE_TRY(result.status());
+  if (!result.ok()) return unless_unsupported(name, result.status());
   note(finder.topology(), std::move(*result), std::move(traffic), problem, name, chunk);
   return {};
 }
@@ -166,10 +168,24 @@ double Predictor::counted_steps(const Algorithm& algorithm, const Problem& probl
   return std::min(formula, static_cast<double>(most) * problem.ranks);
 }
 
+// Says once why there is no row, also of several sizes.
+void Predictor::leave_out(std::string_view name, std::string_view reason) {
+  std::string line = fmt::format("{}: {}", name, reason);
+  if (std::ranges::find(answer_.left_out, line) == answer_.left_out.end()) answer_.left_out.push_back(std::move(line));
+}
+
+// What an algorithm needs and this topology does not have, such as a way between two GPUs, is no reason to say nothing
+// of the others.
+Status Predictor::unless_unsupported(std::string_view name, const Status& status) {
+  if (status.code() != Code::unsupported) return status;
+  leave_out(name, status.message());
+  return {};
+}
+
 // And says that there is no row for them.
 bool Predictor::are_too_many(double steps, std::string_view name, double most) {
   if (steps <= most) return false;
-  answer_.left_out.push_back(fmt::format("{}: {:.0f} steps are too many to simulate", name, steps));
+  leave_out(name, fmt::format("{:.0f} steps are too many to simulate", steps));
   return true;
 }
 
@@ -216,11 +232,11 @@ Status Predictor::add_chain(const Problem& problem) {
   const Algorithm& algorithm = *algorithm_named("pipelined_chain");
   if (!asked("topology_chain") || !serves(algorithm, problem)) return {};
   if (question_.gpus.size() > most_for_orders) {
-    answer_.left_out.push_back(fmt::format("topology_chain: no order is searched for {} ranks", ranks()));
+    leave_out("topology_chain", fmt::format("no order is searched for {} ranks", ranks()));
     return {};
   }
   const auto chain = least_loaded_chain(topology_, question_.gpus, question_.gpus[at(problem.root)]);
-  PACE_TRY(chain.status());
+  if (!chain.ok()) return unless_unsupported("topology_chain", chain.status());
   std::vector<int> order;
   std::vector<int> gpus;
   for (const int gpu : chain->order) {
@@ -252,14 +268,14 @@ WayFinder Predictor::in_whole(WayFinder& of_part) const {
 Status Predictor::add_trees(const Problem& problem) {
   if (!asked("packed_trees") || !has_trees(problem.collective)) return {};
   if (question_.gpus.size() > most_for_trees) {
-    answer_.left_out.push_back(fmt::format("packed_trees: no trees are packed for {} ranks", ranks()));
+    leave_out("packed_trees", fmt::format("no trees are packed for {} ranks", ranks()));
     return {};
   }
   const auto part = select(topology_, question_.gpus);
   PACE_TRY(part.status());
   const auto packings = trees_of(problem, *part);
   if (!packings.ok()) {
-    answer_.left_out.push_back(fmt::format("packed_trees: {}", packings.status().message()));
+    leave_out("packed_trees", packings.status().message());
     return {};
   }
   WayFinder of_part(*part);
@@ -305,14 +321,14 @@ Status Predictor::add_rings(const Problem& problem) {
   const Algorithm& algorithm = *algorithm_named("ring");
   if (!asked("rings") || !serves(algorithm, problem) || ranks() == 1) return {};
   if (question_.gpus.size() > most_for_trees) {
-    answer_.left_out.push_back(fmt::format("rings: no rings are packed for {} ranks", ranks()));
+    leave_out("rings", fmt::format("no rings are packed for {} ranks", ranks()));
     return {};
   }
   const auto part = select(topology_, question_.gpus);
   PACE_TRY(part.status());
   const RingPacking packing = pack_rings(*part);
   if (packing.rings.empty()) {
-    answer_.left_out.emplace_back("rings: no ring passes all of these GPUs");
+    leave_out("rings", "no ring passes all of these GPUs");
     return {};
   }
   WayFinder of_part(*part);
@@ -375,8 +391,8 @@ Status Predictor::add_sources(const Problem& problem) {
     if (messages * std::ceil(bytes / std::max(chunk, 1.0)) <= most_steps_of_sources) {
       const auto time = knomial_sources_time(finder_, question_.machine, sources,
                                              std::max<std::size_t>(1, longest / question_.element_bytes));
-      PACE_TRY(time.status());
-      add("knomial", *time, "simulated");
+      PACE_TRY(unless_unsupported("knomial", time.status()));
+      if (time.ok()) add("knomial", *time, "simulated");
     } else {
       add("knomial", m * closed_forms::knomial_in_chunks(bytes, chunk, ranks(), 2, rates), "formula");
     }
@@ -384,8 +400,8 @@ Status Predictor::add_sources(const Problem& problem) {
   if (asked("ring")) {
     if (messages <= most_steps_of_sources) {
       const auto time = ring_sources_time(finder_, question_.machine, sources);
-      PACE_TRY(time.status());
-      add("ring", *time, "simulated");
+      PACE_TRY(unless_unsupported("ring", time.status()));
+      if (time.ok()) add("ring", *time, "simulated");
     } else {
       add("ring", closed_forms::ring_sources(bytes, ranks(), rates), "formula");
     }

@@ -70,8 +70,9 @@ struct Answer {
   std::vector<Traffic> traffic;
 };
 
-// On a valid topology. Errors (invalid_argument): GPUs that it does not have or that have no way to each other, a root
-// that is none of the ranks, an algorithm that does not exist or does not serve the collective.
+// On a valid topology. An algorithm that sends between GPUs without a way, as GPUs do not relay, is left out. Errors
+// (invalid_argument): GPUs that the topology does not have, a root that is none of the ranks, an algorithm that does
+// not exist or does not serve the collective; why algorithms are left out, where all of those asked for are.
 Result<Answer> predict(const Topology& topology, const Question& question);
 
 // On n ranks whose costs are known as a model, as calibration makes one: by the cost formulas of the table.

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -119,6 +120,40 @@ TEST_CASE("trivial questions have trivial answers") {
   }
   CHECK(predict(*machine, question_of(Collective::barrier, 8, {0}, "dissemination"))->rows[0].time_us ==
         doctest::Approx(3 * (0.5 + 2 + 0.5)).epsilon(0.3));
+}
+
+TEST_CASE("what sends between GPUs without a way is left out, and an error if nothing else is asked for") {
+  Topology line;
+  for (const char* name : {"a", "b", "c", "d"}) line.add(VertexKind::gpu, name);
+  for (int i = 0; i < 3; ++i) line.connect(i, i + 1, LinkKind::nvlink, {50, 0});
+  const auto has = [](const Answer& answer, std::string_view algorithm) {
+    return std::ranges::any_of(answer.rows, [&](const Prediction& row) { return row.algorithm == algorithm; });
+  };
+  const auto answer = predict(line, question_of(Collective::broadcast, 4, {1024, 4096}, "all"));
+  REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+  for (const char* algorithm : {"chain", "pipelined_chain", "topology_chain", "packed_trees"})
+    CHECK_MESSAGE(has(*answer, algorithm), algorithm);
+  CHECK_FALSE(has(*answer, "direct"));
+  CHECK(std::ranges::count(answer->left_out, "direct: there is no way from GPU 0 to GPU 2") == 1);
+
+  Question inner = question_of(Collective::broadcast, 4, {1024}, "all");
+  inner.root = 1;
+  const auto from_inner = predict(line, inner);
+  REQUIRE_MESSAGE(from_inner.ok(), from_inner.status().message());
+  CHECK(has(*from_inner, "packed_trees"));
+  CHECK(std::ranges::count(from_inner->left_out,
+                           "topology_chain: no chain passes all of these GPUs, for GPUs do not relay") == 1);
+  inner.algorithm = "topology_chain";
+  const Status alone = predict(line, inner).status();
+  CHECK(alone.code() == Code::invalid_argument);
+  CHECK(alone.message() == "topology_chain: no chain passes all of these GPUs, for GPUs do not relay");
+
+  inner.algorithm = "all";
+  inner.sources = 2;
+  const auto sources = predict(line, inner);
+  REQUIRE_MESSAGE(sources.ok(), sources.status().message());
+  CHECK(has(*sources, "multicast"));
+  CHECK_FALSE(has(*sources, "ring"));
 }
 
 TEST_CASE("questions that make no sense are errors") {
