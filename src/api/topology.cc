@@ -79,9 +79,15 @@ Status add_chain(const Topology& topology, const std::vector<int>& gpus, json& a
   return {};
 }
 
+// What answers have no more of.
+struct Limit {
+  const char* name;
+  std::size_t most;
+};
+
 // In the order of the answer's text.
-void leave_out(std::string_view what, std::size_t most, std::initializer_list<const char*> fields, json& answer) {
-  answer["left_out"].push_back({{"what", what}, {"beyond_gpus", most}});
+void leave_out(std::string_view what, Limit beyond, std::initializer_list<const char*> fields, json& answer) {
+  answer["left_out"].push_back({{"what", what}, {beyond.name, beyond.most}});
   for (const char* field : fields) answer[field] = nullptr;
 }
 
@@ -102,13 +108,16 @@ Status add_findings(const Topology& topology, const std::vector<int>& gpus, json
   const auto part = select(topology, gpus);
   PACE_TRY(part.status());
   if (gpus.size() > most_for_bounds)
-    leave_out("bounds", most_for_bounds,
+    leave_out("bounds", {"beyond_gpus", most_for_bounds},
               {"broadcast_gbs", "worst_root", "all_gather_gbs", "reduce_scatter_gbs", "all_reduce_busbw_gbs"}, answer);
   else
     add_bounds(*part, gpus, answer);
-  if (gpus.size() > most_for_trees) {
-    leave_out("rings", most_for_trees, {"rings", "ring_gbs", "rings_exact", "nccl_rings"}, answer);
-    leave_out("trees", most_for_trees, {"trees"}, answer);
+  const bool many_gpus = gpus.size() > most_for_trees;
+  if (many_gpus || part->vertices().size() > most_vertices_for_trees) {
+    const Limit limit =
+        many_gpus ? Limit{"beyond_gpus", most_for_trees} : Limit{"beyond_vertices", most_vertices_for_trees};
+    leave_out("rings", limit, {"rings", "ring_gbs", "rings_exact", "nccl_rings"}, answer);
+    leave_out("trees", limit, {"trees"}, answer);
   } else {
     const RingPacking rings = pack_rings(*part);
     PACE_TRY(add_trees(*part, gpus, answer));
@@ -116,7 +125,7 @@ Status add_findings(const Topology& topology, const std::vector<int>& gpus, json
     answer["nccl_rings"] = write_nccl_rings(rings, gpus, hops(*part));
   }
   if (gpus.size() <= most_for_bounds) return add_chain(topology, gpus, answer);
-  leave_out("chain", most_for_bounds, {"chain"}, answer);
+  leave_out("chain", {"beyond_gpus", most_for_bounds}, {"chain"}, answer);
   return {};
 }
 

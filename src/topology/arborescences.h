@@ -14,6 +14,7 @@
 // Source: Edmonds (1973); Berczi and Frank, "Packing arborescences" (2010); Zhao et al., "ForestColl" (2024).
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "topology/bounds.h"
@@ -21,6 +22,10 @@
 #include "topology/graph.h"
 
 namespace paceline {
+
+// Packing takes memory with the square of a topology's vertices and time with their cube: about a minute for so many.
+// Beyond them callers leave trees out, and rings.
+inline constexpr std::size_t most_vertices_for_trees = 2000;
 
 struct TreeEdge {
   int from = 0;  // GPUs

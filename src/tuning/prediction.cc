@@ -11,6 +11,7 @@
 #include "base/index.h"
 #include "base/wrong.h"
 #include "schedule/closed_forms.h"
+#include "topology/arborescences.h"
 #include "topology/chain_order.h"
 #include "topology/rings.h"
 #include "tuning/sources.h"
@@ -106,6 +107,7 @@ class Predictor {
   void leave_out(std::string_view name, std::string_view reason);
   Status unless_unsupported(std::string_view name, const Status& status);
   bool are_too_many(double steps, std::string_view name, double most);
+  bool is_too_large(const Topology& part, std::string_view name);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
              std::size_t chunk);
@@ -186,6 +188,13 @@ Status Predictor::unless_unsupported(std::string_view name, const Status& status
 bool Predictor::are_too_many(double steps, std::string_view name, double most) {
   if (steps <= most) return false;
   leave_out(name, fmt::format("{:.0f} steps are too many to simulate", steps));
+  return true;
+}
+
+bool Predictor::is_too_large(const Topology& part, std::string_view name) {
+  const std::size_t vertices = part.vertices().size();
+  if (vertices <= most_vertices_for_trees) return false;
+  leave_out(name, fmt::format("none are searched in a graph of {} GPUs, CPUs, switches and NICs", vertices));
   return true;
 }
 
@@ -273,6 +282,7 @@ Status Predictor::add_trees(const Problem& problem) {
   }
   const auto part = select(topology_, question_.gpus);
   PACE_TRY(part.status());
+  if (is_too_large(*part, "packed_trees")) return {};
   const auto packings = trees_of(problem, *part);
   if (!packings.ok()) {
     leave_out("packed_trees", packings.status().message());
@@ -326,6 +336,7 @@ Status Predictor::add_rings(const Problem& problem) {
   }
   const auto part = select(topology_, question_.gpus);
   PACE_TRY(part.status());
+  if (is_too_large(*part, "rings")) return {};
   const RingPacking packing = pack_rings(*part);
   if (packing.rings.empty()) {
     leave_out("rings", "no ring passes all of these GPUs");

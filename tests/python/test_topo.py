@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from paceline.command.topo import report
 from paceline.errors import InvalidArgument
+from paceline.prediction import predict
 from paceline.topology import topology
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -164,6 +166,21 @@ def test_what_is_left_out_of_many_gpus(gpus: int, missing: set[str], left_out: d
     assert ("broadcast trees: left out beyond 64 GPUs" in lines) == ("trees" in left_out)
     assert ("chain: left out beyond 128 GPUs" in lines) == ("chain" in left_out)
     assert (f"bounds on GPUs 0 to {gpus - 1}, GB/s: left out beyond 128 GPUs" in lines) == ("bounds" in left_out)
+
+
+def test_rings_and_trees_of_two_gpus_are_left_out_of_a_deep_graph() -> None:
+    names = ["gpu0", *(f"switch{i}" for i in range(2000)), "gpu1"]
+    vertices = [{"name": name, "kind": "gpu" if name.startswith("gpu") else "pcie switch"} for name in names]
+    links = [{"between": ends, "kind": "pcie", "gbs": 10} for ends in pairwise(names)]
+    text = json.dumps({"node": {"vertices": vertices, "links": links}})
+    found = topology({"file": text})
+    assert found["left_out"] == [{"what": what, "beyond_vertices": 2000} for what in ("rings", "trees")]
+    assert {key for key, value in found.items() if value is None} == _OF_TREES
+    assert (found["broadcast_gbs"], found["chain"]["order"]) == (10, [0, 1])
+    left_out = "left out beyond 2000 GPUs, CPUs, switches and NICs"
+    assert {f"edge-disjoint rings: {left_out}", f"broadcast trees: {left_out}"} <= {*report("deep", found).splitlines()}
+    answer = predict({"collective": "broadcast", "file": text, "sizes": [1024]})
+    assert "packed_trees: none are searched in a graph of 2002 GPUs, CPUs, switches and NICs" in answer["left_out"]
 
 
 # In 4 GiB of address space.

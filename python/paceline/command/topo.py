@@ -47,7 +47,7 @@ def job(chosen: argparse.Namespace) -> int:
             if key not in found:
                 raise Error(f"there is nothing to write to {path}: this topology has no GPU")
             if found[key] is None:
-                raise Error(f"there are no rings to write to {path}: they are left out for so many GPUs")
+                raise Error(f"there are no rings to write to {path}: they are left out for so large a graph")
             Path(path).write_text(found[key])
     if chosen.json:
         shown = {key: value for key, value in found.items() if not key.startswith("nccl")}
@@ -69,7 +69,7 @@ def report(name: str, found: dict[str, Any]) -> str:
     lines.append("")
     if not found["gpus"]:
         return "\n".join([*lines, "no GPU: there is nothing to find rings, trees or a chain for"]) + "\n"
-    left_out = {each["what"]: f"left out beyond {each['beyond_gpus']} GPUs" for each in found["left_out"]}
+    left_out = {each["what"]: f"left out beyond {_limit(each)}" for each in found["left_out"]}
     for title, what, shown in (
         (f"bounds on {_gpus(found['gpus'])}, GB/s", "bounds", _bounds),
         ("edge-disjoint rings", "rings", _rings),
@@ -79,6 +79,12 @@ def report(name: str, found: dict[str, Any]) -> str:
         lines += [f"{title}: {left_out[what]}"] if what in left_out else shown(found)
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
+
+
+def _limit(left_out: dict[str, Any]) -> str:
+    if "beyond_gpus" in left_out:
+        return f"{left_out['beyond_gpus']} GPUs"
+    return f"{left_out['beyond_vertices']} GPUs, CPUs, switches and NICs"
 
 
 def _census(vertices: list[dict[str, Any]]) -> str:
