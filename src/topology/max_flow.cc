@@ -54,19 +54,33 @@ bool FlowNetwork::level(int source, int sink) {
   return false;
 }
 
-Flow FlowNetwork::push(int here, int sink, Flow most) {
-  if (here == sink) return most;
-  for (std::size_t& i = next_[at(here)]; i < leaving_[at(here)].size(); ++i) {
+// Along one path; a loop, for a path may have more vertices than a stack has room.
+Flow FlowNetwork::push(int source, int sink, Flow most) {
+  path_.clear();
+  for (int here = source; here != sink;) {
+    std::size_t& i = next_[at(here)];
+    if (i == leaving_[at(here)].size()) {
+      if (path_.empty()) return 0;
+      here = arcs_[at(path_.back() ^ 1)].to;
+      path_.pop_back();
+      ++next_[at(here)];
+      continue;
+    }
     const int a = leaving_[at(here)][i];
     const int to = arcs_[at(a)].to;
-    if (arcs_[at(a)].left == 0 || level_[at(to)] != level_[at(here)] + 1) continue;
-    const Flow pushed = push(to, sink, std::min(most, arcs_[at(a)].left));
-    if (pushed == 0) continue;
-    arcs_[at(a)].left -= pushed;
-    arcs_[at(a ^ 1)].left += pushed;
-    return pushed;
+    if (arcs_[at(a)].left == 0 || level_[at(to)] != level_[at(here)] + 1) {
+      ++i;
+      continue;
+    }
+    path_.push_back(a);
+    here = to;
   }
-  return 0;
+  for (const int a : path_) most = std::min(most, arcs_[at(a)].left);
+  for (const int a : path_) {
+    arcs_[at(a)].left -= most;
+    arcs_[at(a ^ 1)].left += most;
+  }
+  return most;
 }
 
 std::vector<bool> FlowNetwork::source_side(int source) const {

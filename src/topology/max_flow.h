@@ -36,13 +36,14 @@ class FlowNetwork {
     Flow left = 0;
   };
   bool level(int source, int sink);
-  Flow push(int at, int sink, Flow most);
+  Flow push(int source, int sink, Flow most);
 
   std::vector<Arc> arcs_;  // edge e: arc 2e, and 2e + 1 back
   std::vector<Flow> capacity_;
   std::vector<std::vector<int>> leaving_;
   std::vector<int> level_;
   std::vector<std::size_t> next_;
+  std::vector<int> path_;  // arcs
 };
 
 }  // namespace paceline

@@ -30,6 +30,13 @@ TEST_CASE("the flow through a diamond is that of its smallest cut") {
   CHECK(network.max_flow(0, 3, 1) == 1);
 }
 
+TEST_CASE("a path may be longer than a stack is deep") {
+  constexpr int length = 500'000;
+  FlowNetwork network(length + 1);
+  for (int v = 0; v < length; ++v) network.add_edge(v, v + 1, 7);
+  CHECK(network.max_flow(0, length) == 7);
+}
+
 TEST_CASE("the flow equals the smallest of all cuts") {
   std::mt19937 random(1);
   for (int trial = 0; trial < 200; ++trial) {
