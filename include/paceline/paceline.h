@@ -310,8 +310,7 @@ PACE_API paceResult_t paceTopology(const char* request, const char** answer);
  * "chunk_bytes": the longest chunk, "sources": broadcasts at once, "servers": of a reduction server; "machine": what
  * takes time beside the links: "start_us" of a message (0.5), "delay_us" of its arrival (2), "step_us", "send_gbs",
  * "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports": "connections" or "one", "multicast", and how
- * many times as long it takes on "slow_gpus" ({"3": 2}) and "slow_links"
- *     ({"gpu0 -> switch0": 2});
+ * many times as long (10^-6 to 10^6) it takes on "slow_gpus" ({"3": 2}) and "slow_links" ({"gpu0 -> switch0": 2});
  *   "detail": for one algorithm at one size, the links and the timeline too.
  * The answer has "collective", "ranks", "rows" ("algorithm", "asked_bytes" (the request's size), "bytes" (of whole
  * elements), "count", "chunk_bytes", "time_us", "algbw_gbs", "busbw_gbs", "method", "busiest_link", "busiest_share"),

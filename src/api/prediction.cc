@@ -44,16 +44,17 @@ class Fields {
         },
         "a whole number >= 0");
   }
-  // Above 0, or at least 0.
-  Status number(const char* key, double& into, bool may_be_0, double unit = 1) {
+  // Of what is larger no times can be told.
+  Status number(const char* key, double& into, double least, double unit = 1) {
+    constexpr double most = 1e9;
     return take(
         key,
         [&](const json& value) {
-          if (!value.is_number() || !(value.get<double>() >= 0) || (!may_be_0 && value == 0)) return false;
+          if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() <= most)) return false;
           into = value.get<double>() * unit;
           return true;
         },
-        may_be_0 ? "a number >= 0" : "a number above 0");
+        fmt::format("a number from {} to {}", least, most));
   }
   template <class Fits>
   Status take(const char* key, Fits fits, std::string_view what) {
@@ -101,13 +102,14 @@ Status read_machine(const json& request, Machine& machine) {
   if (!request.contains("machine")) return {};
   if (!request["machine"].is_object()) return wrong("machine must be an object");
   Fields fields(request["machine"]);
-  PACE_TRY(fields.number("start_us", machine.start, true));
-  PACE_TRY(fields.number("delay_us", machine.delay, true));
-  PACE_TRY(fields.number("step_us", machine.step, true));
-  PACE_TRY(fields.number("send_gbs", machine.send_bandwidth, false, 1000));
-  PACE_TRY(fields.number("take_gbs", machine.take_bandwidth, false, 1000));
-  PACE_TRY(fields.number("reduce_gbs", machine.reduce_bandwidth, false, 1000));
-  PACE_TRY(fields.number("copy_gbs", machine.copy_bandwidth, false, 1000));
+  constexpr double least_gbs = 1e-6;  // as of a link
+  PACE_TRY(fields.number("start_us", machine.start, 0));
+  PACE_TRY(fields.number("delay_us", machine.delay, 0));
+  PACE_TRY(fields.number("step_us", machine.step, 0));
+  PACE_TRY(fields.number("send_gbs", machine.send_bandwidth, least_gbs, 1000));
+  PACE_TRY(fields.number("take_gbs", machine.take_bandwidth, least_gbs, 1000));
+  PACE_TRY(fields.number("reduce_gbs", machine.reduce_bandwidth, least_gbs, 1000));
+  PACE_TRY(fields.number("copy_gbs", machine.copy_bandwidth, least_gbs, 1000));
   PACE_TRY(fields.yes("multicast", machine.multicast));
   std::string ports = machine.ports == Ports::one ? "one" : "connections";
   PACE_TRY(fields.text("ports", ports));

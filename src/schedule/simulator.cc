@@ -18,6 +18,13 @@ std::vector<double> capacities(const Topology& topology, const Machine& machine)
   return result;
 }
 
+// Beyond these factors times are no numbers any more.
+Status check_factor(const std::string& straggler, double factor) {
+  if (factor >= 1 / Machine::slowest && factor <= Machine::slowest) return {};
+  return wrong(fmt::format("{} cannot take {} times as long: a factor is from {} to {}", straggler, factor,
+                           1 / Machine::slowest, Machine::slowest));
+}
+
 }  // namespace
 
 Simulator::Simulator(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine, bool with_timeline)
@@ -30,13 +37,20 @@ Simulator::Simulator(WayFinder& finder, std::span<const Traffic> traffic, const 
 Status Simulator::prepare() {
   const auto gpus = static_cast<int>(finder_.topology().gpus().size());
   const auto links = static_cast<int>(finder_.topology().links().size());
-  for (const auto& [gpu, factor] : machine_.slow_gpus)
-    if (gpu < 0 || gpu >= gpus || !(factor > 0))
+  for (const auto& [gpu, factor] : machine_.slow_gpus) {
+    if (gpu < 0 || gpu >= gpus)
       return wrong(fmt::format("GPU {} cannot take {} times as long: there are GPUs 0 to {}", gpu, factor, gpus - 1));
-  for (const auto& [link, factor] : machine_.slow_links)
-    if (link < 0 || link >= links || !(factor > 0))
+    PACE_TRY(check_factor(fmt::format("GPU {}", gpu), factor));
+  }
+  for (const auto& [link, factor] : machine_.slow_links) {
+    if (link < 0 || link >= links)
       return wrong(
           fmt::format("link {} cannot take {} times as long: there are links 0 to {}", link, factor, links - 1));
+    const Topology& topology = finder_.topology();
+    const Link& slow = topology.link(link);
+    PACE_TRY(check_factor(
+        fmt::format("the link {} -> {}", topology.vertex(slow.from).name, topology.vertex(slow.to).name), factor));
+  }
   result_.ends.resize(traffic_.size());
   result_.link_bytes.resize(at(links));
   port_of_gpu_.assign(at(gpus), -1);

@@ -44,7 +44,9 @@ struct Machine {
   double copy_bandwidth = at_once;    // and copies from one of its buffers to another
   Ports ports = Ports::one;
   bool multicast = false;  // a message to several ranks passes each link once
-  // Stragglers: how many times as long everything above takes on a GPU, and how many times as long bytes on a link.
+  // Stragglers: how many times as long everything above takes on a GPU, and how many times as long bytes on a link; at
+  // most `slowest` times, and no less than one part in so many.
+  static constexpr double slowest = 1e6;
   std::map<int, double> slow_gpus = {};
   std::map<int, double> slow_links = {};
 };
@@ -60,9 +62,9 @@ struct Simulation {
 
 // Programs of fewer ranks than `ranks` are those of the first ones; all others do the same, shifted (same_shifted()).
 // The way finder must then have its nodes folded, and link_bytes are those of one node's links.
-// Errors: invalid_argument for ranks on GPUs that do not exist and steps that wait for ever; unsupported where a rank
-// sends to one to whose GPU there is no way; internal: a link was loaded above its bandwidth, which would be a defect
-// of the simulator.
+// Errors: invalid_argument for ranks on GPUs that do not exist, stragglers that do not exist or are slower or faster
+// than Machine allows, and steps that wait for ever; unsupported where a rank sends to one to whose GPU there is no
+// way; internal: a link was loaded above its bandwidth, which would be a defect of the simulator.
 Result<Simulation> simulate(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine,
                             bool with_timeline = false);
 

@@ -87,10 +87,14 @@ TEST_CASE("requests that make no sense say why") {
   CHECK(with(R"(, "gpus": [])") == "no GPU is named");
   CHECK(with(R"(, "gpus": "all")") == "gpus must be a list of numbers");
   CHECK(with(R"(, "dtype": "complex")") == "there is no data type 'complex'");
-  CHECK(with(R"(, "machine": {"start_us": -1})") == "start_us must be a number >= 0, not -1");
-  CHECK(with(R"(, "machine": {"reduce_gbs": 0})") == "reduce_gbs must be a number above 0, not 0");
+  CHECK(with(R"(, "machine": {"start_us": -1})") == "start_us must be a number from 0 to 1000000000, not -1");
+  CHECK(with(R"(, "machine": {"reduce_gbs": 0})") == "reduce_gbs must be a number from 1e-06 to 1000000000, not 0");
   CHECK(with(R"(, "machine": {"slow_gpus": {"0": -2}})") ==
-        "GPU 0 cannot take -2 times as long: there are GPUs 0 to 7");
+        "GPU 0 cannot take -2 times as long: a factor is from 1e-06 to 1000000");
+  CHECK(with(R"(, "machine": {"slow_gpus": {"9": 2}})") == "GPU 9 cannot take 2 times as long: there are GPUs 0 to 7");
+  CHECK(with(R"(, "machine": {"slow_links": {"gpu0 -> gpu3": 1e308}})") ==
+        "the link gpu0 -> gpu3 cannot take 1e+308 times as long: a factor is from 1e-06 to 1000000");
+  CHECK(with(R"(, "machine": {"slow_links": {"gpu0 -> gpu3": 1e6}})") == "");
   CHECK(with(R"(, "machine": {"slow_links": {"gpu0 -> mars": 2}})") == "there is no link 'gpu0 -> mars'");
   CHECK(with(R"(, "color": "blue")") == "a request has no field 'color'");
   CHECK(error_of(R"({"collective": "broadcast", "sizes": [8], "ranks": 2, "model": {"speed": 1}})") ==

@@ -223,6 +223,12 @@ def test_a_barrier_is_predicted_once(tmp_path: Path) -> None:
         (("--preset", "rx2", "--transport", "shm"), "--transport goes with --profile"),
         (("--preset", "rx2", "--plot", "f.xyz"), "'f.xyz' does not end with a format of pictures: .png, .svg, .pdf"),
         (("--preset", "dgx1-v100", "--slow-gpu", "3:0"), "is no straggler"),
+        (("--preset", "dgx1-v100", "--slow-gpu", "3:1e999"), "is no straggler"),
+        (
+            ("--preset", "dgx1-v100", "--slow-link", "gpu0 -> gpu3:1e308"),
+            "the link gpu0 -> gpu3 cannot take 1e+308 times as long: a factor is from 1e-06 to 1000000",
+        ),
+        (("--preset", "dgx1-v100", "--delay", "1e308"), "delay_us must be a number from 0 to 1000000000, not 1e+308"),
         (("--profile", "/nonexistent"), "No such file"),
         ((), "one of the arguments --preset --file --nccl-xml --profile is required"),
     ],

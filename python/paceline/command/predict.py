@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def slow(text: str) -> tuple[str, float]:
     """A straggler: GPU or link, and how many times as long it takes: 3:2.5."""
     name, colon, factor = text.rpartition(":")
     try:
-        if colon and float(factor) > 0:
+        if colon and 0 < float(factor) < inf:
             return name, float(factor)
     except ValueError:
         pass
