@@ -121,10 +121,10 @@ Status during_handshake(int fd, const Status& error) {
   return Status(std::move(detail));
 }
 
-Status receive_all(int fd, std::span<std::byte> bytes, Clock::time_point deadline, bool is_opening = false) {
+Status receive_all(int fd, std::span<std::byte> bytes, const Until& until, bool is_opening = false) {
   std::size_t filled = 0;
   while (filled < bytes.size()) {
-    const Result<std::size_t> received = receive_some(fd, bytes.subspan(filled), deadline);
+    const Result<std::size_t> received = receive_some(fd, bytes.subspan(filled), until);
     if (!received.ok()) return during_handshake(fd, received.status());
     filled += *received;
     if (is_opening) PACE_TRY(check_prefix(fd, bytes.first(filled)));
@@ -134,13 +134,13 @@ Status receive_all(int fd, std::span<std::byte> bytes, Clock::time_point deadlin
 
 }  // namespace
 
-Status introduce(int fd, const std::string& secret, const Hello& hello, Clock::time_point deadline) {
+Status introduce(int fd, const std::string& secret, const Hello& hello, const Until& until) {
   Nonce connecting;
   PACE_TRY(make_nonce(connecting));
-  PACE_TRY(during_handshake(fd, send_all(fd, opening(connecting), deadline)));
+  PACE_TRY(during_handshake(fd, send_all(fd, opening(connecting), until)));
 
   std::array<std::byte, opening_size> theirs;
-  PACE_TRY(receive_all(fd, theirs, deadline, true));
+  PACE_TRY(receive_all(fd, theirs, until, true));
   Nonce accepting;
   std::copy(theirs.begin() + prefix_size, theirs.end(), accepting.begin());
 
@@ -148,22 +148,22 @@ Status introduce(int fd, const std::string& secret, const Hello& hello, Clock::t
   const auto encoded = encode(hello);
   const Mac mac = proof('c', secret, connecting, accepting, hello);
   std::copy(mac.begin(), mac.end(), std::copy(encoded.begin(), encoded.end(), mine.begin()));
-  PACE_TRY(during_handshake(fd, send_all(fd, mine, deadline)));
+  PACE_TRY(during_handshake(fd, send_all(fd, mine, until)));
 
   std::array<std::byte, answer_size> answer;
-  PACE_TRY(receive_all(fd, answer, deadline));
+  PACE_TRY(receive_all(fd, answer, until));
   if (get<std::uint32_t>(answer.data()) != accepted ||
       !equal(answer.data() + 4, proof('a', secret, connecting, accepting, hello)))
     return secret_error(fd);
   return {};
 }
 
-Result<Hello> receive_introduction(int fd, const std::string& secret, Clock::time_point deadline) {
+Result<Hello> receive_introduction(int fd, const std::string& secret, const Until& until) {
   Introduction introduction(fd, secret);
   for (;;) {
     PACE_TRY(introduction.advance());
     if (introduction.done()) return introduction.hello();
-    PACE_TRY(during_handshake(fd, wait_for(fd, introduction.events(), deadline)));
+    PACE_TRY(during_handshake(fd, wait_for(fd, introduction.events(), until)));
   }
 }
 

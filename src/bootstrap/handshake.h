@@ -12,17 +12,15 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 
 #include "base/status.h"
+#include "bootstrap/socket.h"
 
 namespace paceline {
-
-using Clock = std::chrono::steady_clock;
 
 // Who connects and what for.
 struct Hello {
@@ -45,11 +43,12 @@ inline constexpr std::uint32_t handshake_version = 1;
 //   Code::invalid_usage     the secret does not match; not a Paceline connection
 //   Code::remote            the other side closed the connection
 //   Code::timeout           the deadline passed
+//   Code::aborted           the wait was given up
 
 // The connecting side.
-Status introduce(int fd, const std::string& secret, const Hello& hello, Clock::time_point deadline);
+Status introduce(int fd, const std::string& secret, const Hello& hello, const Until& until);
 // The accepting side.
-Result<Hello> receive_introduction(int fd, const std::string& secret, Clock::time_point deadline);
+Result<Hello> receive_introduction(int fd, const std::string& secret, const Until& until);
 
 // The accepting side for one who serves many connections at a time: never blocks.
 class Introduction {

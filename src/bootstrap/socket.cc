@@ -39,13 +39,15 @@ bool same(const SocketAddress& a, const SocketAddress& b) {
   return port_of(a) == port_of(b) && host_of(a) == host_of(b);
 }
 
-Result<FileDescriptor> connect_to_address(const SocketAddress& address, Clock::time_point deadline) {
+Result<FileDescriptor> connect_to_address(const SocketAddress& address, const Until& until) {
   Result<FileDescriptor> fd = make_socket(address);
   PACE_TRY(fd.status());
   const auto failed = [&](int error) { return Status::system("cannot connect to " + describe(address), error); };
   if (::connect(fd->get(), raw(address), address.length) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return failed(errno);
-    if (!wait_for(fd->get(), POLLOUT, deadline).ok()) return failed(ETIMEDOUT);
+    Status waited = wait_for(fd->get(), POLLOUT, until);
+    if (waited.code() == Code::timeout) return failed(ETIMEDOUT);
+    PACE_TRY(waited);
     int error = 0;
     socklen_t size = sizeof error;
     ::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -163,12 +165,12 @@ Result<FileDescriptor> accept_from(int listener) {
   }
 }
 
-Result<FileDescriptor> connect_to(const std::string& host, int port, Clock::time_point deadline) {
+Result<FileDescriptor> connect_to(const std::string& host, int port, const Until& until) {
   Result<std::vector<SocketAddress>> addresses = resolve(host, port);
   PACE_TRY(addresses.status());
   Status first;
   for (const SocketAddress& address : *addresses) {
-    Result<FileDescriptor> fd = connect_to_address(address, deadline);
+    Result<FileDescriptor> fd = connect_to_address(address, until);
     if (fd.ok()) return fd;
     if (first.ok()) first = fd.status();
   }
@@ -199,19 +201,20 @@ int milliseconds_until(Clock::time_point deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
 }
 
-Status wait_for(int fd, short events, Clock::time_point deadline) {
+Status wait_for(int fd, short events, const Until& until) {
   for (;;) {
-    pollfd entry{fd, events, 0};
-    const int ready = ::poll(&entry, 1, milliseconds_until(deadline));
+    pollfd entries[] = {{fd, events, 0}, {until.given_up, POLLIN, 0}};
+    const int ready = ::poll(entries, 2, milliseconds_until(until.deadline));
+    if (entries[1].revents != 0) return Status(Code::aborted, "the wait was given up");
     if (ready > 0) return {};
-    if (ready == 0 && Clock::now() >= deadline) return Status(Code::timeout, "no answer in time");
+    if (ready == 0 && Clock::now() >= until.deadline) return Status(Code::timeout, "no answer in time");
     if (ready < 0 && errno != EINTR) return Status::system("poll", errno);
   }
 }
 
-Status send_all(int fd, std::span<const std::byte> bytes, Clock::time_point deadline) {
+Status send_all(int fd, std::span<const std::byte> bytes, const Until& until) {
   while (!bytes.empty()) {
-    PACE_TRY(wait_for(fd, POLLOUT, deadline));
+    PACE_TRY(wait_for(fd, POLLOUT, until));
     const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
@@ -224,9 +227,9 @@ Status send_all(int fd, std::span<const std::byte> bytes, Clock::time_point dead
   return {};
 }
 
-Result<std::size_t> receive_some(int fd, std::span<std::byte> bytes, Clock::time_point deadline) {
+Result<std::size_t> receive_some(int fd, std::span<std::byte> bytes, const Until& until) {
   for (;;) {
-    PACE_TRY(wait_for(fd, POLLIN, deadline));
+    PACE_TRY(wait_for(fd, POLLIN, until));
     const ssize_t received = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (received > 0) return static_cast<std::size_t>(received);
     if (received == 0 || errno == ECONNRESET) return Status(Code::remote, "the other side closed the connection");

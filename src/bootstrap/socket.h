@@ -16,6 +16,14 @@ namespace paceline {
 
 using Clock = std::chrono::steady_clock;
 
+// How long a wait lasts: to a moment, or less, should a descriptor become readable before.
+struct Until {
+  Until(Clock::time_point moment, int gives_up = -1) : deadline(moment), given_up(gives_up) {}
+
+  Clock::time_point deadline;
+  int given_up;  // readable once nobody wants what is waited for any more; -1: none
+};
+
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -34,7 +42,7 @@ Result<FileDescriptor> listen_at(const std::string& host, int port);
 // The next connection that waits; not valid if none does.
 Result<FileDescriptor> accept_from(int listener);
 // One attempt at each address of the host.
-Result<FileDescriptor> connect_to(const std::string& host, int port, Clock::time_point deadline);
+Result<FileDescriptor> connect_to(const std::string& host, int port, const Until& until);
 // Whether an error of connect_to may go away by waiting (rank 0 has not started yet).
 bool may_pass(const Status& connect_error);
 
@@ -43,10 +51,10 @@ SocketAddress peer_address(int fd);
 
 // For poll(): until the deadline, rounded up; never negative.
 int milliseconds_until(Clock::time_point deadline);
-// Until one of the events is there. Code::timeout at the deadline.
-Status wait_for(int fd, short events, Clock::time_point deadline);
-Status send_all(int fd, std::span<const std::byte> bytes, Clock::time_point deadline);
+// Until one of the events is there. Code::timeout at the deadline, Code::aborted where the wait is given up.
+Status wait_for(int fd, short events, const Until& until);
+Status send_all(int fd, std::span<const std::byte> bytes, const Until& until);
 // Up to `bytes.size()` bytes, at least one. Code::remote if the other side has closed the connection.
-Result<std::size_t> receive_some(int fd, std::span<std::byte> bytes, Clock::time_point deadline);
+Result<std::size_t> receive_some(int fd, std::span<std::byte> bytes, const Until& until);
 
 }  // namespace paceline

@@ -86,8 +86,8 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   std::vector<Member> members;
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
   membership_ = session_->enter(id, session_ranks_, rank());
-  auto connected =
-      paceline::connect(members, rank(), id, session_->secret(), exchange, after(options_.join_timeout), announced);
+  auto connected = paceline::connect(members, rank(), id, *membership_, session_->secret(), exchange,
+                                     after(options_.join_timeout), announced);
   if (!connected.ok()) return connected.status();
   connections_ = std::move(*connected);
   if (connections_.shared_memory)

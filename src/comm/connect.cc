@@ -1,6 +1,7 @@
 #include "comm/connect.h"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,11 +113,12 @@ std::map<std::string, std::vector<int>> nodes_of(const std::vector<Member>& memb
 
 class Connecting {
  public:
-  Connecting(const std::vector<Member>& members, int rank, std::uint64_t id, const std::string& secret,
-             Clock::time_point deadline, std::size_t announced)
+  Connecting(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
+             const std::string& secret, Clock::time_point deadline, std::size_t announced)
       : members_(members),
         rank_(rank),
         id_(id),
+        membership_(membership),
         secret_(secret),
         deadline_(deadline),
         announced_(announced),
@@ -207,9 +209,11 @@ class Connecting {
 
   Outcome reach(const std::vector<Card>& cards, Connections& made) {
     Outcome outcome;
-    const Status node = reach_node(cards, outcome);
-    const Status others = reach_others(cards, made);
-    outcome.trouble = trouble(node.ok() ? others : node);
+    Status reached = reach_node(cards, outcome);
+    if (reached.ok()) reached = reach_others(cards, made);
+    // At once: others wait for this rank's connections.
+    if (!reached.ok()) reached = membership_.report(trouble(reached).status());
+    outcome.trouble = trouble(reached);
     return outcome;
   }
 
@@ -257,7 +261,11 @@ class Connecting {
     }
     // Before the deadline, so that there is time left to tell each other what went wrong.
     const auto deadline = deadline_ - (deadline_ - Clock::now()) / 8;
-    auto connected = TcpTransport::connect(std::move(*listener_), group, deadline);
+    const FileDescriptor ended(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!ended.valid()) return descriptor_error("cannot make an eventfd", errno);
+    membership_.when_failed(this, [&](const Status&) { ::eventfd_write(ended.get(), 1); });
+    auto connected = TcpTransport::connect(std::move(*listener_), group, Until(deadline, ended.get()));
+    membership_.when_failed(this, nullptr);
     if (!connected.ok()) return connected.status();
     made.tcp = std::move(*connected);
     return {};
@@ -318,6 +326,7 @@ class Connecting {
   const std::vector<Member>& members_;
   int rank_;
   std::uint64_t id_;
+  Membership& membership_;
   const std::string& secret_;
   Clock::time_point deadline_;
   std::size_t announced_;
@@ -332,9 +341,10 @@ class Connecting {
 
 }  // namespace
 
-Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, const std::string& secret,
-                            const Exchange& exchange, Clock::time_point deadline, std::size_t announced) {
-  return Connecting(members, rank, id, secret, deadline, announced).make(exchange);
+Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
+                            const std::string& secret, const Exchange& exchange, Clock::time_point deadline,
+                            std::size_t announced) {
+  return Connecting(members, rank, id, membership, secret, deadline, announced).make(exchange);
 }
 
 Status sit_out(const Exchange& exchange) {

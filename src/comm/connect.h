@@ -1,7 +1,8 @@
 // Making a communicator's transports: shared memory with the ranks of the same node, TCP with the others.
 //
 // Every rank shows a card (its port, its segment, what it was told by the environment), maps what the others announced,
-// and then says whether it could. If one could not, all end with its reason.
+// and then says whether it could. If one could not, all end with its reason. A death, or a rank's report that it could
+// not, ends the wait for connections at once.
 #pragma once
 
 #include <functional>
@@ -40,10 +41,11 @@ struct Connections {
   std::size_t announced = 0;  // bytes of a text that rank 0 has for all
 };
 
-// members[i]: the communicator's rank i. `id` tells this communicator's connections from others'. `announced`: of rank
-// 0 alone, for Connections::announced.
-Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, const std::string& secret,
-                            const Exchange& exchange, Clock::time_point deadline, std::size_t announced = 0);
+// members[i]: the communicator's rank i. `id` tells this communicator's connections from others'; `membership` is this
+// rank's in it. `announced`: of rank 0 alone, for Connections::announced.
+Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
+                            const std::string& secret, const Exchange& exchange, Clock::time_point deadline,
+                            std::size_t announced = 0);
 
 // Take part in the exchanges of a connect() without connecting to anyone.
 Status sit_out(const Exchange& exchange);

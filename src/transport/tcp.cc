@@ -22,9 +22,8 @@ bool is_collective(const Call& call) { return collective_of(call) < Collective::
 
 }  // namespace
 
-Result<std::unique_ptr<TcpTransport>> TcpTransport::connect(TcpListener listener, TcpGroup group,
-                                                            Clock::time_point deadline) {
-  auto sockets = connect_peers(std::move(listener), group, deadline);
+Result<std::unique_ptr<TcpTransport>> TcpTransport::connect(TcpListener listener, TcpGroup group, const Until& until) {
+  auto sockets = connect_peers(std::move(listener), group, until);
   PACE_TRY(sockets.status());
   std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(group), std::move(*sockets)));
   PACE_TRY(transport->watch());

@@ -21,8 +21,7 @@ namespace paceline {
 class TcpTransport final : public Transport {
  public:
   // Collective over the group's ranks; ends at the deadline with an error that names a rank.
-  static Result<std::unique_ptr<TcpTransport>> connect(TcpListener listener, TcpGroup group,
-                                                       Clock::time_point deadline);
+  static Result<std::unique_ptr<TcpTransport>> connect(TcpListener listener, TcpGroup group, const Until& until);
   // After success, waits a second at most until what was sent has reached the other hosts.
   ~TcpTransport() override;
 

@@ -34,15 +34,17 @@ struct Stranger {
 
 class Mesh {
  public:
-  Mesh(TcpListener listener, const TcpGroup& group, Clock::time_point deadline)
+  Mesh(TcpListener listener, const TcpGroup& group, const Until& until)
       : listener_(std::move(listener)),
         group_(group),
-        deadline_(deadline),
+        until_(until),
         sockets_(group.peers.size() * static_cast<std::size_t>(group.channels)) {}
 
   Result<std::vector<FileDescriptor>> make() {
     connecting_ended_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!connecting_ended_.valid()) return descriptor_error("cannot make an eventfd", errno);
+    in_vain_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!connecting_ended_.valid() || !in_vain_.valid())
+      return with_need(descriptor_error("cannot make an eventfd", errno), sockets_.size());
     std::thread connecting;
     try {
       connecting = std::thread([this] { connect_higher(); });
@@ -50,10 +52,12 @@ class Mesh {
       return Status::system("cannot start a thread", error.code().value());
     }
     Status accepted = accept_lower();
-    stop_ = true;
+    // At the deadline the other side ends by itself, and says for whom it waited.
+    const bool late = accepted.code() == Code::timeout;
+    if (!late) ::eventfd_write(in_vain_.get(), 1);
     connecting.join();
     // What this rank lacks may be the reason for all else; what went wrong with a peer says more than who is missing.
-    if (accepted.code() == Code::system) return accepted;
+    if (!late) PACE_TRY(accepted);
     PACE_TRY(connected_);
     PACE_TRY(accepted);
     return std::move(sockets_);
@@ -68,18 +72,19 @@ class Mesh {
 
   void connect_higher() {
     for (int channel = 0; channel < group_.channels && connected_.ok(); ++channel)
-      for (std::size_t i = 0; i < group_.peers.size() && connected_.ok() && !stop_; ++i)
+      for (std::size_t i = 0; i < group_.peers.size() && connected_.ok(); ++i)
         if (group_.peers[i].rank > group_.rank) connected_ = connect(group_.peers[i], channel, &socket(channel, i));
     connecting_failed_.store(!connected_.ok(), std::memory_order_relaxed);  // only makes the other side stop early
     ::eventfd_write(connecting_ended_.get(), 1);
   }
 
   Status connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
-    auto socket = connect_to(peer.address, peer.port, deadline_);
+    const Until until(until_.deadline, in_vain_.get());
+    auto socket = connect_to(peer.address, peer.port, until);
     if (!socket.ok()) return no_connection(peer, with_need(socket.status(), sockets_.size()));
     const Hello hello{data_connection, static_cast<std::uint32_t>(group_.rank), static_cast<std::uint32_t>(channel),
                       group_.id};
-    if (Status status = introduce(socket->get(), group_.secret, hello, deadline_); !status.ok())
+    if (Status status = introduce(socket->get(), group_.secret, hello, until); !status.ok())
       return no_connection(peer, status);
     *result = std::move(*socket);
     return {};
@@ -89,6 +94,7 @@ class Mesh {
   Status no_connection(const TcpPeer& peer, const Status& status) const {
     Status::Detail detail = status.detail();
     const bool own = detail.code == Code::system && !may_pass(status);
+    if (detail.code == Code::system && !own) detail.code = Code::remote;
     detail.rank = own ? group_.rank : peer.rank;
     detail.peer = own ? peer.rank : group_.rank;
     detail.host = own ? group_.host : peer.host;
@@ -110,19 +116,21 @@ class Mesh {
     bool connecting = true;
     std::vector<pollfd> polled;
     while (connecting || awaited() > 0) {
-      if (Clock::now() >= deadline_) return timed_out();
-      polled.assign(
-          {{connecting_ended_.get(), static_cast<short>(connecting ? POLLIN : 0), 0}, {listener_.fd(), POLLIN, 0}});
+      if (Clock::now() >= until_.deadline) return timed_out();
+      polled.assign({{connecting ? connecting_ended_.get() : -1, POLLIN, 0},
+                     {listener_.fd(), POLLIN, 0},
+                     {until_.given_up, POLLIN, 0}});
       for (const auto& stranger : strangers_)
         polled.push_back({stranger->socket.get(), stranger->introduction.events(), 0});
-      if (::poll(polled.data(), polled.size(), milliseconds_until(deadline_)) < 0 && errno != EINTR)
+      if (::poll(polled.data(), polled.size(), milliseconds_until(until_.deadline)) < 0 && errno != EINTR)
         return Status::system("cannot wait for connections", errno);
+      if (polled[2].revents != 0) return Status(Code::aborted, "the connecting was given up");
       if (polled[0].revents != 0) {
         connecting = false;
         if (connecting_failed_.load(std::memory_order_relaxed)) return {};
       }
       for (std::size_t i = strangers_.size(); i-- > 0;)
-        if (polled[2 + i].revents != 0) listen_to(i);
+        if (polled[3 + i].revents != 0) listen_to(i);
       if (polled[1].revents != 0) PACE_TRY(accept());
     }
     return {};
@@ -180,22 +188,21 @@ class Mesh {
 
   TcpListener listener_;
   const TcpGroup& group_;
-  Clock::time_point deadline_;
+  Until until_;
   std::vector<FileDescriptor> sockets_;
   std::vector<std::unique_ptr<Stranger>> strangers_;
   Status last_refusal_;
 
   FileDescriptor connecting_ended_;  // becomes readable
   std::atomic<bool> connecting_failed_{false};
-  std::atomic<bool> stop_{false};
+  FileDescriptor in_vain_;  // becomes readable: what the connecting side does is not wanted any more
   Status connected_;
 };
 
 }  // namespace
 
-Result<std::vector<FileDescriptor>> connect_peers(TcpListener listener, const TcpGroup& group,
-                                                  Clock::time_point deadline) {
-  return Mesh(std::move(listener), group, deadline).make();
+Result<std::vector<FileDescriptor>> connect_peers(TcpListener listener, const TcpGroup& group, const Until& until) {
+  return Mesh(std::move(listener), group, until).make();
 }
 
 }  // namespace paceline

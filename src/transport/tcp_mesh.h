@@ -12,6 +12,7 @@
 #include "base/file_descriptor.h"
 #include "base/status.h"
 #include "bootstrap/handshake.h"
+#include "bootstrap/socket.h"
 #include "transport/tcp_listener.h"
 
 namespace paceline {
@@ -36,8 +37,7 @@ struct TcpGroup {
 };
 
 // The connected, non-blocking sockets: that to peers[i] on channel c is number c * peers.size() + i. Errors: timeout
-// naming the ranks that did not come, a rank that cannot be reached, too few file descriptors.
-Result<std::vector<FileDescriptor>> connect_peers(TcpListener listener, const TcpGroup& group,
-                                                  Clock::time_point deadline);
+// naming the ranks that did not come, a rank that cannot be reached, too few file descriptors; aborted if given up.
+Result<std::vector<FileDescriptor>> connect_peers(TcpListener listener, const TcpGroup& group, const Until& until);
 
 }  // namespace paceline

@@ -224,6 +224,22 @@ def join(line: Line, few_descriptors: int | None = None, on: int = 0) -> dict[st
 # ---- What a process holds ----
 
 
+def split_without_descriptors(line: Line, on: int) -> list[dict[str, Any]]:
+    """A split on whose rank `on` no descriptor is left, and then a barrier of the whole."""
+    comm = paceline.init()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if comm.rank == on:
+        # Enough to show the others what they need to know, too few for the connections to them.
+        probe = os.open("/dev/null", os.O_RDONLY)
+        os.close(probe)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (probe + 4, limit[1]))
+    parting = outcome_of(lambda: comm.split(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    meeting = outcome_of(comm.barrier)
+    comm.close()
+    return [parting, meeting]
+
+
 def living_threads() -> int:
     """A thread that was joined may still stand in /proc while the kernel ends it; it is marked as exiting by then."""
     exiting, flags = 0x4, 6  # PF_EXITING; fields of stat after the name, which may hold spaces (proc_pid_stat(5))

@@ -88,6 +88,14 @@ def test_too_few_descriptors(transport: str, on: int) -> None:
     assert "" in ended and "ResourceError" in ended
 
 
+def test_a_split_that_fails_on_one_rank_leaves_the_whole() -> None:
+    with ForkedRanks(3, "split_without_descriptors", {"on": 1}, PACELINE_TRANSPORT="tcp", PACELINE_TIMEOUT="20") as job:
+        for parting, meeting in job.all_told():
+            assert parting["kind"] == "ResourceError" and parting["message"].startswith("rank 1: "), parting
+            assert "ulimit -n" in parting["message"] and parting["seconds"] < 3, parting
+            assert meeting["kind"] == "", meeting
+
+
 PROGRAM = """
 import json, os, paceline
 try:

@@ -1,5 +1,6 @@
 #include "transport/tcp_mesh.h"
 
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -88,6 +89,20 @@ TEST_CASE("tcp mesh: a rank that never comes is named at the deadline") {
   CHECK(transport.status().message() == "rank 0 (node-a), rank 1 (node-b) did not open all data connections in time");
 }
 
+TEST_CASE("tcp mesh: who waits for connections ends when they are given up") {
+  TcpRanks job(3);
+  const FileDescriptor given_up(::eventfd(1, EFD_CLOEXEC));
+  const auto begin = Clock::now();
+  // The first waits for the answers of ranks that listen, the last for ranks that do not come.
+  for (const std::size_t rank : {0, 2}) {
+    auto sockets =
+        connect_peers(std::move(job.listeners[rank]), job.groups[rank], Until(seconds_from_now(60), given_up.get()));
+    REQUIRE(!sockets.ok());
+    CHECK(sockets.status().code() == Code::aborted);
+  }
+  CHECK(Clock::now() - begin < std::chrono::seconds(5));
+}
+
 TEST_CASE("tcp mesh: a rank whose listener is gone is named at once") {
   TcpRanks job(2);
   { const TcpListener gone = std::move(job.listeners[1]); }
@@ -95,7 +110,7 @@ TEST_CASE("tcp mesh: a rank whose listener is gone is named at once") {
   auto transport = job.connect(0, 60);
   CHECK(Clock::now() - begin < std::chrono::seconds(10));
   REQUIRE(!transport.ok());
-  CHECK(transport.status().code() == Code::system);
+  CHECK(transport.status().code() == Code::remote);
   CHECK(transport.status().detail().system_errno == ECONNREFUSED);
   CHECK(transport.status().detail().rank == 1);
   CHECK(transport.status().message().starts_with("no data connection to rank 1 (node-b): "));
@@ -116,7 +131,7 @@ TEST_CASE("tcp mesh: too few file descriptors is an error that says how many are
   rlimit old{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
   rlimit tight = old;
-  { tight.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get()) + 1; }  // room for one more
+  { tight.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get()) + 2; }  // room for two more
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
   auto transport = job.connect(0, 5);
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
