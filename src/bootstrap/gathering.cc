@@ -16,9 +16,7 @@
 namespace paceline {
 namespace {
 
-constexpr auto introduction_time = std::chrono::seconds(3);    // longest that a newcomer may stay unknown
-constexpr auto crowded_time = std::chrono::milliseconds(250);  // the same when there is no room for others
-constexpr auto linger_time = std::chrono::milliseconds(500);   // to tell those still to come why the job fails
+constexpr auto linger_time = std::chrono::milliseconds(500);  // to tell those still to come why the job fails
 constexpr auto parting_time = std::chrono::milliseconds(300);
 constexpr std::ptrdiff_t most_strangers = 256;  // connections not yet known to be of a rank
 

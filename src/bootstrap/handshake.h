@@ -37,6 +37,10 @@ inline constexpr std::uint32_t probe_connection = 3;  // only to see who is ther
 
 inline constexpr std::uint32_t handshake_version = 1;
 
+// Longest that who has connected may stay unknown, and the same when there is no room for others.
+inline constexpr auto introduction_time = std::chrono::seconds(3);
+inline constexpr auto crowded_time = std::chrono::milliseconds(250);
+
 // Both work on blocking and non-blocking sockets and end at the deadline. The socket stays the caller's, also after an
 // error; the only sensible use is then to close it. Errors:
 //   Code::unsupported       the other side speaks another version (remedy named)

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <memory>
@@ -23,10 +24,14 @@ Status with_need(const Status& status, std::size_t connections) {
   return Status(std::move(detail));
 }
 
+constexpr std::size_t spare_strangers = 64;            // above those that may all be of ranks
+constexpr auto pause = std::chrono::milliseconds(10);  // before connecting again
+
 // A connection whose other side has yet to say who it is.
 struct Stranger {
   FileDescriptor socket;
   Introduction introduction;
+  Clock::time_point since = Clock::now();
 
   Stranger(FileDescriptor accepted, const std::string& secret)
       : socket(std::move(accepted)), introduction(socket.get(), secret) {}
@@ -79,15 +84,28 @@ class Mesh {
   }
 
   Status connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
+    for (;;) {
+      const Status status = try_to_connect(peer, channel, result);
+      if (status.ok()) return status;
+      if (!is_of_a_crowd(status) || Clock::now() + pause >= until_.deadline) return no_connection(peer, status);
+      (void)wait_for(in_vain_.get(), POLLIN, Clock::now() + pause);
+    }
+  }
+
+  Status try_to_connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
     const Until until(until_.deadline, in_vain_.get());
     auto socket = connect_to(peer.address, peer.port, until);
-    if (!socket.ok()) return no_connection(peer, with_need(socket.status(), sockets_.size()));
+    if (!socket.ok()) return with_need(socket.status(), sockets_.size());
     const Hello hello{data_connection, static_cast<std::uint32_t>(group_.rank), static_cast<std::uint32_t>(channel),
                       group_.id};
-    if (Status status = introduce(socket->get(), group_.secret, hello, until); !status.ok())
-      return no_connection(peer, status);
+    PACE_TRY(introduce(socket->get(), group_.secret, hello, until));
     *result = std::move(*socket);
     return {};
+  }
+
+  // The other side had no room just now. Where nobody listens, nobody will: it listened before it told its port.
+  static bool is_of_a_crowd(const Status& status) {
+    return status.code() == Code::remote || (may_pass(status) && status.detail().system_errno != ECONNREFUSED);
   }
 
   // About the peer, unless this system would not even try.
@@ -118,33 +136,56 @@ class Mesh {
     while (connecting || awaited() > 0) {
       if (Clock::now() >= until_.deadline) return timed_out();
       polled.assign({{connecting ? connecting_ended_.get() : -1, POLLIN, 0},
-                     {listener_.fd(), POLLIN, 0},
+                     {crowded() ? -1 : listener_.fd(), POLLIN, 0},
                      {until_.given_up, POLLIN, 0}});
       for (const auto& stranger : strangers_)
         polled.push_back({stranger->socket.get(), stranger->introduction.events(), 0});
-      if (::poll(polled.data(), polled.size(), milliseconds_until(until_.deadline)) < 0 && errno != EINTR)
+      if (::poll(polled.data(), polled.size(), milliseconds_until(next_end())) < 0 && errno != EINTR)
         return Status::system("cannot wait for connections", errno);
       if (polled[2].revents != 0) return Status(Code::aborted, "the connecting was given up");
       if (polled[0].revents != 0) {
         connecting = false;
         if (connecting_failed_.load(std::memory_order_relaxed)) return {};
       }
+      // Strangers before the listener: whoever is nearly known must not wait behind a crowd.
       for (std::size_t i = strangers_.size(); i-- > 0;)
         if (polled[3 + i].revents != 0) listen_to(i);
       if (polled[1].revents != 0) PACE_TRY(accept());
+      drop_slow_strangers();
     }
     return {};
   }
 
+  // Those that say nothing must not use up the descriptors.
+  [[nodiscard]] bool crowded() const {
+    return out_of_descriptors_ || strangers_.size() >= sockets_.size() + spare_strangers;
+  }
+  [[nodiscard]] Clock::duration patience() const {
+    return crowded() ? Clock::duration(crowded_time) : Clock::duration(introduction_time);
+  }
+  // Of a wait in which nothing happens.
+  [[nodiscard]] Clock::time_point next_end() const {
+    return strangers_.empty() ? until_.deadline : std::min(until_.deadline, strangers_.front()->since + patience());
+  }
+
+  void drop_slow_strangers() {
+    const auto limit = Clock::now() - patience();
+    const std::size_t dropped = std::erase_if(strangers_, [&](const auto& one) { return one->since <= limit; });
+    if (dropped > 0 || strangers_.empty()) out_of_descriptors_ = false;
+  }
+
   Status accept() {
-    for (;;) {
+    while (!crowded()) {
       auto socket = accept_from(listener_.fd());
-      if (!socket.ok()) return with_need(socket.status(), sockets_.size());
+      if (!socket.ok()) {
+        // Perhaps it is only the strangers that use up the descriptors.
+        out_of_descriptors_ = !strangers_.empty();
+        return out_of_descriptors_ ? Status() : with_need(socket.status(), sockets_.size());
+      }
       if (!socket->valid()) return {};
-      // Those that say nothing must not use up the descriptors.
-      if (strangers_.size() >= sockets_.size() + 64) strangers_.erase(strangers_.begin());
       strangers_.push_back(std::make_unique<Stranger>(std::move(*socket), group_.secret));
     }
+    return {};
   }
 
   void listen_to(std::size_t position) {
@@ -190,7 +231,8 @@ class Mesh {
   const TcpGroup& group_;
   Until until_;
   std::vector<FileDescriptor> sockets_;
-  std::vector<std::unique_ptr<Stranger>> strangers_;
+  std::vector<std::unique_ptr<Stranger>> strangers_;  // the longest here first
+  bool out_of_descriptors_ = false;
   Status last_refusal_;
 
   FileDescriptor connecting_ended_;  // becomes readable

@@ -1,5 +1,6 @@
 #include "transport/tcp_mesh.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 
@@ -15,6 +16,16 @@ std::size_t open_descriptors() {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   return count;
+}
+
+std::vector<FileDescriptor> silent_connections(int port, int count) {
+  std::vector<FileDescriptor> connections;
+  for (int i = 0; i < count; ++i) {
+    auto fd = connect_to("127.0.0.1", port, seconds_from_now(10));
+    REQUIRE(fd.ok());
+    connections.push_back(std::move(*fd));
+  }
+  return connections;
 }
 
 // Connect all, and find everyone at the right end: each rank tells each other one who it is.
@@ -76,6 +87,52 @@ TEST_CASE("tcp mesh: connections that are not of this communicator do not distur
     });
   check_mesh(job);
   for (auto& stranger : strangers) stranger.join();
+}
+
+TEST_CASE("tcp mesh: a rank that came before a crowd of silent connections keeps its place") {
+  TcpRanks job(2);
+  const int port = job.listeners[1].port();
+  std::thread rank_0(
+      [&] { CHECK(connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(5)).ok()); });
+  CHECK(wait_for(job.listeners[1].fd(), POLLIN, seconds_from_now(5)).ok());
+  const auto crowd = silent_connections(port, 100);
+  CHECK(connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(5)).ok());
+  rank_0.join();
+}
+
+TEST_CASE("tcp mesh: a crowd of silent connections makes way for a rank that comes after it") {
+  TcpRanks job(2);
+  const auto crowd = silent_connections(job.listeners[1].port(), 150);
+  check_mesh(job);
+}
+
+TEST_CASE("tcp mesh: a rank whose connection is dropped comes again") {
+  TcpRanks job(2);
+  std::thread rank_0(
+      [&] { CHECK(connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(5)).ok()); });
+  CHECK(wait_for(job.listeners[1].fd(), POLLIN, seconds_from_now(5)).ok());
+  CHECK(accept_from(job.listeners[1].fd())->valid());  // and is closed
+  CHECK(connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(5)).ok());
+  rank_0.join();
+}
+
+TEST_CASE("tcp mesh: silent connections that take the last descriptors make way") {
+  TcpRanks job(2);
+  const auto crowd = silent_connections(job.listeners[1].port(), 5);
+  const std::size_t before = open_descriptors();
+  std::thread rank_0(
+      [&] { CHECK(connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(5)).ok()); });
+  // Its socket and two event descriptors.
+  while (open_descriptors() < before + 3) std::this_thread::yield();
+  rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+  rlimit tight = old;
+  { tight.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get()) + 6; }  // room for four of those that wait
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  const auto sockets = connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(5));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
+  CHECK_MESSAGE(sockets.ok(), sockets.status().message());
+  rank_0.join();
 }
 
 TEST_CASE("tcp mesh: a rank that never comes is named at the deadline") {
