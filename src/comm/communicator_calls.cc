@@ -176,6 +176,7 @@ Status Communicator::begin_message(const Request& message, KnownPlan& known) {
 
 void Communicator::end(const Status& status) {
   if (!status.ok() && membership_->failed() && connections_.shared_memory) connections_.shared_memory->withdraw();
+  if (status.ok() && connections_.shared_memory) connections_.shared_memory->end_wait();
   membership_->activity.inside.store(false, std::memory_order_relaxed);
   plans_.trim();
 }

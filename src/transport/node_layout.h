@@ -33,7 +33,7 @@ struct alignas(cache_line) Presence {
 
   std::atomic<std::uint32_t> asleep;     // 1: wake me (futex) after writing to one of my mailboxes
   std::atomic<std::uint32_t> withdrawn;  // 1: its call has failed; what its messages refer to may have changed
-  // The call in which this rank has been waiting long: {sequence, what} and size. 0 while it is being changed.
+  // The call in which this rank waits long: {sequence, what} and size. 0: none, or it is being changed.
   std::atomic<std::uint64_t> waiting_words;
   std::atomic<std::uint64_t> waiting_size;
   // For when nobody can tell it to the others any more: the session's rank 0 does, while it is there.

@@ -78,6 +78,14 @@ class SharedMemoryTransport final : public Transport {
   // so by release().
   void withdraw();
 
+  // This rank's call has ended: it waits no more. Sequence numbers wrap, so that what is known of a wait long past
+  // would one day look like one in a call to come.
+  void end_wait() {
+    if (!announced_) return;
+    announced_ = false;
+    presence_->waiting_words.store(0, std::memory_order_relaxed);  // orders nothing: no words, no call
+  }
+
   // Fetch at once what progress() would in waits to come: the call has ended, and nobody waits for this rank.
   void fetch_ahead() {
     while (ahead_.bytes != 0) (void)progress();
@@ -214,6 +222,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<Shuttle> shuttles_;  // this rank's, in the order in which they came
   std::uint64_t brought_ = 0;      // bytes, by all shuttles that came
   Presence* presence_;
+  bool announced_ = false;           // presence_->waiting_words are of this call
   int seen_dead_ = -1;               // a rank whose process compare() has found to have ended
   std::atomic<bool> parted_{false};  // presence_->state is written, or another thread is about to
   Status failure_;

@@ -31,9 +31,10 @@ void SharedMemoryTransport::announce(const Call& call) {
   presence_->waiting_words.store(0, std::memory_order_release);
   presence_->waiting_size.store(call.size, std::memory_order_release);
   presence_->waiting_words.store(words, std::memory_order_release);
+  announced_ = true;
 }
 
-// The call in which a rank has last waited long, if it has and is not just changing it.
+// The call in which a rank waits long, if it does and is not just changing it.
 std::optional<Call> SharedMemoryTransport::announced_by(int rank) const {
   const Presence& other = *incoming_[index(0, rank, false)].presence;
   // Acquire: as the writer's releases.

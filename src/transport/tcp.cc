@@ -90,10 +90,15 @@ Attempt TcpTransport::send(int channel, std::span<const int> to, const Call& cal
 
 Attempt TcpTransport::send_to(Line& line, const Call& call, std::span<const std::byte> data, std::uint32_t* unsent) {
   latest_ = call;
+  note(call);
   line.connection.push({MessageKind::message, data.size(), call}, data.data(), unsent);
   // Behind other messages it waits for its turn in progress().
   if (!line.flushing && flush(line, call) == Attempt::failed) return Attempt::failed;
   return Attempt::done;
+}
+
+void TcpTransport::note(const Call& call) {
+  if (is_collective(call)) collective_ = call.sequence;
 }
 
 std::uint64_t TcpTransport::sent_of_collectives(Lane& lane) {
@@ -147,7 +152,8 @@ Attempt TcpTransport::receive(int channel, int from, const Call& call, std::size
   if (!failure_.ok()) return Attempt::failed;
   Line& line = this->line(channel, from);
   MessageHeader header;
-  Flow flow = line.connection.peek(&header);
+  note(call);
+  Flow flow = line.connection.peek(&header, collective_);
   if (flow == Flow::done) {
     if (header.call != call) return mismatched(line, call, header.call);
     if (header.length != bytes)
@@ -178,19 +184,20 @@ void TcpTransport::sleep(double microseconds) {
 Attempt TcpTransport::compare(int from, const Call& call, bool owed) {
   if (!failure_.ok()) return Attempt::failed;
   if (!is_collective(call)) return Attempt::done;  // sends and receives are numbered by pairs: not comparable
+  note(call);
   if (from >= 0)
     for (int channel = 0; channel < group_.channels; ++channel)
       if (announce(line(channel, from), call) == Attempt::failed) return Attempt::failed;
   // Any rank may be the one that finds out: the other call may have nothing to do with this rank.
   for (Line& line : lines_) {
     MessageHeader header;
-    const Flow flow = line.connection.peek(&header);
+    const Flow flow = line.connection.peek(&header, collective_);
     if (flow == Flow::malformed) return malformed(line);
     // A message that waits here and is of this call or an earlier one should have been received.
     if (flow == Flow::done && is_collective(header.call) && header.call != call &&
         !comes_before(call.sequence, header.call.sequence))
       return mismatched(line, call, header.call);
-    const auto& theirs = line.connection.asked();
+    const auto& theirs = line.connection.asked(collective_);
     if (!theirs || !is_collective(*theirs)) continue;
     if (*theirs != call && theirs->sequence == call.sequence) return mismatched(line, call, *theirs);
     // Who asks from an earlier call may lack a message that will not come.
@@ -214,13 +221,13 @@ Attempt TcpTransport::find_passed(int from, const Call& call) {
   for (int channel = 0; channel < group_.channels; ++channel) {
     Line& line = this->line(channel, from);
     MessageHeader header;
-    if (line.connection.peek(&header) != Flow::later) return Attempt::done;
-    const auto& theirs = line.connection.asked();
+    if (line.connection.peek(&header, collective_) != Flow::later) return Attempt::done;
+    const auto& theirs = line.connection.asked(collective_);
     if (!theirs || !is_collective(*theirs) || !comes_before(call.sequence, theirs->sequence)) return Attempt::done;
   }
-  const Line& line = this->line(0, from);
+  Line& line = this->line(0, from);
   const TcpPeer& peer = group_.peers[line.peer];
-  Status::Detail detail = passed_over(group_.rank, call, peer.rank, *line.connection.asked()).detail();
+  Status::Detail detail = passed_over(group_.rank, call, peer.rank, *line.connection.asked(collective_)).detail();
   detail.host = peer.host;
   return fail(Status(std::move(detail)));
 }

@@ -65,6 +65,7 @@ class TcpTransport final : public Transport {
   static std::uint64_t sent_of_collectives(Lane& lane);
   Attempt send_to(Line& line, const Call& call, std::span<const std::byte> data, std::uint32_t* unsent);
   Attempt flush(Line& line, const Call& call);
+  void note(const Call& call);
   Attempt fail(Status reason);
   Attempt lost(const Line& line, const Call& call);
   Attempt malformed(const Line& line);
@@ -76,9 +77,10 @@ class TcpTransport final : public Transport {
   std::vector<std::size_t> position_;  // of each rank in group_.peers
   std::vector<Line> lines_;            // as connect_peers() numbers them
   std::vector<Lane> lanes_;
-  std::vector<Line*> flushing_;  // lines with messages queued
-  FileDescriptor watch_;         // epoll, edge-triggered: data that waits for a later receive wakes only once
-  Call latest_;                  // of the last send, for failures in progress()
+  std::vector<Line*> flushing_;   // lines with messages queued
+  FileDescriptor watch_;          // epoll, edge-triggered: data that waits for a later receive wakes only once
+  Call latest_;                   // of the last send, for failures in progress()
+  std::uint32_t collective_ = 0;  // sequence number of the last collective
   Status failure_;
 };
 

@@ -108,7 +108,7 @@ TcpConnection::Flow TcpConnection::read_ahead() {
   return flow;
 }
 
-TcpConnection::Flow TcpConnection::peek(MessageHeader* header) {
+TcpConnection::Flow TcpConnection::peek(MessageHeader* header, std::uint32_t now) {
   while (!front_) {
     if (!problem_.ok()) return Flow::malformed;
     if (end_ - begin_ < message_header_bytes) {
@@ -124,6 +124,7 @@ TcpConnection::Flow TcpConnection::peek(MessageHeader* header) {
     begin_ += message_header_bytes;
     if (decoded->kind == MessageKind::inquiry) {
       asked_ = decoded->call;
+      asked_at_ = now;
     } else {
       front_ = *decoded;
       taken_ = 0;
@@ -131,6 +132,12 @@ TcpConnection::Flow TcpConnection::peek(MessageHeader* header) {
   }
   *header = *front_;
   return Flow::done;
+}
+
+const std::optional<Call>& TcpConnection::asked(std::uint32_t now) {
+  constexpr std::uint32_t recent = 1U << 30;
+  if (now - asked_at_ >= recent) asked_.reset();
+  return asked_;
 }
 
 TcpConnection::Flow TcpConnection::take(std::byte* place) {

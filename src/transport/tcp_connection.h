@@ -46,12 +46,14 @@ class TcpConnection {
 
   // ---- In ----
 
-  // The header of the next message, which stays the next until take(). Inquiries on the way are kept as asked().
-  Flow peek(MessageHeader* header);
+  // The header of the next message, which stays the next until take(). Inquiries on the way are kept as asked(). `now`:
+  // the sequence number of this rank's last collective.
+  Flow peek(MessageHeader* header, std::uint32_t now);
   // The data of that message, to `place`. While `later`, call again; a part is already there.
   Flow take(std::byte* place);
-  // The call inside which the other side last said that it waits.
-  [[nodiscard]] const std::optional<Call>& asked() const { return asked_; }
+  // The call inside which the other side last said that it waits. Of a billion collectives ago it is not told: sequence
+  // numbers wrap, so that it would one day look like a call to come.
+  [[nodiscard]] const std::optional<Call>& asked(std::uint32_t now);
 
   // ---- Why ----
 
@@ -93,6 +95,7 @@ class TcpConnection {
   std::optional<MessageHeader> front_;
   std::size_t taken_ = 0;  // bytes of the front message
   std::optional<Call> asked_;
+  std::uint32_t asked_at_ = 0;  // the sequence number of this rank's last collective then
 
   int error_ = 0;
   Status problem_;

@@ -24,6 +24,15 @@ TEST_CASE("shm: a message of another call is a mismatch that names both") {
   CHECK(failure.detail().sequence == 812);
 }
 
+TEST_CASE("shm: a wait that has ended is no wait in a call to come, once numbers have wrapped") {
+  Node node(2);
+  CHECK(node[0].compare(1, sum_of(2, 7)) == Attempt::done);
+  node[0].end_wait();
+  CHECK(node[1].compare(0, sum_of(2, 7 + (1U << 31) + 1000)) == Attempt::done);
+  node[1].end_wait();
+  CHECK(node[1].compare(0, sum_of(3, 7)) == Attempt::done);
+}
+
 TEST_CASE("shm: every word of a call is compared") {
   const Call call = make_call(Collective::reduce, DataType::float32, Operation::sum, 1, 10, 5);
   for (const Call& other : {make_call(Collective::broadcast, DataType::float32, Operation::sum, 1, 10, 5),

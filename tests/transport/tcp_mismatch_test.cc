@@ -134,6 +134,20 @@ TEST_CASE("tcp: which of two calls is the earlier is known also where their numb
   }
 }
 
+TEST_CASE("tcp: an inquiry from more than two billion calls ago is no call to come") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    if (rank == 0) CHECK(transport.compare(1, sum_of(3, 7)) == Attempt::done);
+    step.arrive_and_wait();
+    if (rank == 1) {
+      CHECK(transport.compare(0, sum_of(3, 8)) == Attempt::done);
+      CHECK(transport.compare(0, sum_of(3, 7 + (1U << 31) + 1000)) == Attempt::done);
+      CHECK(transport.compare(0, sum_of(5, 7)) == Attempt::done);  // and not the same call again
+    }
+    step.arrive_and_wait();
+  });
+}
+
 TEST_CASE("tcp: sends and receives of pairs are not compared with collectives") {
   std::barrier<> step(2);
   run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
