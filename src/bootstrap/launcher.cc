@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string_view>
+
+#include "base/file_text.h"
 
 namespace paceline {
 namespace {
@@ -57,8 +57,7 @@ struct Process {
 };
 
 std::optional<Process> process(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = read_text(fmt::format("/proc/{}/stat", pid)).value_or("");
   const std::size_t open = text.find('('), close = text.rfind(')');
   if (open == text.npos || close == text.npos || close < open) return {};
   Process found;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <system_error>
+
+#include "base/file_text.h"
 
 namespace paceline {
 namespace {
@@ -20,8 +20,7 @@ bool is_bus_id(std::string_view name) {
 }  // namespace
 
 std::string text_of(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  std::string text = read_text(file).value_or("");
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
   return text;
 }

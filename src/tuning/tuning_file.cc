@@ -4,11 +4,11 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <optional>
 
 #include "base/configuration.h"
 #include "base/cpus.h"
+#include "base/file_text.h"
 #include "base/log.h"
 #include "paceline/paceline.h"
 #include "topology/detect.h"
@@ -63,13 +63,12 @@ std::string reason_against(std::string_view text, std::string_view fingerprint, 
 std::string tuning_of_this_machine(int rank) {
   const std::string path = tuning_path();
   if (path.empty()) return "";
-  std::ifstream stream(path);
+  const std::optional<std::string> text = read_text(path);
   std::error_code error;
-  if (!stream && configuration().tuning.empty() && !std::filesystem::exists(path, error)) return "";
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!text && configuration().tuning.empty() && !std::filesystem::exists(path, error)) return "";
   const std::string reason =
-      stream ? reason_against(text, machine_fingerprint(), library_version()) : "it cannot be read";
-  if (reason.empty()) return text;
+      text ? reason_against(*text, machine_fingerprint(), library_version()) : "it cannot be read";
+  if (reason.empty()) return *text;
   log(LogLevel::warn, rank,
       "{} is not used: {}. Algorithms are chosen by the model, calls on GPU memory by the library's own tables; run "
       "`paceline tune` to make it anew",

@@ -286,6 +286,12 @@ def test_files_that_are_no_profile(tmp_path: Path, text: str) -> None:
     assert "bad.json is not used" in done.stderr
 
 
+def test_a_folder_is_no_profile(tmp_path: Path) -> None:
+    done = run("explain", "barrier", "-n", "2", "--size", "0", PACELINE_TUNING=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path} is not used: it cannot be read" in done.stderr
+
+
 def test_a_second_run_keeps_other_settings(profile: Path, tmp_path: Path) -> None:
     path = changed(profile, tmp_path)
     words = ("tune", "-n", "2", "--transport", "loopback", *QUICK, "--output", path)
