@@ -153,14 +153,20 @@ Result<FileDescriptor> accept_from(int listener) {
     }
     switch (errno) {
       case EAGAIN: return FileDescriptor();
-      case EMFILE:
-      case ENFILE:
-      case EBADF:
-      case EINVAL:
-      case ENOTSOCK: return descriptor_error("cannot accept a connection", errno);
       case ENOBUFS:
       case ENOMEM: return FileDescriptor();
-      default: break;  // an error of that one connection, which has gone: take the next
+      case EINTR: break;
+      // Of that one connection, which has gone (accept(2)): take the next.
+      case ECONNABORTED:
+      case EHOSTDOWN:
+      case EHOSTUNREACH:
+      case ENETDOWN:
+      case ENETUNREACH:
+      case ENONET:
+      case ENOPROTOOPT:
+      case EOPNOTSUPP:
+      case EPROTO: break;
+      default: return descriptor_error("cannot accept a connection", errno);
     }
   }
 }
