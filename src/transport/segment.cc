@@ -101,22 +101,23 @@ Result<std::shared_ptr<Segment>> Segment::open(const std::string& name, std::siz
   return map(name, descriptor, bytes, false);
 }
 
-Result<std::shared_ptr<Segment>> Segment::map(const std::string& name, int descriptor, std::size_t bytes, bool owner) {
+Result<std::shared_ptr<Segment>> Segment::map(const std::string& name, int descriptor, std::size_t bytes,
+                                              bool creator) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   const int error = errno;
   close(descriptor);
   if (data == MAP_FAILED) {
-    if (owner) shm_unlink(name.c_str());
+    if (creator) shm_unlink(name.c_str());
     return Status::system("mapping shared memory " + name, error);
   }
-  std::shared_ptr<Segment> segment(new Segment(name, static_cast<std::byte*>(data), bytes, owner));
+  std::shared_ptr<Segment> segment(new Segment(name, static_cast<std::byte*>(data), bytes, creator));
   const std::lock_guard lock(mapped_mutex);
   mapped()[name] = segment;
   return segment;
 }
 
 Segment::~Segment() {
-  unlink();
+  if (creator_) unlink();
   munmap(data_, bytes_);
   const std::lock_guard lock(mapped_mutex);
   if (auto found = mapped().find(name_); found != mapped().end() && found->second.expired()) mapped().erase(found);

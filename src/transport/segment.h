@@ -1,5 +1,5 @@
 // A piece of POSIX shared memory that several processes of one node map: created 0600 under a name of its creator's
-// number and a random one, unlinked by its creator as soon as everyone has mapped it.
+// number and a random one, unlinked as soon as everyone has mapped it.
 #pragma once
 
 #include <sys/types.h>
@@ -32,18 +32,20 @@ class Segment {
   // Have a part's pages in this process's tables now, for writing, and not one by one as each is first used. Where the
   // kernel cannot (before Linux 5.14), nothing happens.
   void populate(std::size_t offset, std::size_t bytes);
-  // Take the name away; the memory stays until the last one unmaps it. Only the creator's has an effect.
+  // Take the name away; the memory stays until the last one unmaps it. Everyone does, for the creator may die before
+  // its turn.
   void unlink();
 
  private:
-  Segment(std::string name, std::byte* data, std::size_t bytes, bool owner)
-      : name_(std::move(name)), data_(data), bytes_(bytes), linked_(owner) {}
-  static Result<std::shared_ptr<Segment>> map(const std::string& name, int descriptor, std::size_t bytes, bool owner);
+  Segment(std::string name, std::byte* data, std::size_t bytes, bool creator)
+      : name_(std::move(name)), data_(data), bytes_(bytes), creator_(creator) {}
+  static Result<std::shared_ptr<Segment>> map(const std::string& name, int descriptor, std::size_t bytes, bool creator);
 
   std::string name_;
   std::byte* data_;
   std::size_t bytes_;
-  std::atomic<bool> linked_;  // ranks that are threads of one process share the segment
+  bool creator_;                    // takes the name away at the end, if nobody has before
+  std::atomic<bool> linked_{true};  // ranks that are threads of one process share the segment
 };
 
 }  // namespace paceline

@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "bootstrap/ranks.h"
 
 namespace paceline::testing {
@@ -41,6 +43,27 @@ TEST_CASE("a death while data connections are made ends the wait for them on eve
       if (rank != dies)
         CHECK(ranks[rank].line() == std::string(name(Code::remote)) + ", rank " + std::to_string(dies) + ", errno 0");
   }
+}
+
+TEST_CASE("a first rank that dies before its turn to take the shared memory's name away leaves none") {
+  Children ranks(2, [](Session& session, Membership& membership, const Child::Say& say) {
+    int exchanges = 0;
+    const auto exchange = [&](std::span<const std::byte> mine) {
+      auto shown = session.exchange(mine, in(60s));
+      if (++exchanges == 2 && session.rank() == 0) {
+        std::this_thread::sleep_for(100ms);  // the others get what it showed
+        ::kill(::getpid(), SIGKILL);
+      }
+      return shown;
+    };
+    const auto made = connect(session.members(), session.rank(), 1, membership, session.secret(), exchange, in(60s));
+    say(made.ok() ? "connected" : made.status().message());
+  });
+  CHECK(ranks[1].line() == "connected");
+  CHECK(ranks[0].line() == "");  // it has ended
+  const std::string prefix = "paceline-" + std::to_string(ranks[0].pid()) + "-";
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    CHECK(!entry.path().filename().string().starts_with(prefix));
 }
 
 TEST_CASE("a rank that lacks descriptors for data connections is the error of every rank, at once") {

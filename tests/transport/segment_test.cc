@@ -134,8 +134,7 @@ TEST_CASE("segment: two processes see each other's writing; what a dead one left
     REQUIRE_MESSAGE(opened.ok(), opened.status().message());
     CHECK((*opened)->data()[1] == std::byte{11});
     (*opened)->data()[2] = std::byte{22};
-    (*opened)->unlink();  // it is not ours
-  }
+  }  // it is not ours
   CHECK(has_name(name.data()));
   Segment::unlink_left_by(creator);  // it lives
   CHECK(has_name(name.data()));
