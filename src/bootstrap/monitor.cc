@@ -4,13 +4,13 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <csignal>
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
+#include "base/signals_blocked.h"
 #include "bootstrap/socket.h"
 
 namespace paceline {
@@ -18,20 +18,6 @@ namespace {
 
 constexpr auto stop_time = std::chrono::milliseconds(200);
 constexpr auto flush_time = std::chrono::milliseconds(500);
-
-// Signals are for the program's own threads: the new thread inherits the mask, with everything blocked.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

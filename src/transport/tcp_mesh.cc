@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/signals_blocked.h"
 #include "bootstrap/socket.h"
 
 namespace paceline {
@@ -52,10 +54,12 @@ class Mesh {
       return with_need(descriptor_error("cannot make an eventfd", errno), sockets_.size());
     std::thread connecting;
     try {
+      const SignalsBlocked blocked;
       connecting = std::thread([this] { connect_higher(); });
     } catch (const std::system_error& error) {
       return Status::system("cannot start a thread", error.code().value());
     }
+    ::pthread_setname_np(connecting.native_handle(), "pace-connecting");
     Status accepted = accept_lower();
     // At the deadline the other side ends by itself, and says for whom it waited.
     const bool late = accepted.code() == Code::timeout;

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "bootstrap/socket.h"
 #include "transport/tcp_ranks.h"
@@ -16,6 +17,19 @@ std::size_t open_descriptors() {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   return count;
+}
+
+// The mask of this process's thread of that name, as /proc shows it; empty: there is none.
+std::string signals_blocked_in(const std::string& thread) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    bool is_it = false;
+    for (std::string key, value; status >> key && std::getline(status >> std::ws, value);) {
+      if (key == "Name:") is_it = value == thread;
+      if (key == "SigBlk:" && is_it) return value;
+    }
+  }
+  return "";
 }
 
 std::vector<FileDescriptor> silent_connections(int port, int count) {
@@ -158,6 +172,21 @@ TEST_CASE("tcp mesh: who waits for connections ends when they are given up") {
     CHECK(sockets.status().code() == Code::aborted);
   }
   CHECK(Clock::now() - begin < std::chrono::seconds(5));
+}
+
+TEST_CASE("tcp mesh: the thread that connects takes no signals of the program's") {
+  TcpRanks job(2);
+  const FileDescriptor given_up(::eventfd(0, EFD_CLOEXEC));
+  std::thread rank_0([&] {
+    CHECK(!connect_peers(std::move(job.listeners[0]), job.groups[0], Until(seconds_from_now(20), given_up.get())).ok());
+  });
+  std::string blocked;
+  for (const auto deadline = seconds_from_now(5); blocked.empty() && Clock::now() < deadline;)
+    blocked = signals_blocked_in("pace-connecting");
+  // All but SIGKILL and SIGSTOP, and the two of the C library.
+  CHECK(blocked == "fffffffe7ffbfeff");
+  ::eventfd_write(given_up.get(), 1);
+  rank_0.join();
 }
 
 TEST_CASE("tcp mesh: a rank whose listener is gone is named at once") {
