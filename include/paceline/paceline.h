@@ -212,8 +212,8 @@ PACE_API paceResult_t paceBarrier(paceComm_t comm, void* stream);
 
 /* ---- Point to point: calls on one communicator are matched in order between two ranks ---- */
 
-/* `count` elements to rank peer, or from it: the same count and type on both sides, else paceMismatch. A message to
- * itself needs a group with both. */
+/* `count` elements to rank peer, or from it: the same count and type on both sides, else paceMismatch. One of no
+ * elements is a message, too: its receiver waits for it. A message to itself needs a group with both. */
 PACE_API paceResult_t paceSend(const void* send, size_t count, paceDataType_t type, int peer, paceComm_t comm,
                                void* stream);
 PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, paceComm_t comm, void* stream);

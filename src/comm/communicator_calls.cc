@@ -48,6 +48,13 @@ bool begins_at_home(Collective which, double sharing) {
   return sharing > 1 && which != broadcast && which != scatter;
 }
 
+// Where a message's data is. An empty one may be nowhere; but its bytes, none, are copied like others.
+Memory memory_of(const Request& message) {
+  static std::byte somewhere;
+  if (message.count == 0) return {&somewhere, &somewhere, nullptr, nullptr};
+  return {message.send, message.recv, nullptr, nullptr};
+}
+
 // A call's beginning. No memory is an error of its own, so that the other ranks learn of it (is_lack).
 template <class Begin>
 Status begun_by(Begin begin) {
@@ -144,11 +151,8 @@ Status Communicator::begin_messages(std::span<const Request* const> messages) {
     Messages& earlier = side[static_cast<std::size_t>(message->root)];
     const Call call =
         make_call(message->which, message->type, Operation::sum, 0, message->count, ++earlier.count, (*plan)->way);
-    const int lane = execution_->add(**plan, call, {message->send, message->recv, nullptr, nullptr},
-                                     earlier.group == groups_ ? earlier.lane : -1);
-    if ((*plan)->lanes[0].empty()) continue;
+    earlier.lane = execution_->add(**plan, call, memory_of(*message), earlier.group == groups_ ? earlier.lane : -1);
     earlier.group = groups_;
-    earlier.lane = lane;
   }
   return {};
 }
@@ -163,7 +167,7 @@ Status Communicator::begin_message(const Request& message, KnownPlan& known) {
   if (known.plan == nullptr || known.epoch != plans_.epoch()) {
     auto plan = plan_for(message, false);
     if (!plan.ok()) return plan.status();
-    known = {*plan, {message.send, message.recv, nullptr, nullptr}, nullptr, plans_.epoch()};
+    known = {*plan, memory_of(message), nullptr, plans_.epoch()};
   }
   auto& side = message.which == Collective::send ? messages_to_ : messages_from_;
   const Call call = make_call(message.which, message.type, Operation::sum, 0, message.count,

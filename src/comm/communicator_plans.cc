@@ -100,7 +100,8 @@ CostModel Communicator::cost_model(DataType type) const {
   return tuned_ ? tuned_->model(model) : model;
 }
 
-// Chunks of at most what one message may carry, one after another.
+// Chunks of at most what one message may carry, one after another. Of no elements it is one message all the same, from
+// which each side learns what the other called.
 Plan Communicator::make_message_plan(const Request& request) const {
   Plan plan;
   plan.element_bytes = size_of(request.type);
@@ -117,7 +118,8 @@ Plan Communicator::make_message_plan(const Request& request) const {
   plan.chunk_bytes = std::min(plan.chunk_bytes, total);
   plan.way = way_of(plan.algorithm, plan.chunk_bytes);
   plan.lanes.resize(1);
-  for (std::size_t begin = 0; begin < total; begin += plan.chunk_bytes) {
+  std::size_t begin = 0;
+  do {
     PlanStep step;
     step.action = request.which == Collective::send ? Action::send : Action::recv;
     step.transport = transport;
@@ -128,7 +130,8 @@ Plan Communicator::make_message_plan(const Request& request) const {
     step.target = begin;
     step.bytes = std::min(plan.chunk_bytes, total - begin);
     plan.lanes[0].push_back(step);
-  }
+    begin += plan.chunk_bytes;
+  } while (begin < total);
   return plan;
 }
 

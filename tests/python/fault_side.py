@@ -166,7 +166,10 @@ CALLS: Calls = {
     "all_to_all": lambda comm: comm.all_to_all(ones(4 * comm.size)),
     "reduce_scatter": lambda comm: comm.reduce_scatter(ones(4 * comm.size), out=ones(4)),
     "send": lambda comm: comm.send(ones(4), (comm.rank + 1) % comm.size),
+    "send of none": lambda comm: comm.send(ones(0), (comm.rank + 1) % comm.size),
+    "recv": lambda comm: comm.recv(ones(4), (comm.rank - 1) % comm.size),
     "recv of 5": lambda comm: comm.recv(ones(5), (comm.rank - 1) % comm.size),
+    "recv of none": lambda comm: comm.recv(ones(0), (comm.rank - 1) % comm.size),
     "recv of int32": lambda comm: comm.recv(ones(4, numpy.int32), (comm.rank - 1) % comm.size),
     "recv from next": lambda comm: comm.recv(ones(4), (comm.rank + 1) % comm.size),
 }

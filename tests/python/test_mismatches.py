@@ -39,7 +39,7 @@ def cases(size: int) -> list[list[list[str]]]:
     made.append([["broadcast from next"] for _ in range(size)])  # nobody sends
     made.append([["broadcast from me"] for _ in range(size)])  # everybody sends
     if size == 2:
-        made += [[["send"], ["recv of 5"]], [["send"], ["recv of int32"]]]
+        made += [[["send"], ["recv of 5"]], [["send"], ["recv of int32"]], [["send"], ["recv of none"]]]
     return made
 
 
@@ -83,6 +83,17 @@ def test_a_rank_that_called_something_else_is_named_while_a_third_is_waited_for(
             job.say(rank, "go on")
         for told in (found, job.told(0), job.told(2)):
             assert is_mismatch_of(told, 1, 2) or is_mismatch_of(told, 1, 0), told
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("calls", [["send of none", "recv"]])
+def test_a_call_of_no_elements_is_named_while_its_rank_computes(calls: list[str], transport: str) -> None:
+    environment = {"PACELINE_TRANSPORT": transport, "PACELINE_TIMEOUT": "5"}
+    with ForkedRanks(2, "call_and_compute", {"calls": calls}, **environment) as job:
+        found = job.told(1)
+        assert is_mismatch_of(found, 1, 0) and found["seconds"] < 1, found
+        job.say(0, "go on")
+        assert is_mismatch_of(job.told(0), 1, 0)
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
