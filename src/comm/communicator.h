@@ -148,6 +148,7 @@ class Communicator {
   Result<Plan> make_plan(const Request& request, bool in_place);
   [[nodiscard]] Plan make_message_plan(const Request& request) const;
   Status begin(const Request& request, KnownPlan& known);
+  void announce(const Call& call);
   void finish(const Request& request) const;
   Status deliver_to_self(std::span<const Request* const> messages) const;
   Status begin_messages(std::span<const Request* const> messages);

@@ -116,10 +116,16 @@ Status Communicator::begin(const Request& request, KnownPlan& known) {
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
   if (connections_.single_copy) connections_.shared_memory->use_single_copy(known.plan->single_copy);
   execution_->clear();
-  execution_->add(*known.plan, call, known.memory);
+  if (execution_->add(*known.plan, call, known.memory) < 0) announce(call);
   // An input that was scaled or moved must be so again.
   if (known.memory.input != request.send) known.plan = nullptr;
   return {};
+}
+
+// A call without steps: other ranks, should they have called it with elements, will not hear of it otherwise.
+void Communicator::announce(const Call& call) {
+  for (Transport* transport : wiring_.transports)
+    if (transport != nullptr) transport->announce(call);
 }
 
 void Communicator::finish(const Request& request) const {

@@ -89,6 +89,7 @@ class TracingTransport final : public Transport {
   Attempt progress() override { return traced_.progress(); }
   void announce_sleep() override { traced_.announce_sleep(); }
   void sleep(double microseconds) override { traced_.sleep(microseconds); }
+  void announce(const Call& call) override { traced_.announce(call); }
   [[nodiscard]] bool immediate() const override { return traced_.immediate(); }
   Attempt compare(int from, const Call& call, bool owed) override { return traced_.compare(from, call, owed); }
   [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override {

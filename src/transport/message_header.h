@@ -3,7 +3,7 @@
 //   0  magic "PCLN"    4  version   5  kind   6  zero (2 bytes)   8  length, bytes   16  call (16 bytes)
 //
 // Little-endian, as on every machine that Paceline runs on. A message is followed by `length` bytes of data. An inquiry
-// is a header alone: the sender has been waiting long, inside this call.
+// is a header alone: the sender has been waiting long, inside this call, or has ended it without a message.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // How the shared memory of one node's ranks is laid out.
 //
 //   presence of each rank            one cache line: whether it sleeps, has failed or left, and the call in which it
-//                                    waits
+//                                    waits, or that it did without a message
 //   reason of each rank              why the communicator has ended on it
 //   mailbox of each (from, to, channel)
 //       cells                        a ring of messages: header and small payload in one cache line, or a few
@@ -33,7 +33,8 @@ struct alignas(cache_line) Presence {
 
   std::atomic<std::uint32_t> asleep;     // 1: wake me (futex) after writing to one of my mailboxes
   std::atomic<std::uint32_t> withdrawn;  // 1: its call has failed; what its messages refer to may have changed
-  // The call in which this rank waits long: {sequence, what} and size. 0: none, or it is being changed.
+  // The call in which this rank waits long, or which it has ended without a message: {sequence, what} and size. 0:
+  // none, or it is being changed.
   std::atomic<std::uint64_t> waiting_words;
   std::atomic<std::uint64_t> waiting_size;
   // For when nobody can tell it to the others any more: the session's rank 0 does, while it is there.

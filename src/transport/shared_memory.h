@@ -62,6 +62,7 @@ class SharedMemoryTransport final : public Transport {
   Attempt progress() override;
   void announce_sleep() override;
   void sleep(double microseconds) override;
+  void announce(const Call& call) override;
   [[nodiscard]] bool immediate() const override { return true; }
   Attempt compare(int from, const Call& call, bool owed = true) override;
   [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override;
@@ -78,11 +79,10 @@ class SharedMemoryTransport final : public Transport {
   // so by release().
   void withdraw();
 
-  // This rank's call has ended: it waits no more. Sequence numbers wrap, so that what is known of a wait long past
-  // would one day look like one in a call to come.
+  // This rank's call has ended: it waits no more. Sequence numbers wrap, so that what is known of a wait long past, or
+  // of a call without a message, would one day look like one in a call to come.
   void end_wait() {
-    if (!announced_) return;
-    announced_ = false;
+    if (shown_for_ == 0 || --shown_for_ != 0) return;
     presence_->waiting_words.store(0, std::memory_order_relaxed);  // orders nothing: no words, no call
   }
 
@@ -191,7 +191,7 @@ class SharedMemoryTransport final : public Transport {
   void pass(Mailbox& mailbox);  // to the next message: this one has been used
   [[nodiscard]] bool any_withdrawn() const;
   // What compare() does (shared_memory_mismatch.cc).
-  void announce(const Call& call);
+  void show(const Call& call, std::uint32_t calls);
   [[nodiscard]] std::optional<Call> announced_by(int rank) const;
   // The first of the messages from `from` that this rank would take next of whose call `is` is true; nullptr: none.
   template <class Is>
@@ -222,7 +222,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<Shuttle> shuttles_;  // this rank's, in the order in which they came
   std::uint64_t brought_ = 0;      // bytes, by all shuttles that came
   Presence* presence_;
-  bool announced_ = false;           // presence_->waiting_words are of this call
+  std::uint32_t shown_for_ = 0;      // presence_->waiting_words stand until so many more calls have ended
   int seen_dead_ = -1;               // a rank whose process compare() has found to have ended
   std::atomic<bool> parted_{false};  // presence_->state is written, or another thread is about to
   Status failure_;

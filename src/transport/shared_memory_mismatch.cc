@@ -17,7 +17,7 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
   const bool misses_message = from >= 0 && owed;
   // Numbered by pairs, sends and receives do not compare.
   if (is_of_pair(call)) return misses_message ? find_overtaken(from, call) : Attempt::done;
-  announce(call);
+  show(call, 1);
   // Any rank may be the one that finds out: the other call may have nothing to do with the rank waited for.
   for (const NodePeer& peer : peers_)
     if (peer.rank != my_rank() && find_other_call(peer.rank, call) == Attempt::failed) return Attempt::failed;
@@ -25,16 +25,22 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
 }
 
 void SharedMemoryTransport::announce(const Call& call) {
+  // Others may come to their call long after this rank has made others.
+  constexpr std::uint32_t calls_to_come = 1U << 20;
+  show(call, calls_to_come);
+}
+
+void SharedMemoryTransport::show(const Call& call, std::uint32_t calls) {
   const std::uint64_t words = words_of(call);
   if (presence_->waiting_words.load(std::memory_order_relaxed) == words) return;
   // Release: the words never stand beside another call's size.
   presence_->waiting_words.store(0, std::memory_order_release);
   presence_->waiting_size.store(call.size, std::memory_order_release);
   presence_->waiting_words.store(words, std::memory_order_release);
-  announced_ = true;
+  shown_for_ = calls;
 }
 
-// The call in which a rank waits long, if it does and is not just changing it.
+// The call in which a rank waits long, or which it has ended without a message. None while it changes it.
 std::optional<Call> SharedMemoryTransport::announced_by(int rank) const {
   const Presence& other = *incoming_[index(0, rank, false)].presence;
   // Acquire: as the writer's releases.

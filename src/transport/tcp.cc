@@ -198,13 +198,25 @@ Attempt TcpTransport::compare(int from, const Call& call, bool owed) {
         !comes_before(call.sequence, header.call.sequence))
       return mismatched(line, call, header.call);
     const auto& theirs = line.connection.asked(collective_);
+    if (asks_from_another(line, call)) return mismatched(line, call, *theirs);
     if (!theirs || !is_collective(*theirs)) continue;
-    if (*theirs != call && theirs->sequence == call.sequence) return mismatched(line, call, *theirs);
     // Who asks from an earlier call may lack a message that will not come.
     if (comes_before(theirs->sequence, call.sequence) && announce(line, call) == Attempt::failed)
       return Attempt::failed;
   }
   return from >= 0 && owed ? find_passed(from, call) : Attempt::done;
+}
+
+// Whether the other side's last inquiry is of another call of the same number.
+bool TcpTransport::asks_from_another(Line& line, const Call& call) {
+  const auto& theirs = line.connection.asked(collective_);
+  return theirs && is_collective(*theirs) && is_collective(call) && theirs->sequence == call.sequence &&
+         *theirs != call;
+}
+
+void TcpTransport::announce(const Call& call) {
+  note(call);
+  for (Line& line : lines_) (void)announce(line, call);  // a line that has failed ends the next call
 }
 
 // Once a call.
@@ -215,8 +227,8 @@ Attempt TcpTransport::announce(Line& line, const Call& call) {
   return line.flushing ? Attempt::later : flush(line, call);
 }
 
-// A rank that waits in a later call has ended this one, and what it sent for it came before its inquiries, on every
-// channel: if nothing waits here, nothing comes.
+// A rank that waits in a later call, or has ended one, has ended this one, and what it sent for it came before its
+// inquiries, on every channel: if nothing waits here, nothing comes.
 Attempt TcpTransport::find_passed(int from, const Call& call) {
   for (int channel = 0; channel < group_.channels; ++channel) {
     Line& line = this->line(channel, from);
@@ -237,7 +249,8 @@ Attempt TcpTransport::fail(Status reason) {
   return Attempt::failed;
 }
 
-Attempt TcpTransport::lost(const Line& line, const Call& call) {
+Attempt TcpTransport::lost(Line& line, const Call& call) {
+  if (asks_from_another(line, call)) return mismatched(line, call, *line.connection.asked(collective_));
   const TcpPeer& peer = group_.peers[line.peer];
   Status::Detail detail;
   detail.code = Code::remote;

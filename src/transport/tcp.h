@@ -6,7 +6,7 @@
 // memory grows.
 //
 // Two ranks that both wait, in different calls, learn it from inquiries: who waits long sends the other side its call,
-// and, when asked from an earlier call, answers so.
+// and, when asked from an earlier call, answers so. Who ends a call without a message sends one, too.
 #pragma once
 
 #include <memory>
@@ -37,6 +37,7 @@ class TcpTransport final : public Transport {
   [[nodiscard]] int holder(int channel, std::span<const int> to, const Call& call, bool to_all = false) override;
   Attempt progress() override;
   void sleep(double microseconds) override;
+  void announce(const Call& call) override;
   Attempt compare(int from, const Call& call, bool owed = true) override;
   [[nodiscard]] Status failure() const override { return failure_; }
 
@@ -67,8 +68,9 @@ class TcpTransport final : public Transport {
   Attempt flush(Line& line, const Call& call);
   void note(const Call& call);
   Attempt fail(Status reason);
-  Attempt lost(const Line& line, const Call& call);
+  Attempt lost(Line& line, const Call& call);
   Attempt malformed(const Line& line);
+  bool asks_from_another(Line& line, const Call& call);
   Attempt announce(Line& line, const Call& call);
   Attempt find_passed(int from, const Call& call);
   Attempt mismatched(const Line& line, const Call& mine, const Call& theirs);

@@ -51,8 +51,8 @@ class TcpConnection {
   Flow peek(MessageHeader* header, std::uint32_t now);
   // The data of that message, to `place`. While `later`, call again; a part is already there.
   Flow take(std::byte* place);
-  // The call inside which the other side last said that it waits. Of a billion collectives ago it is not told: sequence
-  // numbers wrap, so that it would one day look like a call to come.
+  // The call of the other side's last inquiry. Of a billion collectives ago it is not told: sequence numbers wrap, so
+  // that it would one day look like a call to come.
   [[nodiscard]] const std::optional<Call>& asked(std::uint32_t now);
 
   // ---- Why ----

@@ -73,6 +73,9 @@ class Transport {
   virtual void announce_sleep() {}
   virtual void sleep(double microseconds) = 0;
 
+  // This rank ends a collective without a message, for it has no elements: say so to other ranks, whose compare() would
+  // not hear of it.
+  virtual void announce(const Call& /*call*/) {}
   // Whether nothing is ever under way: what has not come when its sender leaves was not sent.
   [[nodiscard]] virtual bool immediate() const { return false; }
   // While waiting long in `call`: say so to other ranks, and find one that is known to be inside another call, or to

@@ -86,7 +86,10 @@ def test_a_rank_that_called_something_else_is_named_while_a_third_is_waited_for(
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("calls", [["send of none", "recv"]])
+@pytest.mark.parametrize(
+    "calls",
+    [["send of none", "recv"], ["all_reduce of none", "all_reduce"], ["broadcast of none", "broadcast"]],
+)
 def test_a_call_of_no_elements_is_named_while_its_rank_computes(calls: list[str], transport: str) -> None:
     environment = {"PACELINE_TRANSPORT": transport, "PACELINE_TIMEOUT": "5"}
     with ForkedRanks(2, "call_and_compute", {"calls": calls}, **environment) as job:

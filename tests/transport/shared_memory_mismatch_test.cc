@@ -125,6 +125,19 @@ TEST_CASE("shm: ranks that wait in one call agree, also when they differ by the 
   CHECK(node[1].failure().code() == Code::mismatch);
 }
 
+TEST_CASE("shm: a rank that has ended a call of no elements is seen to differ by the count") {
+  Node node(3);
+  node[0].announce(sum_of(0, 4));
+  for (int calls = 0; calls < 3; ++calls) node[0].end_wait();  // its own, and others since
+  CHECK(node[1].compare(0, sum_of(0, 4)) == Attempt::done);
+  CHECK(node[1].compare(0, sum_of(10, 5)) == Attempt::done);
+  CHECK(node[1].compare(0, sum_of(10, 4)) == Attempt::failed);
+  CHECK(node[1].failure().message().find("but rank 0 called all-reduce #4 of 0 float32") != std::string::npos);
+  // What it should have sent for an earlier call does not come.
+  CHECK(node[2].compare(0, sum_of(10, 3)) == Attempt::failed);
+  CHECK(node[2].failure().code() == Code::mismatch);
+}
+
 TEST_CASE("shm: a rank that waits in a later call without having sent for this one called another") {
   for (std::uint32_t sequence : {std::uint32_t{4}, std::uint32_t{0xffffffff}}) {
     Node node(2);

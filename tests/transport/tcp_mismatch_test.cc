@@ -85,6 +85,28 @@ TEST_CASE("tcp: inquiries of ranks in the same or an earlier call disturb nothin
   });
 }
 
+TEST_CASE("tcp: a rank that has ended a call of no elements is seen to differ by the count, also when it has left") {
+  for (const bool leaves : {false, true}) {
+    std::barrier<> end(2);
+    run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+      if (rank == 0) {
+        transport.announce(sum_of(0, 4));
+      } else {
+        std::vector<std::byte> data(40);
+        CHECK(insist(transport, [&] {
+                const std::byte* where = nullptr;
+                const Attempt arrived = transport.receive(0, 0, sum_of(10, 4), 40, data.data(), &where);
+                if (arrived != Attempt::later || leaves) return arrived;
+                return transport.compare(0, sum_of(10, 4)) == Attempt::failed ? Attempt::failed : arrived;
+              }) == Attempt::failed);
+        CHECK(transport.failure().code() == Code::mismatch);
+        CHECK(transport.failure().message().find("but rank 0 called all-reduce #4 of 0 float32") != std::string::npos);
+      }
+      if (!leaves) end.arrive_and_wait();
+    });
+  }
+}
+
 TEST_CASE("tcp: who waits for a rank on its own node still looks at what the others ask") {
   std::barrier<> step(2);
   run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
