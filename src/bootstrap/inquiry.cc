@@ -45,7 +45,8 @@ std::string why_not_behind(const Pong& pong, const Call& call) {
   }
   if (pong.state == Pong::State::inside)
     return fmt::format("is inside {} and answers, but has not got on", short_name(call));
-  return fmt::format("has completed {} and is outside of it; what it sent has not arrived", short_name(call));
+  return fmt::format("has ended #{} and is outside of any call; what {} needs of it has not arrived", pong.sequence,
+                     short_name(call));
 }
 
 }  // namespace

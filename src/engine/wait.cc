@@ -45,21 +45,46 @@ constexpr double doubt_us = 5000;
 // The transport of `execution` failed: end the communicator.
 Status end_of(Execution& execution) { return execution.wiring().membership->report(execution.failure()); }
 
-// Whom a wait has seen to be gone. Sends and receives have no common count that tells what it did before it left: what
-// is missing after one more look does not come.
+// Whom a wait has seen to be gone. What it did before it left, messages of pairs or a collective of this number, may be
+// there: what is missing after one more look does not come.
 struct Gone {
   const Execution* execution = nullptr;
   int rank = -1;
 };
 
-bool left_before(Execution& execution, const Transport& transport, const Execution::Wait& wait, Gone& gone) {
+enum class Leaver : std::uint8_t { none, left_before, ended_another };
+
+Leaver leaver(Execution& execution, const Transport& transport, const Execution::Wait& wait, Gone& gone) {
   std::uint32_t last = 0;
-  if (!execution.wiring().membership->has_left(wait.rank, &last) && !transport.has_left(wait.rank, &last)) return false;
-  if (collective_of(wait.call) != Collective::send) return comes_before(last, wait.call.sequence);
-  if (!transport.immediate()) return false;  // its connection ends behind its last message
+  if (!execution.wiring().membership->has_left(wait.rank, &last) && !transport.has_left(wait.rank, &last))
+    return Leaver::none;
+  const bool is_of_pair = collective_of(wait.call) == Collective::send;
+  if (!is_of_pair && comes_before(last, wait.call.sequence)) return Leaver::left_before;
+  if (!transport.immediate()) return Leaver::none;  // its connection ends behind its last message
   const bool looked_again = gone.execution == &execution && gone.rank == wait.rank;
   if (gone.execution == nullptr) gone = {&execution, wait.rank};
-  return looked_again;
+  if (!looked_again) return Leaver::none;
+  return is_of_pair ? Leaver::left_before : Leaver::ended_another;
+}
+
+Status left(const Wiring& wiring, const Execution::Wait& wait, Leaver how) {
+  const bool before = how == Leaver::left_before;
+  Status::Detail detail;
+  detail.code = before ? Code::remote : Code::mismatch;
+  detail.rank = wait.rank;
+  detail.collective = title(wait.call);
+  detail.sequence = wait.call.sequence;
+  if (before) {
+    detail.message =
+        fmt::format("rank {} left before {}: it destroyed its communicator", wait.rank, describe(wait.call));
+  } else {
+    detail.peer = wiring.rank;
+    detail.message = fmt::format(
+        "rank {} called {}, but rank {} ended #{} without its part in that, and left: every rank must make the same "
+        "calls in the same order",
+        wiring.rank, describe(wait.call), wait.rank, wait.call.sequence);
+  }
+  return Status(std::move(detail));
 }
 
 // Whether waiting is in vain: the other rank left, or is in another call. Ok: keep waiting.
@@ -75,17 +100,8 @@ Status doubt(Execution& execution, Gone& gone) {
     if (each->compare(waits_there ? wait.rank : -1, wait.call, waits_there && wait.owed) == Attempt::failed)
       return end_of(execution);
   }
-  if (left_before(execution, transport, wait, gone)) {
-    Status::Detail detail;
-    detail.code = Code::remote;
-    detail.rank = wait.rank;
-    detail.collective = title(wait.call);
-    detail.sequence = wait.call.sequence;
-    detail.message =
-        fmt::format("rank {} left before {}: it destroyed its communicator", wait.rank, describe(wait.call));
-    return wiring.membership->report(Status(std::move(detail)));
-  }
-  return {};
+  const Leaver how = leaver(execution, transport, wait, gone);
+  return how == Leaver::none ? Status() : wiring.membership->report(left(wiring, wait, how));
 }
 
 // Until when this thread and another program's have turns on their CPU.

@@ -66,6 +66,14 @@ TEST_CASE("a rank that has completed the call is not behind") {
             waited_for_it);
 }
 
+TEST_CASE("of a rank that has ended the call, whichever it was, only that is said") {
+  CHECK(accuse(suspicion(), {says(State::inside, 812), says(State::outside, 813), says(State::inside, 812)}, members)
+            .message ==
+        std::string("rank 1 (node-a, pid 101) has ended #813 and is outside of any call; what all-reduce #812 needs of "
+                    "it has not arrived") +
+            waited_for_it);
+}
+
 TEST_CASE("sequence numbers may wrap") {
   Suspicion late = suspicion();
   late.call.sequence = 1;
