@@ -217,10 +217,12 @@ PACE_API paceResult_t paceBarrier(paceComm_t comm, void* stream);
 PACE_API paceResult_t paceSend(const void* send, size_t count, paceDataType_t type, int peer, paceComm_t comm,
                                void* stream);
 PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, paceComm_t comm, void* stream);
-/* Calls between start and end (of this thread, on any communicators) begin together at the outermost end, which
- * waits for those without a stream. Sends and receives of a group may be in any order among each other. A group
- * whose call fails its checks starts nothing; one that fails later ends each communicator whose part is not done.
- * Groups nest. */
+/* Calls between start and end (of this thread, on any communicators) begin at the outermost end, which waits for those
+ * without a stream. On each communicator the sends and receives come first, all together and in any order among each
+ * other, then the collectives, one after another; ranks that make the same calls without a group must make them in
+ * this order. No communicator waits for another one's calls. On GPU memory, of several messages in one direction
+ * between two ranks the second begins when the group's first ones, with all ranks, have ended. A group whose call fails
+ * its checks starts nothing; one that fails later ends each communicator whose part is not done. Groups nest. */
 PACE_API paceResult_t paceGroupStart(void);
 PACE_API paceResult_t paceGroupEnd(void);
 

@@ -35,7 +35,9 @@ def group() -> Iterator[None]:
     """Calls inside begin together at the end of the outermost group, which waits for them.
 
     Their results are there after the group, not inside it. Sends and receives of a group may stand in any order, on
-    any communicators. When a call fails its checks, or the body raises anything, nothing of the group is started.
+    any communicators. On each communicator they come before the collectives, which run one after another: ranks that
+    make the same calls without a group must make them in this order. When a call fails its checks, or the body raises
+    anything, nothing of the group is started.
 
     Example, every rank sends to the right and receives from the left::
 

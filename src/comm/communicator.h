@@ -126,6 +126,7 @@ class Communicator {
     std::vector<const Request*> messages;
     std::vector<const Request*> collectives;
     std::size_t ended = 0;  // turns; that of the messages is the first
+    bool begun = false;     // the next one is under way
 
     [[nodiscard]] bool has(std::size_t turn) const {
       return turn == 0 ? !messages.empty() : turn <= collectives.size();
@@ -155,6 +156,8 @@ class Communicator {
   Status begin_message(const Request& message, KnownPlan& known);
   void end(const Status& status);
   void break_off(std::string_view how);
+  Status begin_turn(Part& part);
+  void end_turn(Part& part);
   static Parts parts_of(std::span<Communicator* const> communicators, std::span<const Request> calls);
   static void break_off_undone(const Parts& parts, const Communicator* not_begun, const Status& cause);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);

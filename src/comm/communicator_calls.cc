@@ -230,36 +230,57 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
   Status status;
   for (auto& [communicator, part] : parts)
     if (status.ok() && communicator->membership_->failed()) status = communicator->membership_->failure();
-  if (!status.ok()) break_off_undone(parts, nullptr, status);
-  for (std::size_t turn = 0; status.ok(); ++turn) {
-    std::vector<Execution*> executions;
-    std::vector<std::pair<Communicator*, const Request*>> begun;
-    const Communicator* not_begun = nullptr;
-    for (auto& [communicator, part] : parts) {
-      if (!part.has(turn)) continue;
-      const Request* const request = turn == 0 ? nullptr : part.collectives[turn - 1];
-      KnownPlan unknown;
-      status = begun_by([&, communicator = communicator, &part = part] {
-        return turn == 0 ? communicator->begin_messages(part.messages) : communicator->begin(*request, unknown);
-      });
-      if (!status.ok()) {
-        not_begun = communicator;
-        break;
-      }
-      communicator->membership_->activity.inside.store(true, std::memory_order_relaxed);
-      executions.push_back(communicator->execution_.get());
-      begun.emplace_back(communicator, request);
-    }
-    if (status.ok() && executions.empty() && turn > 0) break;
-    if (status.ok()) status = paceline::run(executions);
-    for (auto& [communicator, request] : begun) {
-      if (status.ok() || communicator->execution_->has_ended()) ++parts[communicator].ended;
-      if (status.ok() && request != nullptr) communicator->finish(*request);
-    }
-    if (!status.ok()) break_off_undone(parts, not_begun, status);
-    for (auto& [communicator, request] : begun) communicator->end(status);
+  std::vector<std::pair<Communicator*, Part*>> all;
+  std::vector<Execution*> executions;
+  const Communicator* not_begun = nullptr;
+  const auto begin_turn = [&](std::size_t number) -> Status {
+    auto& [communicator, part] = all[number];
+    Status begun = communicator->begin_turn(*part);
+    if (!begun.ok()) not_begun = communicator;
+    return begun;
+  };
+  for (auto& [communicator, part] : parts) {
+    all.emplace_back(communicator, &part);
+    executions.push_back(communicator->execution_.get());
+    if (status.ok()) status = begin_turn(all.size() - 1);
   }
+  // No communicator waits for another one's turn: other ranks may make these calls one after another, in any order of
+  // the communicators.
+  const auto go_on = [&](std::size_t number, bool& begun) -> Status {
+    auto& [communicator, part] = all[number];
+    if (!part->begun) return {};
+    communicator->end_turn(*part);
+    PACE_TRY(begin_turn(number));
+    begun = part->begun;
+    return {};
+  };
+  if (status.ok()) status = paceline::run(executions, go_on);
+  if (status.ok()) return status;
+  for (auto& [communicator, part] : parts)
+    if (part.begun && communicator->execution_->has_ended()) ++part.ended;
+  break_off_undone(parts, not_begun, status);
+  for (auto& [communicator, part] : parts)
+    if (part.begun) communicator->end(status);
   return status;
+}
+
+// The part's next turn; after the last one nothing begins.
+Status Communicator::begin_turn(Part& part) {
+  if (!part.has(part.ended)) return {};
+  KnownPlan unknown;
+  PACE_TRY(begun_by([&] {
+    return part.ended == 0 ? begin_messages(part.messages) : begin(*part.collectives[part.ended - 1], unknown);
+  }));
+  membership_->activity.inside.store(true, std::memory_order_relaxed);
+  part.begun = true;
+  return {};
+}
+
+void Communicator::end_turn(Part& part) {
+  if (part.ended > 0) finish(*part.collectives[part.ended - 1]);
+  ++part.ended;
+  part.begun = false;
+  end(Status());
 }
 
 // A group has failed: whoever waits for the rest of its calls will not get it.

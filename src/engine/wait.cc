@@ -214,19 +214,23 @@ class Wait {
   double announced_us_ = 0;
 };
 
-}  // namespace
-
-Status run(std::span<Execution* const> executions) {
+template <class GoOnWith>
+Status drive(std::span<Execution* const> executions, const GoOnWith& go_on) {
   Wait wait(executions);
   for (;;) {
     bool moved = false;
     bool done = true;
-    for (Execution* execution : executions) {
-      switch (execution->advance()) {
-        case Execution::Turn::done: continue;
+    for (std::size_t i = 0; i < executions.size(); ++i) {
+      bool begun = false;
+      switch (executions[i]->advance()) {
+        case Execution::Turn::done:
+          PACE_TRY(go_on(i, begun));
+          if (!begun) continue;
+          moved = true;
+          break;
         case Execution::Turn::moved: moved = true; break;
         case Execution::Turn::stuck: break;
-        case Execution::Turn::failed: return end_of(*execution);
+        case Execution::Turn::failed: return end_of(*executions[i]);
       }
       done = false;
     }
@@ -241,5 +245,13 @@ Status run(std::span<Execution* const> executions) {
     PACE_TRY(wait.pause());
   }
 }
+
+}  // namespace
+
+Status run(std::span<Execution* const> executions) {
+  return drive(executions, [](std::size_t, bool&) { return Status(); });
+}
+
+Status run(std::span<Execution* const> executions, const GoOn& go_on) { return drive(executions, go_on); }
 
 }  // namespace paceline

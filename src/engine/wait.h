@@ -5,6 +5,8 @@
 // the rank that holds the call up.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <span>
 
 #include "base/status.h"
@@ -14,5 +16,10 @@ namespace paceline {
 
 // Run all of these (of one or several communicators, driven by this thread) to their end.
 Status run(std::span<Execution* const> executions);
+
+// The same where some have more than one thing to run. When the execution of this number is found to have ended, which
+// may be more than once, `go_on` begins what it has to run next, and says so by `begun`.
+using GoOn = std::function<Status(std::size_t number, bool& begun)>;
+Status run(std::span<Execution* const> executions, const GoOn& go_on);
 
 }  // namespace paceline

@@ -132,6 +132,26 @@ TEST_CASE("one thread drives all ranks of several communicators in one group") {
   CHECK(sums == std::vector<int>{7, 7, 7, 30, 30});
 }
 
+TEST_CASE("in a group no communicator's calls wait for another one's: others may make them one after another") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    paceComm_t twin = nullptr;
+    PACE_EXPECT(paceCommSplit(comm, 0, 0, &twin, nullptr));
+    for (const bool twin_first : {false, true}) {
+      paceComm_t const first = twin_first ? twin : comm;
+      paceComm_t const last = twin_first ? comm : twin;
+      int values[] = {1, 2, 3};
+      if (rank == 0) PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(paceAllReduce(&values[0], &values[0], 1, paceInt32, paceSum, first, nullptr));
+      PACE_EXPECT(paceAllReduce(&values[1], &values[1], 1, paceInt32, paceSum, first, nullptr));
+      PACE_EXPECT(paceAllReduce(&values[2], &values[2], 1, paceInt32, paceSum, last, nullptr));
+      if (rank == 0) PACE_EXPECT(paceGroupEnd());
+      PACE_REQUIRE((values[0] == 2 && values[1] == 4 && values[2] == 6));
+    }
+    return expect(paceCommDestroy(twin));
+  });
+}
+
 TEST_CASE("a group that fails on one communicator ends the others whose part it leaves undone, and no more") {
   for (const bool undone : {true, false}) {
     const Ranks communicator(3);
@@ -181,6 +201,7 @@ TEST_CASE("a group that fails on one communicator ends the others whose part it 
 
 TEST_CASE("a group that fails in its messages ends the communicators of which it had collectives") {
   const Ranks communicator(3);
+  std::latch failed(1);
   communicator.run([&](int rank, paceComm_t comm) -> std::string {
     paceComm_t part = nullptr;
     PACE_EXPECT(paceCommSplit(comm, rank < 2 ? 0 : 1, 0, &part, nullptr));
@@ -193,8 +214,11 @@ TEST_CASE("a group that fails in its messages ends the communicators of which it
       PACE_EXPECT(paceGroupStart());
       PACE_EXPECT(paceRecv(&value, 1, paceInt32, 2, comm, nullptr));
       PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, part, nullptr));
-      PACE_EXPECT(paceGroupEnd(), paceAborted);
+      const paceResult_t ended = paceGroupEnd();
+      failed.count_down();
+      PACE_EXPECT(ended, paceAborted);
     }
+    failed.wait();  // the all-reduce has begun with the receive, and could end before that fails
     PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, part, nullptr), paceRemoteError);
     const std::string reason = paceGetLastError(part);
     PACE_REQUIRE(reason.starts_with("rank 0 ("));

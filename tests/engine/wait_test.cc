@@ -88,6 +88,34 @@ TEST_CASE("wait: executions run to their ends side by side") {
   CHECK(one.output == Floats{5});
 }
 
+TEST_CASE("wait: an execution that has ended goes on to what comes next while another one waits") {
+  Waiting one;
+  Waiting other;
+  one.transport.deliver(0, 1, bytes_of({5}));
+  int ended = 0;
+  const auto go_on = [&](std::size_t number, bool& begun) {
+    if (number != 0 || ended++ != 0) return Status();
+    CHECK(one.output == Floats{5});
+    one.transport.deliver(0, 1, bytes_of({7}));
+    one.execution.clear();
+    one.execution.add(one.writer.plan, all_reduce(2), memory_of(one.input, one.output));
+    begun = true;
+    return Status();
+  };
+  other.transport.on = [&](const std::string&) {
+    if (one.output == Floats{7} && other.transport.taken(0, 1)) other.transport.deliver(0, 1, bytes_of({6}));
+  };
+  Execution* both[] = {&one.execution, &other.execution};
+  CHECK(run(both, go_on).ok());
+  CHECK(other.output == Floats{6});
+
+  // What cannot be begun ends them all.
+  Waiting third;
+  third.transport.deliver(0, 1, bytes_of({5}));
+  Execution* again[] = {&third.execution};
+  CHECK(run(again, [](std::size_t, bool&) { return Status(Code::system, "no memory"); }).message() == "no memory");
+}
+
 TEST_CASE("wait: a transport's failure is reported, and the reason that stands is returned") {
   Waiting rank;
   rank.transport.broken = true;
