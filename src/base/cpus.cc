@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <istream>
 #include <sstream>
@@ -33,6 +34,18 @@ Mask affinity() {
 }
 
 int count(const Mask& mask) { return CPU_COUNT_S(bytes(mask), mask.data()); }
+
+// Lets the thread run where it could before it was moved. The kernel keeps what a thread asks for, also when the cpuset
+// grows, so a thread that may use all of its cpuset's CPUs asks for all there are: the kernel leaves those of the set.
+void free_again(const Mask& before) {
+  Mask all(before.size());
+  std::memset(all.data(), 0xff, bytes(all));
+  if (sched_setaffinity(0, bytes(all), all.data()) == 0) {
+    const Mask now = affinity();
+    if (now.size() == before.size() && CPU_EQUAL_S(bytes(now), now.data(), before.data())) return;
+  }
+  (void)sched_setaffinity(0, bytes(before), before.data());
+}
 
 // The CPU that has so many others of the mask before it; there must be one.
 int nth(const Mask& mask, int index) {
@@ -158,7 +171,7 @@ bool HomeCpu::go() {
   if (cpu_ == sched_getcpu()) return true;
   Mask one(all.size());
   CPU_SET_S(cpu_, bytes(one), one.data());
-  if (sched_setaffinity(0, bytes(one), one.data()) == 0) (void)sched_setaffinity(0, bytes(all), all.data());
+  if (sched_setaffinity(0, bytes(one), one.data()) == 0) free_again(all);
   return true;
 }
 

@@ -2,9 +2,14 @@
 
 #include <doctest/doctest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -88,6 +93,46 @@ TEST_CASE("a thread goes home, and may run where it could before") {
     const cpu_set_t after = mask();
     CHECK(CPU_EQUAL(&before, &after));
   }
+}
+
+TEST_CASE("a thread that is bound to some CPUs is so after it went home") {
+  const cpu_set_t before = mask();
+  if (CPU_COUNT(&before) < 3) return;
+  cpu_set_t some = before;
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &some)) --last;
+  CPU_CLR(last, &some);
+  REQUIRE(sched_setaffinity(0, sizeof some, &some) == 0);
+  for (int index = 0; index < 3; ++index) {
+    HomeCpu home(index);
+    CHECK(home.go());
+    const cpu_set_t after = mask();
+    CHECK(CPU_EQUAL(&some, &after));
+  }
+  REQUIRE(sched_setaffinity(0, sizeof before, &before) == 0);
+}
+
+// What the thread asked the kernel for shows only when its cpuset grows: this needs a cgroup of version 1, and to be
+// root.
+TEST_CASE("a thread that went home may run on the CPUs that its cpuset gets later") {
+  const cpu_set_t before = mask();
+  const std::filesystem::path root = "/sys/fs/cgroup/cpuset";
+  const std::filesystem::path set = root / ("paceline-test-" + std::to_string(getpid()));
+  std::error_code refused;
+  if (CPU_COUNT(&before) < 3 || !CPU_ISSET(0, &before) || !CPU_ISSET(1, &before) || !CPU_ISSET(2, &before)) return;
+  if (!std::filesystem::create_directory(set, refused)) return;
+  const auto write = [&](const char* file, const std::string& what) {
+    return static_cast<bool>(std::ofstream(set / file) << what << std::flush);
+  };
+  std::thread([&] {
+    if (!write("cpuset.mems", "0") || !write("cpuset.cpus", "0-1") || !write("tasks", std::to_string(gettid()))) return;
+    HomeCpu home(sched_getcpu() == 0 ? 1 : 0);
+    CHECK(home.go());
+    CHECK(write("cpuset.cpus", "0-2"));
+    const cpu_set_t after = mask();
+    CHECK(CPU_COUNT(&after) == 3);
+  }).join();
+  std::filesystem::remove(set, refused);
 }
 
 TEST_CASE("a thread that is bound to a CPU has nowhere to go") {
