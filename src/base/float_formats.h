@@ -3,7 +3,7 @@
 // exponent, mantissa.
 //
 // Rounding is to nearest even. What is beyond the largest value becomes an infinity, or a NaN with its sign where the
-// format has no infinity (e4m3): nothing saturates. Every NaN is written as the format's one `nan`.
+// format has no infinity (e4m3): nothing saturates. What was a NaN before is written as the format's one `nan`.
 #pragma once
 
 #include <cstdint>

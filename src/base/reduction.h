@@ -2,8 +2,9 @@
 // run-time dispatch (Highway).
 //
 // 16-bit and 8-bit floats are computed in float32 and rounded to nearest even once, at the end of a fold. Integers
-// wrap. min and max of a NaN is a NaN, and -0 is less than +0; every NaN result is the type's one quiet NaN. The result
-// does not depend on the instruction set, on alignment or on the position in the row: the same bits everywhere.
+// wrap. min and max of a NaN is a NaN, and -0 is less than +0; every NaN result is the type's one quiet NaN, but for a
+// number too large for float8 e4m3, which has no infinity: it becomes a NaN with its sign. The result does not depend
+// on the instruction set, on alignment or on the position in the row: the same bits everywhere.
 #pragma once
 
 #include <array>

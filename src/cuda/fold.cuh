@@ -1,5 +1,6 @@
 // Elements on the GPU: how those of each type are computed with. The same results, bit for bit, as base/reduction.h:
-// 16-bit and 8-bit floats in float32, rounded once; integers wrap; a NaN wins min and max; one NaN a type.
+// 16-bit and 8-bit floats in float32, rounded once; integers wrap; a NaN wins min and max; one NaN a type, but
+// in e4m3, which has no infinity, for what is too large below zero.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -360,6 +360,15 @@ TEST_CASE("what is too large becomes an infinity, or a NaN in e4m3, which has no
   }
 }
 
+TEST_CASE("a sum too large for e4m3 is a NaN with its sign; what is made of that is the type's one NaN") {
+  // 448, -448 and -NaN.
+  const Row summands = row_of<std::uint8_t>({0x7e, 0xfe, 0xff});
+  on_every_instruction_set([&] {
+    CHECK(fold_rows(DataType::float8e4m3, Operation::sum, {summands, summands}) ==
+          row_of<std::uint8_t>({0x7f, 0xff, 0x7f}));
+  });
+}
+
 TEST_CASE("elements of small floats: every code, every midpoint between codes, and its neighbours") {
   for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float8e4m3, DataType::float8e5m2}) {
     const Format& format = format_of(type);
