@@ -60,7 +60,6 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
   std::iota(everyone.begin(), everyone.end(), 0);
   const int rank = session->rank();
   std::unique_ptr<Communicator> made(new Communicator(session, std::move(everyone), rank, options));
-  PACE_TRY(made->set_algorithm(made->options_.algorithm));
   const auto deadline = after(made->options_.join_timeout);
   std::string tuning = rank == 0 && session->size() > 1 ? tuning_of_this_machine(rank) : "";
   const auto exchange = [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); };
@@ -86,8 +85,9 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   std::vector<Member> members;
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
   membership_ = session_->enter(id, session_ranks_, rank());
+  const Status refused = set_algorithm(options_.algorithm);
   auto connected = paceline::connect(members, rank(), id, *membership_, session_->secret(), exchange,
-                                     after(options_.join_timeout), announced);
+                                     after(options_.join_timeout), refused, announced);
   if (!connected.ok()) return connected.status();
   connections_ = std::move(*connected);
   if (connections_.shared_memory)
@@ -182,7 +182,6 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
     session_ranks.push_back(session_ranks_[static_cast<std::size_t>(r)]);
   }
   std::unique_ptr<Communicator> made(new Communicator(session_, std::move(session_ranks), rank_there, options));
-  PACE_TRY(made->set_algorithm(made->options_.algorithm));
   // Communicators with a common rank have different ids: parent, number of the split, color.
   const std::uint64_t id =
       ((id_ * 0x100000001b3U + child) * 0x100000001b3U + static_cast<std::uint64_t>(color)) | (std::uint64_t{1} << 63);

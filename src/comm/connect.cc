@@ -114,13 +114,14 @@ std::map<std::string, std::vector<int>> nodes_of(const std::vector<Member>& memb
 class Connecting {
  public:
   Connecting(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
-             const std::string& secret, Clock::time_point deadline, std::size_t announced)
+             const std::string& secret, Clock::time_point deadline, const Status& refused, std::size_t announced)
       : members_(members),
         rank_(rank),
         id_(id),
         membership_(membership),
         secret_(secret),
         deadline_(deadline),
+        refused_(refused),
         announced_(announced),
         nodes_(nodes_of(members)) {
     for (const auto& [name, ranks] : nodes_)
@@ -136,9 +137,6 @@ class Connecting {
 
  private:
   Result<Connections> try_to_make(const Exchange& exchange) {
-    if (nodes_.size() > 1 && configuration().transport == "shm")
-      return Status(Code::invalid_usage,
-                    "PACELINE_TRANSPORT=shm, but the ranks are on several nodes: set it to auto or tcp");
     auto cards = show(prepare(), exchange);
     if (!cards.ok()) return cards.status();
     Connections made;
@@ -159,6 +157,15 @@ class Connecting {
 
   [[nodiscard]] Trouble trouble(const Status& status) const { return Trouble::of(status, rank_, me().host); }
 
+  // What keeps this rank from taking part, whatever the others show.
+  [[nodiscard]] Status refusal() const {
+    PACE_TRY(refused_);
+    if (nodes_.size() > 1 && configuration().transport == "shm")
+      return Status(Code::invalid_usage,
+                    "PACELINE_TRANSPORT=shm, but the ranks are on several nodes: set it to auto or tcp");
+    return {};
+  }
+
   Card prepare() {
     Card card;
     card.cpus = own_cpu_share();
@@ -168,6 +175,10 @@ class Connecting {
     card.probe = make_probe();
     if (const auto place = heap_probe_.place()) card.heap = *place;
     put(card.settings, settings());
+    if (const Status refused = refusal(); !refused.ok()) {
+      card.trouble = trouble(refused);
+      return card;
+    }
     if (node_.size() > 1 && leads()) {
       const Status created = create_segment(card);
       if (!created.ok()) {
@@ -329,6 +340,7 @@ class Connecting {
   Membership& membership_;
   const std::string& secret_;
   Clock::time_point deadline_;
+  const Status& refused_;
   std::size_t announced_;
   std::map<std::string, std::vector<int>> nodes_;
   std::vector<int> node_;       // this rank's
@@ -343,8 +355,8 @@ class Connecting {
 
 Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
                             const std::string& secret, const Exchange& exchange, Clock::time_point deadline,
-                            std::size_t announced) {
-  return Connecting(members, rank, id, membership, secret, deadline, announced).make(exchange);
+                            const Status& refused, std::size_t announced) {
+  return Connecting(members, rank, id, membership, secret, deadline, refused, announced).make(exchange);
 }
 
 Status sit_out(const Exchange& exchange) {

@@ -42,10 +42,11 @@ struct Connections {
 };
 
 // members[i]: the communicator's rank i. `id` tells this communicator's connections from others'; `membership` is this
-// rank's in it. `announced`: of rank 0 alone, for Connections::announced.
+// rank's in it. `refused`: why this rank cannot take part, for all to be told. `announced`: of rank 0 alone, for
+// Connections::announced.
 Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
                             const std::string& secret, const Exchange& exchange, Clock::time_point deadline,
-                            std::size_t announced = 0);
+                            const Status& refused = {}, std::size_t announced = 0);
 
 // Take part in the exchanges of a connect() without connecting to anyone.
 Status sit_out(const Exchange& exchange);

@@ -51,6 +51,12 @@ def test_different_settings(name: str, value: str) -> None:
         assert "rank 1 runs with" in found["message"] and f"{name}={value}" in found["message"], found
 
 
+def test_an_algorithm_that_one_rank_does_not_know() -> None:
+    for found in joined_with(1, PACELINE_ALGORITHM="nonsense"):
+        assert found["kind"] == "InvalidArgument", found
+        assert found["message"].startswith("rank 1: there is no algorithm 'nonsense'"), found
+
+
 def test_different_transports_are_told_at_once() -> None:
     def each(rank: int) -> dict[str, str]:
         return {"PACELINE_TRANSPORT": "tcp"} if rank == 1 else {}
