@@ -201,8 +201,10 @@ class Connecting {
   // With less staging than usual where /dev/shm is small (64 MiB in a container) and the user has not said how much.
   Status create_segment(Card& card) {
     card.staging = configuration().staging != 0 ? configuration().staging : default_staging;
+    const std::size_t least = layout(node_, 0).total();
     for (;;) {
-      auto created = Segment::create(layout(node_, card).total());
+      const std::size_t total = layout(node_, card.staging).total();
+      auto created = Segment::create(total, least);
       if (created.ok()) {
         segment_ = *created;
         put(card.segment, segment_->name());
@@ -210,12 +212,14 @@ class Connecting {
       }
       const bool full = created.status().detail().system_errno == ENOSPC;
       if (!full || configuration().staging != 0 || card.staging <= least_default_staging) return created.status();
+      // Slots have a least size: with many ranks less staging takes no less memory.
+      if (layout(node_, card.staging / 2).total() == total) return created.status();
       card.staging /= 2;
     }
   }
 
-  static NodeLayout layout(const std::vector<int>& ranks, const Card& first) {
-    return {static_cast<int>(ranks.size()), max_channels, first.staging};
+  static NodeLayout layout(const std::vector<int>& ranks, std::size_t staging) {
+    return {static_cast<int>(ranks.size()), max_channels, staging};
   }
 
   Outcome reach(const std::vector<Card>& cards, Connections& made) {
@@ -231,7 +235,7 @@ class Connecting {
   Status reach_node(const std::vector<Card>& cards, Outcome& outcome) {
     if (node_.size() == 1) return {};
     const Card& leader = cards[static_cast<std::size_t>(node_.front())];
-    layout_.emplace(layout(node_, leader));
+    layout_.emplace(layout(node_, leader.staging));
     if (!leads()) {
       auto opened = Segment::open(leader.segment.data(), layout_->total());
       if (!opened.ok()) return opened.status();
@@ -303,7 +307,8 @@ class Connecting {
       made.sharing = std::max(made.sharing, sharing);
       if (ranks == node_) made.oversubscribed = sharing > 1;
       const Card& first = cards[static_cast<std::size_t>(ranks.front())];
-      if (ranks.size() > 1) made.largest_message = std::min(made.largest_message, layout(ranks, first).slot_bytes());
+      if (ranks.size() > 1)
+        made.largest_message = std::min(made.largest_message, layout(ranks, first.staging).slot_bytes());
     }
 
     made.routes.rank = rank_;

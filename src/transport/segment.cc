@@ -31,18 +31,19 @@ std::map<std::string, std::weak_ptr<Segment>>& mapped() {
 
 std::string prefix_of(pid_t creator) { return fmt::format("paceline-{}-", creator); }
 
-Status creation_error(const std::string& name, std::size_t bytes, int error) {
+Status creation_error(const std::string& name, std::size_t bytes, std::size_t least, int error) {
   if (error != ENOSPC && error != ENOMEM) return descriptor_error("creating shared memory " + name, error);
   struct statvfs space {};
   const bool known = statvfs("/dev/shm", &space) == 0;
+  const bool less_fits = least < bytes && (!known || least <= space.f_bavail * space.f_frsize);
   Status::Detail detail;
   detail.code = Code::system;
   detail.system_errno = error;
   detail.message = fmt::format(
       "/dev/shm is too small: {} MiB are needed, {} of its {} MiB are free; enlarge it (docker run --shm-size, or "
-      "mount -o remount,size=...), lower PACELINE_STAGING, or use PACELINE_TRANSPORT=tcp",
+      "mount -o remount,size=...){} or use PACELINE_TRANSPORT=tcp",
       (bytes >> 20) + 1, known ? (space.f_bavail * space.f_frsize) >> 20 : 0,
-      known ? (space.f_blocks * space.f_frsize) >> 20 : 0);
+      known ? (space.f_blocks * space.f_frsize) >> 20 : 0, less_fits ? ", lower PACELINE_STAGING," : "");
   return Status(std::move(detail));
 }
 
@@ -69,18 +70,18 @@ int allocate(int descriptor, std::size_t bytes) {
 
 }  // namespace
 
-Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
+Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes, std::size_t least) {
   std::uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) return Status::system("getrandom", errno);
   const std::string name = fmt::format("/{}{:016x}", prefix_of(getpid()), number);
   const int descriptor = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-  if (descriptor < 0) return creation_error(name, bytes, errno);
+  if (descriptor < 0) return creation_error(name, bytes, least, errno);
   int error = ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   if (error == 0) error = allocate(descriptor, bytes);
   if (error != 0) {
     close(descriptor);
     shm_unlink(name.c_str());
-    return creation_error(name, bytes, error);
+    return creation_error(name, bytes, least, error);
   }
   return map(name, descriptor, bytes, true);
 }

@@ -16,7 +16,8 @@ namespace paceline {
 class Segment {
  public:
   // New memory of zeros, really there (a full /dev/shm is an error now, not a signal later).
-  static Result<std::shared_ptr<Segment>> create(std::size_t bytes);
+  // `least`: what it would be with the least PACELINE_STAGING, which is no remedy where that does not fit.
+  static Result<std::shared_ptr<Segment>> create(std::size_t bytes, std::size_t least = 0);
   // Another process's, by name. Within one process all ranks share one mapping.
   static Result<std::shared_ptr<Segment>> open(const std::string& name, std::size_t bytes);
   // Take away the names that a process on this node left when it died before everyone had mapped its memory. Does

@@ -166,6 +166,11 @@ TEST_CASE("segment: more than /dev/shm holds is refused, with the remedy, and le
   const std::string& message = refused.status().message();
   CHECK(message.rfind("/dev/shm is too small: ", 0) == 0);
   CHECK(message.find("PACELINE_STAGING") != std::string::npos);
+  // Where the least staging does not fit either, it is no remedy.
+  const std::size_t too_much = (space.f_blocks + 1) * space.f_frsize;
+  const auto hopeless = Segment::create(too_much, too_much);
+  CHECK(hopeless.status().message().find("PACELINE_STAGING") == std::string::npos);
+  CHECK(hopeless.status().message().find("PACELINE_TRANSPORT=tcp") != std::string::npos);
   CHECK(names_of_this_process() == before);
 }
 
