@@ -180,6 +180,7 @@ TEST_CASE("tcp mesh: the thread that connects takes no signals of the program's"
   std::thread rank_0([&] {
     CHECK(!connect_peers(std::move(job.listeners[0]), job.groups[0], Until(seconds_from_now(20), given_up.get())).ok());
   });
+  CHECK(wait_for(job.listeners[1].fd(), POLLIN, seconds_from_now(5)).ok());  // it is at work
   std::string blocked;
   for (const auto deadline = seconds_from_now(5); blocked.empty() && Clock::now() < deadline;)
     blocked = signals_blocked_in("pace-connecting");
