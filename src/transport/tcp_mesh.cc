@@ -18,14 +18,6 @@
 namespace paceline {
 namespace {
 
-// An error about descriptors says how many would be enough.
-Status with_need(const Status& status, std::size_t connections) {
-  Status::Detail detail = status.detail();
-  if (detail.system_errno == EMFILE || detail.system_errno == ENFILE)
-    detail.message += fmt::format(" (this communicator needs {} connections on this rank)", connections);
-  return Status(std::move(detail));
-}
-
 constexpr std::size_t spare_strangers = 64;            // above those that may all be of ranks
 constexpr auto pause = std::chrono::milliseconds(10);  // before connecting again
 
@@ -51,7 +43,7 @@ class Mesh {
     connecting_ended_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     in_vain_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!connecting_ended_.valid() || !in_vain_.valid())
-      return with_need(descriptor_error("cannot make an eventfd", errno), sockets_.size());
+      return with_need(descriptor_error("cannot make an eventfd", errno));
     std::thread connecting;
     try {
       const SignalsBlocked blocked;
@@ -99,7 +91,7 @@ class Mesh {
   Status try_to_connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
     const Until until(until_.deadline, in_vain_.get());
     auto socket = connect_to(peer.address, peer.port, until);
-    if (!socket.ok()) return with_need(socket.status(), sockets_.size());
+    if (!socket.ok()) return with_need(socket.status());
     const Hello hello{data_connection, static_cast<std::uint32_t>(group_.rank), static_cast<std::uint32_t>(channel),
                       group_.id};
     PACE_TRY(introduce(socket->get(), group_.secret, hello, until));
@@ -110,6 +102,16 @@ class Mesh {
   // The other side had no room just now. Where nobody listens, nobody will: it listened before it told its port.
   static bool is_of_a_crowd(const Status& status) {
     return status.code() == Code::remote || (may_pass(status) && status.detail().system_errno != ECONNREFUSED);
+  }
+
+  // An error about descriptors is this rank's, and says how many would be enough.
+  [[nodiscard]] Status with_need(const Status& status) const {
+    Status::Detail detail = status.detail();
+    if (detail.system_errno != EMFILE && detail.system_errno != ENFILE) return status;
+    detail.message += fmt::format(" (this communicator needs {} connections on this rank)", sockets_.size());
+    detail.rank = group_.rank;
+    detail.host = group_.host;
+    return Status(std::move(detail));
   }
 
   // About the peer, unless this system would not even try.
@@ -184,7 +186,7 @@ class Mesh {
       if (!socket.ok()) {
         // Perhaps it is only the strangers that use up the descriptors.
         out_of_descriptors_ = !strangers_.empty();
-        return out_of_descriptors_ ? Status() : with_need(socket.status(), sockets_.size());
+        return out_of_descriptors_ ? Status() : with_need(socket.status());
       }
       if (!socket->valid()) return {};
       strangers_.push_back(std::make_unique<Stranger>(std::move(*socket), group_.secret));
