@@ -19,7 +19,8 @@ inline bool limit_addresses(std::size_t more_bytes) {
   return pages != 0 && setrlimit(RLIMIT_AS, &limit) == 0;
 }
 
-// From now on this process starts no more threads: those that still can be sleep, for the stacks of ended ones are kept.
+// From now on this process starts no more threads: those that still can be sleep, for the stacks of ended ones are
+// kept.
 inline bool use_up_threads() {
   constexpr std::size_t less_than_a_stack = std::size_t{4} << 20;
   if (!limit_addresses(less_than_a_stack)) return false;
