@@ -152,11 +152,11 @@ Result<FileDescriptor> accept_from(int listener) {
       return fd;
     }
     switch (errno) {
-      case EAGAIN: return FileDescriptor();
+      case EAGAIN:
       case ENOBUFS:
       case ENOMEM: return FileDescriptor();
-      case EINTR: break;
-      // Of that one connection, which has gone (accept(2)): take the next.
+      // A signal; or of that one connection, which has gone (accept(2)): take the next.
+      case EINTR:
       case ECONNABORTED:
       case EHOSTDOWN:
       case EHOSTUNREACH:

@@ -81,7 +81,7 @@ class Mesh {
 
   Status connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
     for (;;) {
-      const Status status = try_to_connect(peer, channel, result);
+      Status status = try_to_connect(peer, channel, result);
       if (status.ok()) return status;
       if (!is_of_a_crowd(status) || Clock::now() + pause >= until_.deadline) return no_connection(peer, status);
       (void)wait_for(in_vain_.get(), POLLIN, Clock::now() + pause);
