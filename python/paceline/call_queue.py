@@ -39,13 +39,26 @@ class CallQueue:
         check(self._mark(self.stream, number))
         return number.value
 
-    def add(self, keep: Any) -> int:
-        """Keep the memory of what was just given to the stream while it runs. Returns its mark."""
-        mark = self.mark()
-        self._alive.append((mark, keep))
+    def expect(self, keep: Any) -> int:
+        """Keep the memory of the call that is given to the stream next while it runs. Returns that call's mark.
+
+        Asked for before, since an interrupt (Ctrl-C) may come as soon as it is given.
+        """
+        given = self.mark()
+        self._alive.append((given + 1, keep))
         if len(self._alive) > 64:  # perhaps nobody waits: let go of what has ended
-            self.wait(self._alive[32][0], 0)
-        return mark
+            self.wait(min(self._alive[32][0], given), 0)
+        return given + 1
+
+    def take_back(self) -> int:
+        """Let go of the memory of calls that were expected, but not given to the stream.
+
+        Returns the mark of the last call that was given to it.
+        """
+        given = self.mark()
+        while self._alive and self._alive[-1][0] > given:
+            self._alive.pop()
+        return given
 
     def wait(self, mark: int, seconds: float) -> bool:
         """Wait for the calls up to the mark. Returns whether they have ended: well, or with one of `errors`."""
@@ -53,20 +66,20 @@ class CallQueue:
         if result == _IN_PROGRESS:
             return False
         while self._alive and self._alive[0][0] <= mark:
-            ended, _ = self._alive.popleft()
+            ended = self._alive[0][0]
             if result and ended not in self.errors and (code := int(self._result(self.stream, ended))):
                 self.errors[ended] = failure(code)
+            self._alive.popleft()  # last: an interrupt (Ctrl-C) loses no error
         return True
 
     def settle(self) -> None:
         """Wait for everything. The handles tell the errors."""
         if self._alive:
-            self.wait(self._alive[-1][0], _NO_LIMIT)
+            self.wait(self.mark(), _NO_LIMIT)
 
     def close(self) -> None:
         """Wait for everything, and end."""
-        if self._alive:
-            self.wait(self._alive[-1][0], _NO_LIMIT)
+        self.settle()
         check(self._destroy(self.stream))
         self.stream = None
 
@@ -80,17 +93,14 @@ class Handle(Generic[T]):
         self._mark: int | None = None  # None: not in the queue, since its group is still open or was never started
         self._error: Error | None = None  # why the group was not started
 
-    def begun(self, keep: Any) -> None:
-        """The call is in the queue now."""
-        self._mark = self._queue.add(keep)
-
-    def queue_mark(self) -> int:
-        """The number of the last call in this one's queue."""
-        return self._queue.mark()
+    def expect(self, keep: Any) -> None:
+        """The call is the next one that the queue gets; `keep` is its memory."""
+        self._mark = self._queue.expect(keep)
 
     def not_begun(self, why: Error) -> None:
-        """The call will never be in the queue."""
-        self._error = why
+        """What kept the call from the queue, unless it is there."""
+        if self._mark is None or self._queue.take_back() < self._mark:
+            self._error = why
 
     def done(self) -> bool:
         """Whether the call has ended, well or with an error, without waiting."""

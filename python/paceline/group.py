@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from .cuda_driver import wait_for_stream
-from .errors import Error, InvalidUsage, failure
+from .errors import Error, InvalidUsage, check, failure
 
 if TYPE_CHECKING:
     from .call_queue import Handle
@@ -45,43 +45,56 @@ def group() -> Iterator[None]:
             comm.send(outgoing, (comm.rank + 1) % comm.size)
             comm.recv(incoming, (comm.rank - 1) % comm.size)
     """
-    library = _native.library()
-    result = library.paceGroupStart()
-    if result:
-        raise failure(result)
-    open_group.depth += 1
+    # C's group is open while the outermost group here is: one end closes it, wherever an interrupt (Ctrl-C) comes.
+    depth = open_group.depth
+    error = None
     try:
+        if depth == 0:
+            check(_native.library().paceGroupStart())
+        open_group.depth = depth + 1
         yield
+        open_group.depth = depth
+        if depth == 0:
+            error = _end()
     except BaseException as raised:
-        # A call that fails its checks keeps the group from starting: make sure that there is one.
-        library.paceBarrier(None, None)
-        open_group.broken = InvalidUsage(f"the group was not started: its body raised {type(raised).__name__}")
-        _end()
+        _give_up(depth, raised)
         raise
-    error = _end()
     if error is not None:
         raise error
 
 
+def _give_up(depth: int, raised: BaseException) -> None:
+    """Keep the group, in so many others, from starting. One that was interrupted at its end may have begun."""
+    open_group.depth = depth
+    open_group.broken = InvalidUsage(f"the group was not started: its body raised {type(raised).__name__}")
+    library = _native.library()
+    try:
+        library.paceBarrier(None, None)  # a call that fails its checks keeps the group from starting
+    finally:
+        if depth == 0:
+            try:
+                library.paceGroupEnd()
+            finally:
+                _let_go(open_group.broken, may_run=True)
+
+
 def _end() -> Error | None:
-    open_group.depth -= 1
-    if open_group.depth > 0:
-        result = _native.library().paceGroupEnd()
-        return failure(result) if result else None
-    handles, open_group.handles = open_group.handles, []
-    before = [handle.queue_mark() for handle, _ in handles]
+    for handle, keep in open_group.handles:
+        handle.expect(keep)
     result = _native.library().paceGroupEnd()
     error = (open_group.broken or failure(result)) if result else None
-    for (handle, keep), mark in zip(handles, before, strict=True):
-        if error is not None and handle.queue_mark() == mark:
-            handle.not_begun(error)
-        else:
-            handle.begun(keep)
-    awaited, open_group.awaited = open_group.awaited, set()
-    alive, open_group.alive = open_group.alive, []
-    open_group.broken = None
-    if error is None:
-        for gpu, stream in awaited:
-            wait_for_stream(gpu, stream)
-    del alive  # not before
+    _let_go(error, may_run=error is None)
     return error
+
+
+def _let_go(error: Error | None, may_run: bool) -> None:
+    """Tell the handles what became of their calls, and let go of the memory when the GPUs have ended with it."""
+    try:
+        for handle, _ in open_group.handles:
+            if error is not None:
+                handle.not_begun(error)
+        for gpu, stream in open_group.awaited if may_run else ():
+            wait_for_stream(gpu, stream)
+    finally:
+        open_group.broken = None
+        open_group.handles, open_group.awaited, open_group.alive = [], set(), []

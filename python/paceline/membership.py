@@ -102,11 +102,11 @@ class Membership:
             return self._launch(function, arguments, keep, memory, result, async_op)
         if async_op:
             return self._start(function, arguments, keep, result)
+        if open_group.depth:
+            open_group.alive.append(keep)
         status = function(*arguments, self._handle, None)
         if status:
             raise self._failure(status)
-        if open_group.depth:
-            open_group.alive.append(keep)
         return result
 
     def _launch(
@@ -119,15 +119,22 @@ class Membership:
         later: bool,
     ) -> Any:
         """Make a C call on GPU memory: it goes on on the stream, in the order of what the caller does there."""
-        status = function(*arguments, self._handle, where.stream)
-        if status:
-            raise self._failure(status)
+        gpu = where.gpu
         if open_group.depth:
             open_group.alive.append(keep)
-            if where.gpu is not None:
-                open_group.awaited.add((where.gpu, where.stream))
-        elif where.gpu is not None:
-            wait_for_stream(where.gpu, where.stream)
+            if gpu is not None:
+                open_group.awaited.add((gpu, where.stream))
+                gpu = None
+        try:
+            status = function(*arguments, self._handle, where.stream)
+        except BaseException:  # Ctrl-C, perhaps after the call was made
+            if gpu is not None:
+                wait_for_stream(gpu, where.stream)
+            raise
+        if status:
+            raise self._failure(status)
+        if gpu is not None:
+            wait_for_stream(gpu, where.stream)
         return LaunchedHandle(result) if later else result
 
     def _start(self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: T) -> Handle[T]:
@@ -135,16 +142,19 @@ class Membership:
         if self._handle is None:
             raise self._failure(5)
         if self._queue is None:
-            self._queue = CallQueue()
-            self._queues.append(self._queue)
-        status = function(*arguments, self._handle, self._queue.stream)
-        if status:
-            raise self._failure(status)
+            queue = CallQueue()
+            self._queues.append(queue)
+            self._queue = queue
         handle = Handle(self, self._queue, result)
+        # Kept before the call is made: as soon as it is, an interrupt (Ctrl-C) may come, and it goes on.
         if open_group.depth:
             open_group.handles.append((handle, keep))
         else:
-            handle.begun(keep)
+            handle.expect(keep)
+        status = function(*arguments, self._handle, self._queue.stream)
+        if status:
+            self._queue.take_back()
+            raise self._failure(status)
         return handle
 
     def _settle(self) -> None:

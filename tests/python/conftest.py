@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import paceline
 import pytest
 from hypothesis import settings
 from job import Job
@@ -27,6 +28,14 @@ def job(request: pytest.FixtureRequest) -> Iterator[Job]:
 def three() -> Iterator[Job]:
     with Job(3) as started:
         yield started
+
+
+@pytest.fixture
+def comm(monkeypatch: pytest.MonkeyPatch) -> Iterator[paceline.Communicator]:
+    """A communicator of one rank, in this process."""
+    monkeypatch.delenv("PACELINE_RANK", raising=False)
+    with paceline.init() as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

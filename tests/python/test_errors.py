@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,6 @@ import numpy
 import paceline
 import pytest
 from job import Job
-
-
-@pytest.fixture
-def comm(monkeypatch: pytest.MonkeyPatch) -> Iterator[paceline.Communicator]:
-    """A communicator of one rank, in this process."""
-    monkeypatch.delenv("PACELINE_RANK", raising=False)
-    with paceline.init() as one:
-        yield one
 
 
 def test_not_contiguous(comm: paceline.Communicator) -> None:

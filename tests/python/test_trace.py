@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import paceline
 import pytest
 from job import Job
-
-
-@pytest.fixture
-def comm(monkeypatch: pytest.MonkeyPatch) -> Iterator[paceline.Communicator]:
-    """A communicator of one rank, in this process."""
-    monkeypatch.delenv("PACELINE_RANK", raising=False)
-    with paceline.init() as one:
-        yield one
 
 
 def test_every_rank_writes_its_events(three: Job, tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""Interrupts (Ctrl-C) beside a C call: nothing of it may run in memory that is gone, and no group stays open."""
+
+from __future__ import annotations
+
+import signal
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import paceline
+import pytest
+from paceline import _native
+
+
+def interrupted(call: Callable[..., int], when: str) -> Callable[..., int]:
+    """A C call before or after which Ctrl-C comes, once."""
+    due = iter([when])
+
+    def call_and_interrupt(*arguments: Any) -> int:
+        now = next(due, "")
+        if now == "before":
+            signal.raise_signal(signal.SIGINT)
+        result = call(*arguments)
+        if now == "after":
+            signal.raise_signal(signal.SIGINT)
+        return result
+
+    return call_and_interrupt
+
+
+@pytest.fixture(params=["before", "after"])
+def when(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def assert_works(comm: paceline.Communicator) -> None:
+    sums = numpy.zeros(3)
+    comm.all_reduce(numpy.ones(3), out=sums)
+    assert sums.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["paceGroupStart", "paceGroupEnd"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_no_group_stays_open(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch, name: str, depth: int, when: str
+) -> None:
+    library = _native.library()
+
+    def group_in_group(depth: int) -> None:
+        with paceline.group():
+            comm.all_reduce(numpy.ones(3))
+            if depth > 1:
+                group_in_group(depth - 1)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(library, name, interrupted(getattr(library, name), when))
+        group_in_group(depth)
+    assert_works(comm)
+    group_in_group(depth)
+    assert_works(comm)
+
+
+def test_an_interrupted_group_in_a_group_keeps_the_outer_one_from_starting(comm: paceline.Communicator) -> None:
+    x = numpy.ones(3)
+    y = numpy.full(3, 5.0)
+    with pytest.raises(paceline.InvalidUsage, match="its body raised KeyboardInterrupt"), paceline.group():
+        comm.all_reduce(x, out=y)
+        with pytest.raises(KeyboardInterrupt), paceline.group():
+            signal.raise_signal(signal.SIGINT)
+        comm.all_reduce(x, out=y)
+        assert y.tolist() == [5, 5, 5]
+    assert y.tolist() == [5, 5, 5]
+    assert_works(comm)
+
+
+def test_the_memory_of_a_call_that_was_begun_stays(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = numpy.ones(3)
+    alive = weakref.ref(x)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(comm, "_all_reduce", interrupted(comm._all_reduce, "after"))
+        comm.all_reduce(x, async_op=True)
+    del x
+    assert alive() is not None
+    comm.all_reduce(numpy.ones(3), async_op=True).wait()  # which ends after it
+    assert alive() is None
+
+
+def test_the_memory_of_a_call_that_was_not_begun_goes(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = numpy.ones(3)
+    alive = weakref.ref(x)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(comm, "_all_reduce", interrupted(comm._all_reduce, "before"))
+        comm.all_reduce(x, async_op=True)
+    del x
+    comm.all_reduce(numpy.ones(3), async_op=True).wait()
+    assert alive() is None
+
+
+def test_a_call_that_fails_its_checks_holds_no_memory(comm: paceline.Communicator) -> None:
+    x = numpy.ones(8)
+    alive = weakref.ref(x)
+    with pytest.raises(paceline.InvalidArgument, match="overlap"):
+        comm.all_reduce(x[:6], out=x[2:], async_op=True)
+    del x
+    assert alive() is None
+
+
+def test_handles_of_an_interrupted_group(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    library = _native.library()
+    x = numpy.ones(3)
+    alive = weakref.ref(x)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(library, "paceGroupEnd", interrupted(library.paceGroupEnd, when))
+        with paceline.group():
+            handle = comm.all_reduce(x, async_op=True)
+    del x
+    if when == "before":
+        with pytest.raises(paceline.InvalidUsage, match="was not started: its body raised KeyboardInterrupt"):
+            handle.wait()
+    else:
+        assert alive() is not None
+        assert handle.wait() is alive()
+    assert_works(comm)
+
+
+def test_a_wait_that_was_interrupted_can_be_called_again(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = comm.all_reduce(numpy.ones(3), async_op=True)
+    handle.wait()
+    comm.abort()
+    handle = comm.all_reduce(numpy.ones(3), async_op=True)
+    queue = handle._queue
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(queue, "_result", interrupted(queue._result, "after"))
+        handle.wait()
+    with pytest.raises(paceline.Aborted):
+        handle.wait()
