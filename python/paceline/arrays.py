@@ -290,7 +290,7 @@ def _from_interface(array: Any, interface: dict[str, Any], writable: bool) -> Re
         raise _no_type(name)
     if order in _SWAPPED:
         raise InvalidArgument(f"the array's bytes are swapped ({interface['typestr']}): pass it in native order")
-    if strides is not None and not contiguous(shape, [stride // size for stride in strides]):
+    if strides is not None and not contiguous(shape, strides, size):
         raise _not_contiguous("array", "a contiguous copy")
     data = interface.get("data")
     if not isinstance(data, tuple):
@@ -321,11 +321,11 @@ def _read_cuda(array: Any, writable: bool) -> Region:
     return address, count, number, OnGpu(keep, stream or 0)
 
 
-def contiguous(shape: Any, strides: Any) -> bool:
-    """Whether these strides, in elements, are those of C order; without elements any are."""
+def contiguous(shape: Any, strides: Any, element: int = 1) -> bool:
+    """Whether these strides are those of C order, where an element is so long; without elements any are."""
     if 0 in shape:
         return True
-    expected = 1
+    expected = element
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent != 1 and stride != expected:
             return False

@@ -204,6 +204,15 @@ def test_the_array_interface() -> None:
         read(Interface(x))
 
 
+def test_a_field_of_records_is_not_contiguous() -> None:
+    """Its elements of 4 bytes stand 5 bytes apart."""
+    records = numpy.zeros(3, [("value", numpy.float32), ("mark", numpy.uint8)])
+    with pytest.raises(InvalidArgument, match="not contiguous"):
+        read(Interface(records["value"]))
+    with pytest.raises(InvalidArgument, match="not contiguous"):
+        region(Cuda(shape=(3,), strides=(5,)), True)
+
+
 class Exporter:
     """Exports an array by DLPack alone."""
 
