@@ -344,6 +344,8 @@ def _read_dlpack(array: Any, writable: bool) -> Region:
         raise _not_contiguous("array", "a contiguous copy")
     if writable and tensor.read_only:
         raise _read_only("array")
+    if writable and tensor.copied:
+        raise InvalidArgument(f"{type(array).__name__} exports a copy, in which the result is lost: pass another out=")
     keep: Any = (array, tensor.capsule)
     if tensor.gpu is not None:
         keep = OnGpu(keep, 0, tensor.gpu)

@@ -39,7 +39,7 @@ class _DLManagedTensorVersioned(ctypes.Structure):
     ]
 
 
-_READ_ONLY_FLAG = 1
+_READ_ONLY_FLAG, _COPIED_FLAG = 1, 2
 CUDA_DEVICE = 2
 _LEGACY_DEFAULT_STREAM = 1  # CUDA's default stream, as DLPack numbers it
 _HOST_DEVICES = {1, 3, 11, 13}  # CPU, and host memory pinned by CUDA or ROCm, and managed memory
@@ -61,6 +61,7 @@ class Tensor:
     strides: list[int] | None  # in elements; None: C order
     type_name: str
     read_only: bool
+    copied: bool  # the memory is not the array's own
     capsule: Any
     gpu: int | None = None  # whose memory it is, ready for what is put on CUDA's default stream; None: the host's
 
@@ -96,9 +97,9 @@ def read(capsule: Any) -> Tensor:
         managed = _DLManagedTensorVersioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
         if managed.major != 1:
             raise InvalidArgument(f"the array speaks DLPack {managed.major}.{managed.minor}; version 1 is understood")
-        tensor, read_only = managed.dl_tensor, bool(managed.flags & _READ_ONLY_FLAG)
+        tensor, flags = managed.dl_tensor, managed.flags
     elif _is_valid(capsule, b"dltensor"):
-        tensor, read_only = _DLTensor.from_address(_get_pointer(capsule, b"dltensor")), False
+        tensor, flags = _DLTensor.from_address(_get_pointer(capsule, b"dltensor")), 0
     else:
         raise InvalidArgument("__dlpack__ returned no unused DLPack capsule")
     name = _FLOAT8.get(tensor.code) or f"{_CODES.get(tensor.code, f'code {tensor.code} ')}{tensor.bits}"
@@ -109,6 +110,7 @@ def read(capsule: Any) -> Tensor:
         shape=tensor.shape[: tensor.ndim] if tensor.ndim else [],
         strides=tensor.strides[: tensor.ndim] if tensor.ndim and tensor.strides else None,
         type_name=name,
-        read_only=read_only,
+        read_only=bool(flags & _READ_ONLY_FLAG),
+        copied=bool(flags & _COPIED_FLAG),
         capsule=capsule,
     )

@@ -251,6 +251,17 @@ def test_dlpack_read_only() -> None:
             read(Exporter(x, versioned=False), writable)
 
 
+def test_dlpack_of_a_copy_is_only_read() -> None:
+    class Copies(Exporter):
+        def __dlpack__(self, **keywords: Any) -> Any:
+            return super().__dlpack__(copy=True, **keywords)
+
+    x = Copies(numpy.zeros(4))
+    assert read(x, writable=False)[1] == 4
+    with pytest.raises(InvalidArgument, match=r"Copies exports a copy, .*lost: pass another out="):
+        read(x)
+
+
 def test_memory_of_other_devices_is_refused() -> None:
     with pytest.raises(Unsupported, match=r"DLPack type 10\): copy it"):
         read(Exporter(numpy.zeros(4), device=10))
