@@ -140,6 +140,7 @@ class _Job:
         self._signalled = 0  # the last signal that came for the job
         self._asked: float | None = None  # when the first one came that ends it
         self._deadline: float | None = None  # when the ranks' grace period ends
+        self._given = 0.0  # s, how long it is
         self._reason = ""  # why it has begun
 
     def run(self) -> int:
@@ -199,18 +200,23 @@ class _Job:
                 ends.unregister(descriptor)
                 self._note_end(self._descriptors.pop(descriptor))
                 os.close(descriptor)
-            if self._code:
+            if self._code and self._asked is None:  # else the ranks end because they were asked to, each in its time
                 self._begin_grace("the failure")
             if not ended and self._deadline is not None and time.monotonic() >= self._deadline and sterner:
                 still = ", ".join(str(rank) for rank in sorted(self._descriptors.values()))
                 number = sterner.pop(0)
-                self._say(f"rank {still} still there {self._grace:g} s after {self._reason}: {number.name}")
+                self._say(f"rank {still} still there {self._given:g} s after {self._reason}: {number.name}")
                 self._end_all(number)
-                self._deadline = time.monotonic() + min(self._grace, 5.0)
+                self._extend_grace(min(self._grace, 5.0))
 
     def _begin_grace(self, reason: str) -> None:
         if self._deadline is None:
-            self._deadline, self._reason = time.monotonic() + self._grace, reason
+            self._reason = reason
+            self._extend_grace(self._grace)
+
+    def _extend_grace(self, seconds: float) -> None:
+        self._given += seconds
+        self._deadline = time.monotonic() + seconds
 
     def _note_end(self, rank: int) -> None:
         process = self._processes[rank]

@@ -123,7 +123,7 @@ def test_ranks_that_do_not_end_after_a_failure_are_ended(tmp_path: Path) -> None
     done = run("-n", "2", "--grace", "0.3", "--", "sh", "-c", program)
     assert done.returncode == 3
     assert "rank 1 still there 0.3 s after the failure: SIGTERM" in done.stderr
-    assert "SIGKILL" in done.stderr
+    assert "rank 1 still there 0.6 s after the failure: SIGKILL" in done.stderr
 
 
 def test_a_launcher_may_have_more_than_1024_files_open() -> None:
@@ -215,8 +215,20 @@ def test_a_second_signal_ends_ranks_that_a_first_one_did_not() -> None:
         assert job.stderr is not None
         assert job.stderr.read() == (
             "paceline run: rank 0, 1 still there 0.3 s after a second signal (SIGINT): SIGTERM\n"
-            "paceline run: rank 0, 1 still there 0.3 s after a second signal (SIGINT): SIGKILL\n"
+            "paceline run: rank 0, 1 still there 0.6 s after a second signal (SIGINT): SIGKILL\n"
         )
+
+
+def test_a_rank_that_ends_by_the_signal_hurries_no_other() -> None:
+    program = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM]); "
+        "os.write(1, b'%d\\n' % os.getpid()); signal.sigwait([signal.SIGINT]); "
+        "sys.exit(9 if os.environ['PACELINE_RANK'] == '1' or signal.sigtimedwait([signal.SIGTERM], 2) else 0)"
+    )
+    with job_of_two(sys.executable, "-c", program, grace=0.2) as (job, _):
+        job.send_signal(signal.SIGINT)
+        assert job.wait(10) == 9
+        assert job.stderr is not None and job.stderr.read() == ""
 
 
 def test_a_signal_that_comes_twice_at_once_is_one() -> None:
