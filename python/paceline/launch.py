@@ -137,7 +137,8 @@ class _Job:
         self._code = 0  # of the first failure
         self._older_children = frozenset(_children())  # of this process, which are none of the job's
         self._started = False
-        self._signalled = 0  # the last signal that came for the job
+        self._early: list[int] = []  # signals that came for the ranks before all were there
+        self._ending = 0  # the last signal that ends the job
         self._asked: float | None = None  # when the first one came that ends it
         self._deadline: float | None = None  # when the ranks' grace period ends
         self._given = 0.0  # s, how long it is
@@ -161,16 +162,16 @@ class _Job:
             self._end_all(signal.SIGKILL)
             for process in self._processes:
                 process.wait()
-            if self._code or self._signalled in _ENDING:
+            if self._code or self._ending:
                 self._end_orphans()
             _reap_orphans(reaped)
             for descriptor in self._descriptors:
                 os.close(descriptor)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        if self._signalled == signal.SIGPIPE:
+        if self._ending == signal.SIGPIPE:
             return 1  # as any command whose reader has gone
-        return self._code or (128 + self._signalled if self._signalled in _ENDING else 0)
+        return self._code or (128 + self._ending if self._ending else 0)
 
     def _start(self) -> None:
         die_with_parent = _die_with(os.getpid())
@@ -185,8 +186,8 @@ class _Job:
             self._processes.append(process)
             self._descriptors[os.pidfd_open(process.pid)] = rank
         self._started = True
-        if self._signalled:  # it came before all were there
-            self._end_all(_sent_on(self._signalled))
+        for number in self._early:
+            self._end_all(_sent_on(number))
 
     def _wait(self) -> None:
         sterner = [signal.SIGTERM, signal.SIGKILL]
@@ -229,7 +230,7 @@ class _Job:
         else:
             how = f"exited with code {code}"
         self._code = self._code or code
-        if self._signalled not in _ENDING:  # else it ended because it was asked to
+        if not self._ending:  # else it ended because it was asked to
             self._say(f"rank {rank} (pid {process.pid}) {how}")
 
     def _end_all(self, number: signal.Signals) -> None:
@@ -254,12 +255,12 @@ class _Job:
                     os.waitpid(pid, 0)
 
     def _forward(self, number: int, _: FrameType | None) -> None:
-        self._signalled = number
         if number in _ENDING:
+            self._ending = number
             self._note_request(number)
-        if number == signal.SIGINT and _from_terminal():
-            return  # the terminal has sent it to the ranks itself
-        if self._started:
+        if not self._started:
+            self._early.append(number)
+        elif number != signal.SIGINT or not _from_terminal():  # which has sent it to the ranks itself
             self._end_all(_sent_on(number))
 
     def _note_request(self, number: int) -> None:

@@ -253,6 +253,18 @@ def test_what_a_rank_has_started_ends_with_a_job_that_is_ended() -> None:
         wait_until_gone(pids)
 
 
+def test_a_job_that_was_ended_may_get_other_signals_too() -> None:
+    """The ranks end well: exit code and end of what they have started are those of the signal that ended the job."""
+    program = "trap 'echo one' TERM; trap 'exit 0' USR1; sleep 60 & echo $!; while :; do wait; done"
+    with job_of_two("sh", "-c", program) as (job, pids):
+        assert job.stdout is not None
+        job.terminate()
+        assert [job.stdout.readline() for _ in range(2)] == ["one\n"] * 2
+        job.send_signal(signal.SIGUSR1)
+        assert job.wait(10) == 128 + signal.SIGTERM
+        wait_until_gone(pids)
+
+
 def test_other_children_of_the_launching_process_live_on() -> None:
     program = (
         "import subprocess; from paceline.launch import launch\n"
