@@ -1,8 +1,10 @@
 """Numbers and names among a call's arguments, looked at before C has them: it takes a number's lowest bits without a
-word, and 0 for what was not said."""
+word, a name up to its first NUL, and 0 for what was not said."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from ctypes import sizeof
 from numbers import Real
 from operator import index
@@ -43,14 +45,33 @@ def seconds(name: str, value: float) -> float:
 
 
 def text(name: str, value: str) -> bytes:
-    """The value as C takes it, if it is a str.
+    """The value as C takes it, if it is a str of which C has all.
 
     Raises:
         InvalidArgument: it is not.
     """
     if not isinstance(value, str):
         raise InvalidArgument(f"{name} is {value!r}: give a str")
-    return value.encode()
+    return _encoded(name, value, str.encode)
+
+
+def file_name(name: str, value: str) -> bytes:
+    """The value as C takes it, if a file can have this name.
+
+    Raises:
+        InvalidArgument: it cannot.
+    """
+    return _encoded(name, value, os.fsencode)
+
+
+def _encoded(name: str, value: str, encode: Callable[[str], bytes]) -> bytes:
+    try:
+        encoded = encode(value)
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{name} is {value!r}: it has a character without an encoding") from None
+    if b"\0" in encoded:
+        raise InvalidArgument(f"{name} is {value!r}: it has a NUL character")
+    return encoded
 
 
 def config(timeout: float | None, algorithm: str | None, chunk_bytes: int | None) -> _native.Config:

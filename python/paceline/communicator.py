@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from . import _native
-from .arguments import config, integer, text
+from .arguments import config, file_name, integer, text
 from .arrays import new_like, region, shape_of
 from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
@@ -379,9 +379,10 @@ class Communicator(Membership):
                 `paceline.merge_traces` puts the ranks' files together.
 
         Raises:
+            InvalidArgument: no file can have this name.
             ResourceError: the file cannot be written.
         """
-        file = os.fsencode(os.fsdecode(path).replace("{rank}", str(self.rank)))
+        file = file_name("path", os.fsdecode(path).replace("{rank}", str(self.rank)))
         result = self._library.paceTraceStart(self._handle)
         if result:
             raise self._failure(result)

@@ -132,6 +132,8 @@ def test_unknown_algorithm(comm: paceline.Communicator) -> None:
         ({"chunk_bytes": 2**64 + 5}, "chunk_bytes is 18446744073709551621"),
         ({"chunk_bytes": 1.5}, "chunk_bytes is 1.5: give a whole number"),
         ({"algorithm": b"ring"}, "algorithm is b'ring': give a str"),
+        ({"algorithm": "ring\0x"}, r"algorithm is 'ring\\x00x': it has a NUL character"),
+        ({"algorithm": "\udcff"}, r"algorithm is '\\udcff': it has a character without an encoding"),
     ],
 )
 def test_options_that_c_would_take_for_others(
@@ -153,6 +155,8 @@ def test_names_that_are_no_text(comm: paceline.Communicator) -> None:
         comm.set_algorithm(5)  # type: ignore[arg-type]
     with pytest.raises(paceline.InvalidArgument, match="collective is None: give a str"):
         comm.explain(None, 1)  # type: ignore[arg-type]
+    with pytest.raises(paceline.InvalidArgument, match=r"collective is 'all_reduce\\x00': it has a NUL character"):
+        comm.explain("all_reduce\0", 1)
 
 
 def test_incomplete_identity() -> None:
