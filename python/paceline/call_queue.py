@@ -78,10 +78,14 @@ class CallQueue:
             self.wait(self.mark(), _NO_LIMIT)
 
     def close(self) -> None:
-        """Wait for everything, and end."""
+        """Wait for everything, and end. Nothing if it has ended."""
+        if self.stream is None:
+            return
         self.settle()
-        check(self._destroy(self.stream))
-        self.stream = None
+        stream, self.stream = self.stream, None  # first: an interrupt (Ctrl-C) must not have it destroyed twice
+        if result := self._destroy(stream):
+            self.stream = stream
+            raise failure(result)
 
 
 class Handle(Generic[T]):

@@ -20,7 +20,8 @@ M = TypeVar("M", bound="Membership")
 
 def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> int:
     while queues:
-        queues.pop().close()
+        queues[-1].close()  # may fail: then it is there for the next time
+        queues.pop()
     return int(library.paceCommDestroy(handle))
 
 

@@ -103,6 +103,18 @@ def test_after_close(comm: paceline.Communicator) -> None:
     assert repr(comm) == "<paceline.Communicator, closed>"
 
 
+def test_a_close_that_fails_in_a_group_can_be_made_again(comm: paceline.Communicator) -> None:
+    x = numpy.ones(3)
+    with paceline.group():
+        handle = comm.all_reduce(x, async_op=True)
+        with pytest.raises(paceline.InvalidUsage, match="end the group first"):
+            comm.close()
+    assert handle.wait() is x
+    queue = handle._queue
+    comm.close()
+    assert queue.stream is None  # its thread has ended
+
+
 def test_calls_after_the_end_raise_its_error_again(comm: paceline.Communicator) -> None:
     comm.abort()
     for call in (comm.barrier, lambda: comm.all_reduce(numpy.ones(4))):
