@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,27 @@ def test_a_file_in_a_folder_that_is_there(tmp_path: Path) -> None:
     assert output_file("rows.json") == "rows.json"
 
 
-@pytest.mark.parametrize(("name", "said"), [("none/rows.json", "there is no folder"), ("", "is a folder")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none/rows.json", "there is no folder"),
+        ("", "is a folder"),
+        ("file/rows.json", "there is no folder"),
+        (300 * "x", "cannot be written: File name too long"),
+    ],
+)
 def test_a_file_that_cannot_be_written(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(argparse.ArgumentTypeError, match=said):
+        output_file(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["new.json", "old.json"])
+def test_a_file_that_one_may_not_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / "old.json").touch()
+    refused = tmp_path if name == "new.json" else tmp_path / name
+    monkeypatch.setattr(os, "access", lambda path, _: path != refused)
+    with pytest.raises(argparse.ArgumentTypeError, match="cannot be written: Permission denied"):
         output_file(str(tmp_path / name))
 
 

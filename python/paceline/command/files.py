@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
+import stat
 from pathlib import Path
 
 
 def output_file(text: str) -> str:
-    """A file to be written at the end of a long run: its folder must be there at the beginning."""
+    """A file to be written at the end of a long run: it must be possible at the beginning."""
     path = Path(text)
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: there is no folder {str(path.parent)!r}")
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is a folder")
+    try:
+        if stat.S_ISDIR(path.stat().st_mode):
+            raise argparse.ArgumentTypeError(f"{text!r} is a folder")
+        may = os.access(path, os.W_OK)
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.parent.is_dir():
+            raise argparse.ArgumentTypeError(
+                f"{text!r} cannot be written: there is no folder {str(path.parent)!r}"
+            ) from None
+        may = os.access(path.parent, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None
+    if not may:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {os.strerror(errno.EACCES)}")
     return text
 
 
