@@ -17,8 +17,10 @@ from typing import Any, cast
 from .. import _native
 from ..communicator import Communicator, Operation, Plan
 from ..datatypes import DataType, PreMulSum
+from ..errors import ResourceError
 from .collectives import Collective
 from .pattern import PERIOD, SCALAR, Pattern, repeated, wrong_elements
+from .sizes import size_text
 
 
 class Trial(ABC):
@@ -100,12 +102,19 @@ class HostBuffers:
         self.send, self.recv = _memory(0), _memory(0)
 
     def reserve(self, contribution: bytes, input_bytes: int, send_bytes: int, recv_bytes: int) -> None:
-        if len(self.inputs) < input_bytes:
-            self.inputs = memoryview(repeated(contribution, input_bytes))
-        if len(self.send[1]) < send_bytes:
-            self.send = _memory(send_bytes)
-        if len(self.recv[1]) < recv_bytes:
-            self.recv = _memory(recv_bytes)
+        """Have room for a trial. Raises ResourceError where there is none."""
+        try:
+            if len(self.inputs) < input_bytes:
+                self.inputs = memoryview(repeated(contribution, input_bytes))
+            if len(self.send[1]) < send_bytes:
+                self.send = _memory(send_bytes)
+            if len(self.recv[1]) < recv_bytes:
+                self.recv = _memory(recv_bytes)
+        except (MemoryError, OverflowError, OSError):
+            raise ResourceError(
+                f"there is no memory for {size_text(send_bytes)} bytes to send and {size_text(recv_bytes)} to receive: "
+                "take a smaller size"
+            ) from None
 
 
 class HostTrial(Trial):
