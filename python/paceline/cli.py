@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from . import __version__, _native
 from .command import bench, doctor, env, explain, predict, run, topo, tune
@@ -29,6 +30,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 well, 1 failed, 2 wrong usage."""
+    if isinstance(sys.stdout, TextIOWrapper):  # None where descriptor 1 was closed
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have what the terminal's encoding has not
     words = list(sys.argv[1:] if arguments is None else arguments)
     top = parser()
     chosen = top.parse_args(words)
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         end_with_reader()
         code = int(chosen.job(chosen))
-        if sys.stdout is not None:  # as it is where descriptor 1 was closed
+        if sys.stdout is not None:
             sys.stdout.flush()
         return code
     except BrokenPipeError:

@@ -98,6 +98,17 @@ def test_files(tmp_path: Path) -> None:
     assert read["broadcast_gbs"] == found["broadcast_gbs"]
 
 
+def test_a_name_that_the_terminal_cannot_show(tmp_path: Path) -> None:
+    file = tmp_path / "\u00e9\udcff.json"
+    file.write_text(cluster_file(("gpu0", "-", "gpu1", 50), gpus=2))
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline", "topo", "--file", file],
+        capture_output=True, timeout=60, check=False, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(f"# {tmp_path}/".encode() + rb"\xe9\udcff.json: 2 GPUs")
+
+
 def test_this_machine() -> None:
     done = run()
     assert done.returncode == 0, done.stderr
