@@ -223,6 +223,15 @@ def test_rings_that_are_left_out_cannot_be_written(tmp_path: Path) -> None:
     assert not (tmp_path / "r.xml").exists()
 
 
+def test_rings_that_there_are_not_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "star.json").write_text(cluster_file(*(("gpu0", "-", f"gpu{i}", 50) for i in (1, 2, 3)), gpus=4))
+    for source in (["--file", str(tmp_path / "star.json")], ["--preset", "dgx1-v100", "--gpus", "3"]):
+        done = run(*source, "--nccl-rings-out", str(tmp_path / "r.xml"))
+        assert done.returncode == 1
+        assert "there are no rings to write" in done.stderr
+        assert not (tmp_path / "r.xml").exists()
+
+
 @pytest.mark.parametrize("gpus", [[], [-1], [1 << 40], [0.5], "0", [None]])
 def test_lists_of_gpus_that_are_none(gpus: object) -> None:
     with pytest.raises(InvalidArgument):

@@ -48,6 +48,8 @@ def job(chosen: argparse.Namespace) -> int:
                 raise Error(f"there is nothing to write to {path}: this topology has no GPU")
             if found[key] is None:
                 raise Error(f"there are no rings to write to {path}: they are left out for so large a graph")
+            if key == "nccl_rings" and not found["rings"]:
+                raise Error(f"there are no rings to write to {path}: none passes all of these GPUs")
             Path(path).write_text(found[key])
     if chosen.json:
         shown = {key: value for key, value in found.items() if not key.startswith("nccl")}
