@@ -61,7 +61,7 @@ class Communicator(Membership):
     def __init__(self, handle: int | None) -> None:
         """Takes over a paceComm_t; programs use `paceline.init()`."""
         super().__init__(handle)
-        self._operators: dict[tuple[float, int], int] = {}
+        self._operators: dict[tuple[float | str, int], int] = {}
         # Bound once: a look-up in the library costs as much as a small call's checks.
         self._all_reduce, self._broadcast = self._library.paceAllReduce, self._library.paceBroadcast
 
@@ -437,7 +437,8 @@ class Communicator(Membership):
         return number
 
     def _premulsum(self, scalar: float, kind: int) -> int:
-        number = self._operators.get((scalar, kind))
+        key = (scalar or str(scalar), kind)  # 0.0 and -0.0 are equal, and two operators
+        number = self._operators.get(key)
         if number is not None:
             return number
         if len(self._operators) == _PREMULSUM_OPERATORS:
@@ -451,5 +452,5 @@ class Communicator(Membership):
         result = self._library.paceRedOpCreatePreMulSum(operator, element, kind, self._handle)
         if result:
             raise self._failure(result)
-        self._operators[scalar, kind] = operator.value
+        self._operators[key] = operator.value
         return operator.value

@@ -87,7 +87,7 @@ def _float8(name: str, number: int, exponent_bits: int, exact: int) -> DataType:
             code = min(range(beyond + 1), key=lambda code: (abs(values[code] - abs(value)), code % 2))
             if math.isinf(value) or code == beyond:
                 raise OverflowError("beyond the largest finite value")
-        return bytes([code | (128 if value < 0 else 0)])
+        return bytes([code | (128 if math.copysign(1, value) < 0 else 0)])
 
     def decode(element: bytes) -> float:
         magnitude = _float8_values(exponent_bits)[element[0] & 127]

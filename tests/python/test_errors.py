@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -56,6 +57,13 @@ def test_a_scalar_that_the_type_cannot_hold(comm: paceline.Communicator) -> None
 def test_an_operation_that_was_not_called(comm: paceline.Communicator) -> None:
     with pytest.raises(paceline.InvalidArgument, match=r"write its call, as premulsum\(scalar\)"):
         comm.all_reduce(numpy.ones(4), op=paceline.premulsum)  # type: ignore[call-overload]
+
+
+def test_both_zeros_are_scalars(comm: paceline.Communicator) -> None:
+    for dtype in (numpy.float64, ml_dtypes.float8_e5m2):
+        for scalar in (0.0, -0.0, 0.0):
+            product = comm.all_reduce(numpy.ones(4, dtype), op=paceline.premulsum(scalar))
+            assert numpy.signbit(product.astype(float)).tolist() == [math.copysign(1, scalar) < 0] * 4
 
 
 def test_unknown_operation_and_type(comm: paceline.Communicator) -> None:
