@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from ctypes import c_uint64, c_void_p
+from numbers import Real
 from typing import Any, Generic, TypeVar
 
 from . import _native
-from .errors import Error, InvalidUsage, Timeout, check, failure
+from .errors import Error, InvalidArgument, InvalidUsage, Timeout, check, failure
 
 T = TypeVar("T")
 _IN_PROGRESS = 7
@@ -117,11 +118,14 @@ class Handle(Generic[T]):
             timeout: longest wait, seconds; None: until the communicator's own timeout ends the call.
 
         Raises:
+            InvalidArgument: the timeout is no number.
             Timeout: the call is still under way (it goes on; wait again).
             Error: the call failed.
         """
         if self._error is not None:
             raise self._error
+        if timeout is not None and (not isinstance(timeout, Real) or timeout != timeout):
+            raise InvalidArgument(f"timeout is {timeout!r}: give seconds")
         # A communicator that is closed has waited for its calls.
         if self._queue.stream is not None and not self._wait(_NO_LIMIT if timeout is None else max(timeout, 0)):
             raise Timeout(f"the call is still under way after {timeout:g} s")

@@ -428,7 +428,8 @@ class Communicator(Membership):
         if isinstance(op, PreMulSum):
             return self._premulsum(op.scalar, kind)
         if callable(op):
-            raise InvalidArgument(f"op is the function {op.__name__}: write its call, as premulsum(scalar)")
+            name = getattr(op, "__name__", type(op).__name__)
+            raise InvalidArgument(f"op is the function {name}: write its call, as premulsum(scalar)")
         if not isinstance(op, str):
             raise InvalidArgument(f"op is of {type(op).__name__}: it is a name (the place for the result is out=)")
         number = OPERATIONS.get(op)

@@ -25,6 +25,10 @@ def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> int:
     return int(library.paceCommDestroy(handle))
 
 
+def _closed() -> Error:
+    return InvalidUsage("the communicator is closed")
+
+
 class Membership:
     """A rank's part in a communicator, from the joining to the end. `Communicator` adds the calls."""
 
@@ -141,7 +145,7 @@ class Membership:
     def _start(self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: T) -> Handle[T]:
         """Give a call to the queue. Blocking calls then wait for those in it: the library keeps the order."""
         if self._handle is None:
-            raise self._failure(5)
+            raise _closed()
         if self._queue is None:
             queue = CallQueue()
             self._queues.append(queue)
@@ -165,5 +169,5 @@ class Membership:
 
     def _failure(self, result: int) -> Error:
         if self._handle is None:
-            return InvalidUsage("the communicator is closed")
+            return _closed()
         return failure(result, self._handle)

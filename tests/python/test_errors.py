@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ def test_a_scalar_that_the_type_cannot_hold(comm: paceline.Communicator) -> None
 def test_an_operation_that_was_not_called(comm: paceline.Communicator) -> None:
     with pytest.raises(paceline.InvalidArgument, match=r"write its call, as premulsum\(scalar\)"):
         comm.all_reduce(numpy.ones(4), op=paceline.premulsum)  # type: ignore[call-overload]
+    with pytest.raises(paceline.InvalidArgument, match="op is the function partial: write its call"):
+        comm.all_reduce(numpy.ones(4), op=partial(max))  # type: ignore[call-overload]
 
 
 def test_both_zeros_are_scalars(comm: paceline.Communicator) -> None:
@@ -64,6 +67,15 @@ def test_both_zeros_are_scalars(comm: paceline.Communicator) -> None:
         for scalar in (0.0, -0.0, 0.0):
             product = comm.all_reduce(numpy.ones(4, dtype), op=paceline.premulsum(scalar))
             assert numpy.signbit(product.astype(float)).tolist() == [math.copysign(1, scalar) < 0] * 4
+
+
+@pytest.mark.parametrize("timeout", [math.nan, "5"])
+def test_a_timeout_of_a_wait_that_is_none(comm: paceline.Communicator, timeout: Any) -> None:
+    handle = comm.all_reduce(numpy.ones(4), async_op=True)
+    with pytest.raises(paceline.InvalidArgument, match=f"timeout is {timeout!r}: give seconds"):
+        handle.wait(timeout)
+    for seconds in (math.inf, numpy.float32(5), -1):
+        handle.wait(seconds)
 
 
 def test_unknown_operation_and_type(comm: paceline.Communicator) -> None:
