@@ -229,6 +229,11 @@ def test_a_barrier_is_predicted_once(tmp_path: Path) -> None:
             "the link gpu0 -> gpu3 cannot take 1e+308 times as long: a factor is from 1e-06 to 1000000",
         ),
         (("--preset", "dgx1-v100", "--delay", "1e308"), "delay_us must be a number from 0 to 1000000000, not 1e+308"),
+        *(
+            (("--preset", "dgx1-v100", option, value), f"{option}: '{value}' is no number of microseconds >= 0")
+            for option in ("--start", "--delay")
+            for value in ("nan", "inf", "-1", "x")
+        ),
         (("--profile", "/nonexistent"), "No such file"),
         ((), "one of the arguments --preset --file --nccl-xml --profile is required"),
     ],

@@ -39,6 +39,16 @@ def slow(text: str) -> tuple[str, float]:
     raise argparse.ArgumentTypeError(f"{text!r} is no straggler: write WHICH:FACTOR, as 3:2.5")
 
 
+def microseconds(text: str) -> float:
+    """A finite number >= 0. What the library takes of these, it says itself."""
+    try:
+        if 0 <= (number := float(text)) < inf:
+            return number
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of microseconds >= 0")
+
+
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "predict",
@@ -73,8 +83,14 @@ def add_parser(commands: Any) -> None:
         "--sources", type=counts, metavar="M", help="so many ranks broadcast at once, each a message; or several counts"
     )
     add("--servers", type=positive, default=0, metavar="S", help="of reduction_server (default: one a rank)")
-    add("--start", type=float, default=None, metavar="US", help="what a message takes before its bytes (default: 0.5)")
-    add("--delay", type=float, default=None, metavar="US", help="how much later a message comes (default: 2)")
+    add(
+        "--start",
+        type=microseconds,
+        default=None,
+        metavar="US",
+        help="what a message takes before its bytes (default: 0.5)",
+    )
+    add("--delay", type=microseconds, default=None, metavar="US", help="how much later a message comes (default: 2)")
     add("--ports", choices=("connections", "one"), default=None,
         help="a GPU sends to several ranks at once, or to one after the other (default: connections)")  # fmt: skip
     add("--multicast", action="store_true", help="a message to several ranks passes each link once")
