@@ -26,8 +26,8 @@ from types import FrameType
 
 from . import interpreter
 
-# The variables of each launcher whose presence says that this process is a rank already; the last one has the number of
-# ranks (src/bootstrap/launcher.cc). A Slurm batch script has SLURM_PROCID too, but is no step.
+# The variables of each launcher that say, where none is empty, that this process is a rank already; the last one has
+# the number of ranks (src/bootstrap/launcher.cc). A Slurm batch script has SLURM_PROCID too, but is no step.
 _LAUNCHERS = (
     ("PACELINE_RANK", "PACELINE_SIZE"),
     ("RANK", "WORLD_SIZE"),
@@ -53,7 +53,7 @@ class NoSuchAddress(OSError):
 def launched_size() -> int | None:
     """How many ranks the launcher of this process has started; None where there is no launcher."""
     for names in _LAUNCHERS:
-        if all(name in os.environ for name in names) and os.environ[names[-1]].isdigit():
+        if all(os.environ.get(name) for name in names) and os.environ[names[-1]].isdigit():
             return int(os.environ[names[-1]])
     return None
 
@@ -195,7 +195,8 @@ class _Job:
         for descriptor in self._descriptors:
             ends.register(descriptor, select.POLLIN)
         while self._descriptors:
-            remaining = _LOOK_AGAIN if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            due = self._deadline if sterner else None  # a rank may take long to go even after SIGKILL
+            remaining = _LOOK_AGAIN if due is None else max(0.0, due - time.monotonic())
             ended = [descriptor for descriptor, _ in ends.poll(1000 * min(remaining, _LOOK_AGAIN))]
             for descriptor in ended:
                 ends.unregister(descriptor)
@@ -203,7 +204,7 @@ class _Job:
                 os.close(descriptor)
             if self._code and self._asked is None:  # else the ranks end because they were asked to, each in its time
                 self._begin_grace("the failure")
-            if not ended and self._deadline is not None and time.monotonic() >= self._deadline and sterner:
+            if not ended and due is not None and time.monotonic() >= due:
                 still = ", ".join(str(rank) for rank in sorted(self._descriptors.values()))
                 number = sterner.pop(0)
                 self._say(f"rank {still} still there {self._given:g} s after {self._reason}: {number.name}")

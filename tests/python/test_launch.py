@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from paceline.launch import launched_size
+from paceline.launch import launch, launched_size
 
 
 def command(*words: str) -> list[str]:
@@ -124,6 +125,29 @@ def test_ranks_that_do_not_end_after_a_failure_are_ended(tmp_path: Path) -> None
     assert done.returncode == 3
     assert "rank 1 still there 0.3 s after the failure: SIGTERM" in done.stderr
     assert "rank 1 still there 0.6 s after the failure: SIGKILL" in done.stderr
+
+
+def test_a_rank_that_outlives_its_kill_is_waited_for_without_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does that is in the middle of a system call that nothing interrupts."""
+    polls: list[float] = []
+    descriptors: list[int] = []
+
+    class Ends:
+        """Tells the first rank's end at once, the second one's long after both were killed."""
+
+        def register(self, descriptor: int, _: int) -> None:
+            descriptors.append(descriptor)
+
+        def unregister(self, descriptor: int) -> None:
+            descriptors.remove(descriptor)
+
+        def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+            polls.append(milliseconds)
+            return [(descriptors[0], select.POLLIN)] if len(polls) in (1, 10) else []
+
+    monkeypatch.setattr(select, "poll", Ends)
+    assert launch(["false"], 2, grace=0) == 1
+    assert [wait > 0 for wait in polls] == [True, False, False] + [True] * 7, polls
 
 
 def test_a_launcher_may_have_more_than_1024_files_open() -> None:
@@ -304,6 +328,14 @@ def test_a_slurm_batch_script_is_no_step(monkeypatch: pytest.MonkeyPatch) -> Non
     assert launched_size() == 4
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     assert launched_size() == 2
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PACELINE_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert launched_size() is None
 
 
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6")
