@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 namespace paceline {
@@ -72,6 +73,7 @@ std::uint64_t HostStream::mark() {
 
 Status HostStream::wait(std::uint64_t mark, double seconds) {
   if (in_child()) return no_thread();
+  if (std::isnan(seconds)) return Status(Code::invalid_argument, "a wait of NaN seconds");
   std::unique_lock lock(mutex_);
   if (mark > pushed_)
     return Status(Code::invalid_argument, fmt::format("{} calls are no mark of a stream that got {}", mark, pushed_));

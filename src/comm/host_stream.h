@@ -36,7 +36,7 @@ class HostStream {
   std::uint64_t mark();
   // Wait until the first `mark` calls have ended, at most `seconds` (negative: without limit); in_progress when the
   // time is up, else the first error among them, which stays for synchronize(). invalid_argument: no so many were
-  // pushed.
+  // pushed, or NaN seconds.
   Status wait(std::uint64_t mark, double seconds);
   // How call number `number` ended, counted from 1; in_progress if it has not. Ok after a synchronize that told it.
   Status result(std::uint64_t number);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <latch>
 
 #include "transport/child.h"
@@ -37,6 +38,11 @@ TEST_CASE("a wait tells the first error up to its mark and leaves it for synchro
   CHECK(stream.wait(before, -1).ok());
   CHECK(stream.synchronize().message() == "first");
   CHECK(stream.synchronize().ok());
+}
+
+TEST_CASE("no wait lasts NaN seconds") {
+  HostStream stream;
+  CHECK(stream.wait(0, std::nan("")).code() == Code::invalid_argument);
 }
 
 TEST_CASE("each call's own end can be asked for") {
