@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import resource
 import secrets
 import select
 import signal
@@ -150,11 +151,17 @@ class _Job:
         if self._environment.get(_LAUNCHER) == str(os.getpid()):
             watched.append(signal.SIGPIPE)
         previous = {number: signal.signal(number, self._forward) for number in watched}
+        files = _allow_many_files()
         reaped = _reap_orphans(True)  # what ranks leave behind comes to this process
         try:
             try:
                 self._start()
             except OSError as error:
+                if error.errno == errno.EMFILE:
+                    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+                    self._say(f"{self._ranks} ranks need as many open files here, and a few more: raise `ulimit -n`, "
+                              f"which is {limit}")  # fmt: skip
+                    return 1
                 self._say(f"{self._command[0]}: {error.strerror}")
                 return 127 if isinstance(error, FileNotFoundError) else 126
             self._wait()
@@ -165,6 +172,7 @@ class _Job:
             if self._code or self._ending:
                 self._end_orphans()
             _reap_orphans(reaped)
+            resource.setrlimit(resource.RLIMIT_NOFILE, files)
             for descriptor in self._descriptors:
                 os.close(descriptor)
             for number, handler in previous.items():
@@ -288,6 +296,19 @@ def _from_terminal() -> bool:
             if os.tcgetpgrp(descriptor) == os.getpgrp():
                 return True
     return False
+
+
+def _allow_many_files() -> tuple[int, int]:
+    """Raise this process's limit of open files, and so the ranks': a launcher needs one for each rank, and rank 0 too.
+
+    Up to 65536, if it may: some programs close every descriptor that there could be, and where the limit is 2^30 that
+    takes minutes. Returns the limits as they were.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    many = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    if soft != resource.RLIM_INFINITY and soft < many:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (many, hard))
+    return soft, hard
 
 
 def _prctl() -> Callable[..., int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -160,6 +161,34 @@ def test_a_launcher_may_have_more_than_1024_files_open() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "0\n", done.stderr
+
+
+def limited(limit: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """`paceline run` under `ulimit LIMIT`."""
+    shell = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *command("run", *words)]
+    return subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_more_ranks_than_files_that_may_be_open() -> None:
+    done = limited("-n 32", "-n", "40", "--", "sleep", "60")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "paceline run: 40 ranks need as many open files here, and a few more: raise `ulimit -n`, which is 32\n",
+    )
+
+
+def test_the_soft_limit_of_open_files_is_raised() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    done = limited("-S -n 32", "-n", "40", "--", "sh", "-c", "ulimit -n")
+    assert (done.returncode, done.stdout) == (0, f"{most}\n" * 40), done.stderr
+    program = (
+        "import resource; from paceline.launch import launch\n"
+        "before = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "launch(['true'], 1)\n"
+        "assert resource.getrlimit(resource.RLIMIT_NOFILE) == before"
+    )
+    subprocess.run(["sh", "-c", 'ulimit -S -n 32; exec "$@"', "sh", sys.executable, "-c", program], check=True)
 
 
 def test_a_grace_period_may_be_longer_than_a_wait() -> None:
