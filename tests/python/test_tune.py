@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from paceline import tuning
+from paceline.cli import main
 from paceline.command import host_tune
 from paceline.command.bench import algorithm_table
 from paceline.command.explain import _way
@@ -315,3 +316,25 @@ def test_one_rank_is_nothing_to_tune() -> None:
     done = run("tune", "-n", "1")
     assert done.returncode == 2
     assert "there is nothing to tune" in done.stderr
+    done = run("run", "-n", "1", "--", sys.executable, "-m", "paceline", "tune", *QUICK)
+    assert done.returncode == 2
+    assert "there is nothing to tune" in done.stderr
+
+
+def test_no_bytes_are_nothing_to_tune(tmp_path: Path) -> None:
+    done = run("tune", "-n", "2", "--seconds", "1", "--largest", "0", "--output", str(tmp_path / "profile.json"))
+    assert done.returncode == 2
+    assert "give --largest at least 1" in done.stderr
+
+
+def test_no_name_is_no_file_to_write(tmp_path: Path) -> None:
+    done = run("tune", "-n", "2", *QUICK, "--output", "", PACELINE_TUNING=str(tmp_path / "profile.json"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no profile can be saved in" in done.stderr
+
+
+def test_the_exit_code_is_that_of_the_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("paceline.command.tune.launch", lambda *_, **__: 130)
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", "-n", "2", "--output", str(tmp_path / "profile.json")])
+    assert ended.value.code == 130

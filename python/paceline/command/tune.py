@@ -78,10 +78,14 @@ def _names(text: str) -> list[str]:
 def job(chosen: argparse.Namespace) -> int:
     on_gpus = chosen.device == "cuda"
     chosen.seconds = chosen.seconds or (gpu_tune.SECONDS if on_gpus else int(_BUDGET))
-    chosen.largest = chosen.largest or (gpu_tune.LARGEST if on_gpus else host_tune.LARGEST)
-    if 1 in (chosen.ranks or []):
+    if chosen.largest is None:
+        chosen.largest = gpu_tune.LARGEST if on_gpus else host_tune.LARGEST
+    elif chosen.largest == 0:
+        chosen.parser.error("messages of 0 bytes have nothing to tune: give --largest at least 1")
+    size = started_size(chosen.parser, chosen.ranks or [])
+    started = size is not None
+    if size == 1 or 1 in (chosen.ranks or []):
         chosen.parser.error("a collective among 1 rank is a copy: there is nothing to tune")
-    started = started_size(chosen.parser, chosen.ranks or []) is not None
     if on_gpus:
         gpu_tune.refuse_impossible(chosen)
         return _measure_gpus(chosen) if started else _job_of_gpus(chosen)
@@ -102,10 +106,7 @@ def job(chosen: argparse.Namespace) -> int:
             needed = min(taken.get((transport, ranks), 0.0), _DISTURBED * seconds / _PASSES)
             if before is not None and begin + needed > end + grace:
                 continue
-            setting = _launch(chosen, transport, ranks, seconds / _PASSES, before)
-            if setting is None:
-                return 1
-            found[transport, ranks] = setting
+            found[transport, ranks] = _launch(chosen, transport, ranks, seconds / _PASSES, before)
             taken[transport, ranks] = time.monotonic() - begin
     for transport, ranks, _ in jobs:
         _show(found[transport, ranks])
@@ -118,11 +119,8 @@ def _job_of_gpus(chosen: argparse.Namespace) -> int:
     counts = gpu_tune.counts(chosen)
     found = []
     for ranks in counts:
-        setting = _launch(chosen, "cuda", ranks, chosen.seconds / len(counts), None)
-        if setting is None:
-            return 1
-        found.append(setting)
-        print(gpu_tune.report(setting), flush=True)
+        found.append(_launch(chosen, "cuda", ranks, chosen.seconds / len(counts), None))
+        print(gpu_tune.report(found[-1]), flush=True)
     _save(path, [], found)
     return 0
 
@@ -135,8 +133,8 @@ def _save(path: Path, settings: Sequence[dict[str, Any]], gpus: Sequence[dict[st
 
 def _path(chosen: argparse.Namespace) -> Path:
     """The file to write. Before the measuring, which takes minutes, it is an error that it cannot be written."""
-    path = chosen.output or tuning.tuning_file()["path"]
-    if not path:
+    path = chosen.output
+    if path is None and not (path := tuning.tuning_file()["path"]):
         raise Error("PACELINE_TUNING=off: give --output, or set it to the file to write")
     return tuning.saving_place(Path(path))
 
@@ -163,8 +161,11 @@ def _jobs(chosen: argparse.Namespace) -> list[tuple[str, int, float]]:
 
 def _launch(
     chosen: argparse.Namespace, transport: str, ranks: int, seconds: float, before: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """One pass of a setting; `before`: what earlier passes found, for it to go on from. None: a rank failed."""
+) -> dict[str, Any]:
+    """One pass of a setting; `before`: what earlier passes found, for it to go on from.
+
+    Raises SystemExit with the exit code of the ranks where it is none of success: they have said why.
+    """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "setting.json"
         if before is not None:
@@ -179,8 +180,8 @@ def _launch(
         command = interpreter.paceline(*words)
         # Else the kernel's choice of CPUs is measured, another one in each pass; more ranks than CPUs are seldom bound.
         bind = transport != "cuda" and ranks <= len(os.sched_getaffinity(0))
-        if launch(command, ranks, program="paceline tune", environment=environment, bind=bind) != 0:
-            return None
+        if code := launch(command, ranks, program="paceline tune", environment=environment, bind=bind):
+            raise SystemExit(code)
         found: dict[str, Any] = json.loads(result.read_text())
         return found
 
