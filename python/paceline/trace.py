@@ -28,5 +28,12 @@ def merge_traces(paths: Iterable[str | Path], out: str | Path) -> None:
     Raises:
         OSError, ValueError: a file cannot be read or written, or is no trace.
     """
-    events = [json.loads(Path(path).read_text()) for path in paths]
+    events = [_events(Path(path)) for path in paths]
     Path(out).write_text(json.dumps(merge_events(events)))
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    events = json.loads(path.read_text())
+    if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
+        raise ValueError(f"{path} is no trace: it is no list of events")
+    return events

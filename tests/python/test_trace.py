@@ -46,3 +46,11 @@ def test_a_trace_ends_also_where_the_wait_for_its_calls_does_not(
     with pytest.raises(KeyboardInterrupt), comm.trace(tmp_path / "trace.json"):
         pass
     assert (tmp_path / "trace.json").exists()
+
+
+@pytest.mark.parametrize("text", ["5", "null", "{}", "[1]", "[", ""])
+def test_what_is_no_trace_is_not_merged(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trace.json").write_text(text)
+    with pytest.raises(ValueError):
+        paceline.merge_traces([tmp_path / "trace.json"], tmp_path / "all.json")
+    assert not (tmp_path / "all.json").exists()
