@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_char_p
 from itertools import pairwise
 from math import inf, log
@@ -117,9 +118,9 @@ def load(path: Path) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What a file holds, if it is a JSON object."""
+    """What a file holds, if it is a JSON object. A regular file: a device or a pipe may never end."""
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text()) if path.is_file() else None
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None
@@ -210,6 +211,8 @@ def merge(path: Path, settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapp
         fresh = path.with_name(f"{path.name}.{uuid4().hex}")
         try:
             fresh.write_text(json.dumps(document) + "\n")
+            with suppress(FileNotFoundError):  # there was none
+                shutil.copymode(path, fresh)
             fresh.replace(path)
         finally:
             fresh.unlink(missing_ok=True)

@@ -138,6 +138,18 @@ def test_what_is_no_regular_file_stays_as_it_is(tmp_path: Path, make: Callable[[
     assert sorted(tmp_path.iterdir()) == [link, path]
 
 
+def test_a_pipe_is_no_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may ever write to it: it is not read."""
+    path = tmp_path / "profile.json"
+    os.mkfifo(path)
+
+    def read_text(_: Path) -> str:
+        raise AssertionError("it is read")
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert tuning.load(path) is None
+
+
 def test_a_symbolic_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
     link, path = tmp_path / "link.json", tmp_path / "folder" / "profile.json"
     link.symlink_to(path)
@@ -146,6 +158,14 @@ def test_a_symbolic_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -
     assert link.readlink() == path
     assert tuning.load(path) == tuning.profile([setting(2), setting(3)])
     assert [*path.parent.iterdir()] == [path]
+
+
+def test_the_mode_of_a_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    tuning.merge(path, [setting(2)])
+    path.chmod(0o600)
+    tuning.merge(path, [setting(3)])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("name", ["", "file/profile.json", "file/deeper/profile.json", "loop/profile.json"])
