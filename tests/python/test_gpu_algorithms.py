@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -235,38 +235,40 @@ def test_barriers_by_every_algorithm() -> None:
     on_gpus(3 if GPUS == 1 else 4, body)
 
 
-def test_ranks_that_force_different_algorithms_are_told() -> None:
+def assert_told(count: int, differ: Callable[[Rank, Any], None], why: str) -> None:
+    """An all-reduce, begun after what makes the ranks differ, ends with this mismatch on both."""
+
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         with torch.cuda.stream(rank.stream):
-            x = torch.ones(1000, device="cuda")
-            rank.comm.set_algorithm(["one_shot", None][rank.rank])
+            x = torch.ones(count, device="cuda")
+            differ(rank, x)
             rank.comm.all_reduce(x)
             rank.stream.synchronize()
         barrier.wait(60)
-        with pytest.raises(paceline.Mismatch, match="force the same algorithm"):
+        with pytest.raises(paceline.Mismatch, match=why):
             rank.comm.all_reduce(x)
 
     on_gpus(2, body)
+
+
+def test_ranks_that_force_different_algorithms_are_told() -> None:
+    def differ(rank: Rank, _: Any) -> None:
+        rank.comm.set_algorithm(["one_shot", None][rank.rank])
+
+    assert_told(1000, differ, "force the same algorithm")
 
 
 def test_ranks_that_force_different_chunks_are_told() -> None:
     """Also where they had the same ones in a call of this shape before."""
 
-    def body(rank: Rank, barrier: threading.Barrier) -> None:
-        with torch.cuda.stream(rank.stream):
-            x = torch.ones(1 << 18, device="cuda")
-            rank.comm.set_algorithm("ring chunk=262144")
-            rank.comm.all_reduce(x)
-            rank.finish()
-            if rank.rank == 1:
-                rank.comm.set_algorithm("ring chunk=131072")
-            rank.comm.all_reduce(x)
-            rank.stream.synchronize()
-        barrier.wait(60)
-        with pytest.raises(paceline.Mismatch, match="different algorithms or chunks"):
-            rank.comm.all_reduce(x)
+    def differ(rank: Rank, x: Any) -> None:
+        rank.comm.set_algorithm("ring chunk=262144")
+        rank.comm.all_reduce(x)
+        rank.finish()
+        if rank.rank == 1:
+            rank.comm.set_algorithm("ring chunk=131072")
 
-    on_gpus(2, body)
+    assert_told(1 << 18, differ, "different algorithms or chunks")
 
 
 def test_a_rank_that_never_comes_to_a_schedule_is_named() -> None:
