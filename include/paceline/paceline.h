@@ -11,8 +11,10 @@
  *
  * With GPU memory `stream` is a cudaStream_t (NULL: the default stream), and a call returns when it has been launched;
  * it can be captured into a graph. A rank uses the GPU that was current when the communicator was made or, where the
- * program had not used any GPU by then, at its first call with GPU memory, which all ranks must make. What goes wrong
- * on the GPU is told by paceCommGetAsyncError and by the next call; results are valid only if it is paceSuccess.
+ * program had not used any GPU by then, at its first call with GPU memory, which all ranks must make. Buffers in the
+ * memory of another GPU are paceInvalidArgument, but for managed memory, and for memory that the rank's GPU reaches
+ * where `stream` was made on the rank's GPU. What goes wrong on the GPU is told by paceCommGetAsyncError and by the
+ * next call; results are valid only if it is paceSuccess.
  *
  * One communicator is used by one thread at a time; a second thread inside a call gets paceInvalidUsage
  * (paceCommAbort and paceCommGetAsyncError may be called from any thread at any time).

@@ -79,6 +79,7 @@ Status check_call(const Arguments& call, paceComm* comm, void* stream, Checked& 
   const auto uses = check_buffers(call, request, rank, ranks);
   if (!uses.ok()) return uses.status();
   into.uses = *uses;
+  if (!gpus_in_use()) return {};
   const auto on_device = is_on_device(request, uses->send, uses->recv, stream);
   if (!on_device.ok()) return on_device.status();
   into.on_device = *on_device;

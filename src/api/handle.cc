@@ -108,12 +108,13 @@ Result<HostStream*> stream_of(void* stream) {
 
 bool gpus_in_use() { return machine_has_gpus() && cuda::driver_loaded(); }
 
-Result<bool> is_on_device(const Request& request, bool reads, bool writes, void* stream) {
-  if (!gpus_in_use()) return false;
+Result<bool> is_on_device(Request& request, bool reads, bool writes, void* stream) {
   const void* const send = reads ? request.send : nullptr;
   const void* const recv = writes ? request.recv : nullptr;
-  const bool send_there = cuda::device_of(send) >= 0;
-  const bool recv_there = cuda::device_of(recv) >= 0;
+  request.send_gpu = cuda::device_of(send);
+  request.recv_gpu = cuda::device_of(recv);
+  const bool send_there = request.send_gpu >= 0;
+  const bool recv_there = request.recv_gpu >= 0;
   if (send != nullptr && recv != nullptr && send_there != recv_there)
     return Status(Code::invalid_argument,
                   fmt::format("{}: the send buffer is in {} memory and the receive buffer in {} memory: copy one",

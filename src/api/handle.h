@@ -118,9 +118,10 @@ paceComm* make_handle(std::unique_ptr<Communicator> communicator);
 
 // Whether this process uses GPUs at all.
 bool gpus_in_use();
-// Whether the call is on GPU memory. reads, writes: whether its send and recv buffers matter on this rank. An error
-// where one is on a GPU and the other is not.
-Result<bool> is_on_device(const Request& request, bool reads, bool writes, void* stream);
+// Where GPUs are in use: whether the call is on GPU memory; notes whose. reads, writes: whether its send and recv
+// buffers matter on this rank. An error where one is on a GPU and the other is not, or the stream is for the other
+// kind.
+Result<bool> is_on_device(Request& request, bool reads, bool writes, void* stream);
 
 // Whether this thread's open group has calls for the stream.
 bool is_in_group(const HostStream* stream);

@@ -85,6 +85,7 @@ Status Communicator::run_on_device(const Request& request, void* stream) {
   if (request.count == 0 && request.which != Collective::barrier) return {};
   cuda::GpuEngine* const engine = device_calls_->engine();
   if (engine == nullptr) return run_through_host({&request, 1}, stream);
+  PACE_TRY(device_calls_->check_memory(request, stream));
   const Algorithm* const forced = algorithm_named(forced_.algorithm);
   if (forced != nullptr && serves(*forced, problem_of(request, size())))
     return engine->run_schedule(request, *forced, forced_chunk(), stream);
@@ -97,7 +98,10 @@ Status Communicator::run_messages_on_device(std::span<const Request> messages, v
   cuda::GpuEngine* const engine = device_calls_->engine();
   if (engine == nullptr) return run_through_host(messages, stream);
   std::vector<const Request*> all;
-  for (const Request& message : messages) all.push_back(&message);
+  for (const Request& message : messages) {
+    PACE_TRY(device_calls_->check_memory(message, stream));
+    all.push_back(&message);
+  }
   if (auto own = messages_to_self(all, rank()); !own.ok()) return own.status();
   return engine->run_messages(messages, stream);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "cuda/driver.h"
 #include "transport/mismatch.h"
 
 namespace paceline {
@@ -38,6 +39,21 @@ void DeviceCalls::use(std::unique_ptr<cuda::GpuEngine> engine) {
   engine_ = std::move(engine);
   membership_.when_failed(this, [engine = engine_.get()](const Status&) { engine->abort(); });
   membership_.when_left([engine = engine_.get()](int rank) { engine->left(rank); });
+}
+
+Status DeviceCalls::check_memory(const Request& request, void* stream) const {
+  const int own = engine_->device();
+  const auto check = [&](std::string_view which, const void* buffer, int gpu) -> Status {
+    if (gpu < 0 || gpu == own || cuda::is_shared_with(own, buffer, stream)) return {};
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{}: the {} buffer is in the memory of GPU {}, but rank {} uses GPU {}, which was current "
+                    "when its communicator was made: make GPU {} current before that (cudaSetDevice, "
+                    "torch.cuda.set_device), or give a stream of GPU {} if this one reaches the memory",
+                    title(request.which), which, gpu, rank_, own, gpu, own));
+  };
+  PACE_TRY(check("send", request.send, request.send_gpu));
+  return check("receive", request.recv, request.recv_gpu);
 }
 
 void DeviceCalls::finish() {

@@ -24,6 +24,9 @@ class DeviceCalls {
   // nullptr: through host memory.
   [[nodiscard]] cuda::GpuEngine* engine() const { return engine_.get(); }
 
+  // Ok unless the engine has to refuse a buffer, which is in the memory of another GPU than its own.
+  [[nodiscard]] Status check_memory(const Request& request, void* stream) const;
+
   // Waits for the kernels. What one gave up for is told to all ranks.
   void finish();
   // The reason that a kernel gave for giving up, told to all ranks; ok if none has.

@@ -30,6 +30,7 @@ class CudaEngine final : public GpuEngine {
   Status connect(std::span<const GpuSetting> measured, const Gather& gather);
 
   void use_tables(std::span<const GpuSetting> measured) override;
+  [[nodiscard]] int device() const override { return device_; }
   [[nodiscard]] const GpuMachine& machine() const override { return machine_; }
   [[nodiscard]] const GpuChoice& choice() const override { return choice_; }
 

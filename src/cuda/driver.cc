@@ -16,6 +16,7 @@ namespace {
 using Result = int;
 constexpr int attribute_memory_type = 2;
 constexpr int attribute_buffer_id = 7;
+constexpr int attribute_is_managed = 8;
 constexpr int attribute_device_ordinal = 9;
 constexpr int attribute_has_ipc = 10;
 constexpr int attribute_range_start = 11;
@@ -23,6 +24,7 @@ constexpr int attribute_range_size = 12;
 constexpr unsigned enable_peer_access = 1;
 constexpr unsigned wait_until_reached = 0;  // counting in a circle
 constexpr unsigned memory_of_device = 2;
+constexpr std::uintptr_t last_default_stream = 2;  // NULL, the legacy one and that of the thread
 
 struct Driver {
   void* library;
@@ -32,12 +34,14 @@ struct Driver {
   Result (*device_name)(char* name, int length, int device) = nullptr;
   Result (*context_state)(int device, unsigned* flags, int* active) = nullptr;
 
+  Result (*stream_device)(void* stream, int* device) = nullptr;
   Result (*wait_value)(void* stream, unsigned long long word, std::uint32_t value, unsigned flags) = nullptr;
   Result (*ipc_get)(IpcHandle* handle, unsigned long long pointer) = nullptr;
   Result (*ipc_open)(void** memory, IpcHandle handle, unsigned flags) = nullptr;
   Result (*ipc_close)(unsigned long long pointer) = nullptr;
 
   explicit Driver(void* its_library) : library(its_library) {
+    find(library, "cuStreamGetDevice", stream_device);
     find(library, "cuStreamWaitValue32_v2", wait_value);
     find(library, "cuIpcGetMemHandle", ipc_get);
     find(library, "cuIpcOpenMemHandle_v2", ipc_open);
@@ -108,6 +112,21 @@ int device_of(const void* pointer) {
   void* data[] = {&type, &ordinal};
   if (known->pointer_attributes(2, attributes, data, reinterpret_cast<unsigned long long>(pointer)) != 0) return -1;
   return type == memory_of_device ? ordinal : -1;
+}
+
+bool is_shared_with(int device, const void* memory_of_another, void* stream) {
+  const Driver* const known = driver();
+  if (known == nullptr || known->pointer_attributes == nullptr) return false;
+  int managed = 0;
+  int attribute = attribute_is_managed;
+  void* data = &managed;
+  if (known->pointer_attributes(1, &attribute, &data, reinterpret_cast<unsigned long long>(memory_of_another)) == 0 &&
+      managed != 0)
+    return true;
+  int its = -1;
+  int mine = -1;
+  return reinterpret_cast<std::uintptr_t>(stream) > last_default_stream && known->stream_device != nullptr &&
+         known->stream_device(stream, &its) == 0 && known->device_get(&mine, device) == 0 && its == mine;
 }
 
 Allocation allocation_of(std::uint64_t address) {

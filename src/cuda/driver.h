@@ -23,6 +23,11 @@ void find_driver_function(const char* name, Function*& into) {
 // The GPU whose memory this is; -1: host memory (pinned memory too), or none that CUDA knows.
 int device_of(const void* pointer);
 
+// Whether kernels of GPU `device`, on this stream, may use memory of another GPU: it is managed, or the stream is one
+// that the program made on `device`, behind which it has put what writes the memory. The default stream says no such
+// thing: each GPU has its own, and all have one name.
+bool is_shared_with(int device, const void* memory_of_another, void* stream);
+
 // "NVIDIA H200"; empty: there is no such GPU.
 std::string name_of(int device);
 

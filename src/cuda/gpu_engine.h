@@ -55,6 +55,8 @@ class GpuEngine {
 
   // Other tables from the next call on, the same on every rank.
   virtual void use_tables(std::span<const GpuSetting> measured) = 0;
+  // The number of its GPU.
+  [[nodiscard]] virtual int device() const = 0;
   [[nodiscard]] virtual const GpuMachine& machine() const = 0;
   [[nodiscard]] virtual const GpuChoice& choice() const = 0;
 

@@ -21,6 +21,8 @@ struct Request {
   Operation op = Operation::sum;
   int root = 0;                       // of rooted collectives; the peer of send and recv
   std::array<std::byte, 8> factor{};  // of premulsum: Factor, base/reduction.h
+  int send_gpu = -1;                  // whose memory it is; -1: the host's, or the call does not use it
+  int recv_gpu = -1;
 };
 
 // Not a collective, but a send or a receive.

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "cuda/fake_driver.h"
+
 namespace paceline::api {
 namespace {
 
@@ -28,6 +30,26 @@ TEST_CASE("what throws inside of a group ends the group unrun") {
   CHECK(paceGroupEnd() == paceSystemError);
   REQUIRE(paceGroupStart() == paceSuccess);
   CHECK(paceGroupEnd() == paceSuccess);
+}
+
+TEST_CASE("a call on GPU memory knows whose it is") {
+  testing::with_fake_driver([](const testing::FakeDriver& driver) {
+    testing::FakeRange range(driver, 2 * testing::fake_granularity);
+    range.map(0, testing::fake_granularity);
+    range.map(testing::fake_granularity, testing::fake_granularity, 1, 1);
+    std::byte on_host{};
+    Request request{.send = range.at(0), .recv = range.at(testing::fake_granularity), .count = 1};
+    const auto on_device = is_on_device(request, true, true, nullptr);
+    REQUIRE(on_device.ok());
+    REQUIRE(*on_device);
+    REQUIRE(request.send_gpu == 0);
+    REQUIRE(request.recv_gpu == 1);
+    request.recv = &on_host;
+    REQUIRE(is_on_device(request, true, true, nullptr).status().message().find("copy one") != std::string::npos);
+    REQUIRE(*is_on_device(request, true, false, nullptr));
+    REQUIRE_FALSE(*is_on_device(request, false, true, nullptr));
+    REQUIRE(request.send_gpu == -1);
+  });
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "cuda/driver.h"
+#include "cuda/fake_driver.h"
 #include "engine/fakes.h"
 
 namespace paceline {
@@ -22,6 +24,7 @@ class FakeEngine final : public cuda::GpuEngine {
   Status run_schedule(const Request&, const Algorithm&, std::size_t, void*) override { return {}; }
   Status run_messages(std::span<const Request>, void*) override { return {}; }
   void use_tables(std::span<const GpuSetting>) override {}
+  [[nodiscard]] int device() const override { return 0; }
   [[nodiscard]] const GpuMachine& machine() const override { return machine_; }
   [[nodiscard]] const GpuChoice& choice() const override { return choice_; }
   void abort() override {}
@@ -115,6 +118,38 @@ TEST_CASE("calls that are the same but for how they go say so") {
   CHECK(tables.find("by another table than rank 1") != std::string::npos);
   const std::string graphs = told([&](cuda::Complaint& complaint) { goes(complaint.other, 7); });
   CHECK(graphs.find("was not captured together with rank 1's") != std::string::npos);
+}
+
+TEST_CASE("a buffer in the memory of another GPU is refused") {
+  const Calls here;
+  Request request;
+  request.which = Collective::all_reduce;
+  request.send_gpu = request.recv_gpu = 0;
+  CHECK(here.calls->check_memory(request, nullptr).ok());
+  request.recv_gpu = 1;
+  const Status refused = here.calls->check_memory(request, nullptr);
+  CHECK(refused.code() == Code::invalid_argument);
+  CHECK(refused.message().find("all-reduce: the receive buffer is in the memory of GPU 1, but rank 0 uses GPU 0") == 0);
+  request = {.which = Collective::send, .send_gpu = 2};
+  CHECK(here.calls->check_memory(request, nullptr).message().find("send: the send buffer is in the memory of GPU 2") ==
+        0);
+}
+
+TEST_CASE("another GPU's memory is used if it is managed, or the stream is of the communicator's GPU") {
+  testing::with_fake_driver([](const testing::FakeDriver& driver) {
+    testing::FakeRange range(driver, testing::fake_granularity);
+    range.map(0, testing::fake_granularity, 1, 1);
+    const Calls here;
+    const Request request{.which = Collective::recv, .recv = range.at(8), .recv_gpu = cuda::device_of(range.at(8))};
+    REQUIRE(request.recv_gpu == 1);
+    int devices[] = {0, 1};  // which the stand-in has for streams
+    void* const legacy = reinterpret_cast<void*>(1);
+    REQUIRE(here.calls->check_memory(request, &devices[0]).ok());
+    for (void* stream : {static_cast<void*>(nullptr), legacy, static_cast<void*>(&devices[1])})
+      REQUIRE_FALSE(here.calls->check_memory(request, stream).ok());
+    REQUIRE(driver.call("fake_cuda_manage", reinterpret_cast<std::uint64_t>(range.at(0))) == 0);
+    REQUIRE(here.calls->check_memory(request, nullptr).ok());
+  });
 }
 
 TEST_CASE("the end waits for the kernels, and tells what one gave up for") {

@@ -53,15 +53,15 @@ class FakeRange {
   FakeRange(const FakeRange&) = delete;
   FakeRange& operator=(const FakeRange&) = delete;
 
-  // New memory. types: of handles that it can be shared by; 1: descriptor, 8: fabric.
-  void map(std::uint64_t offset, std::uint64_t bytes, unsigned types = 1) {
+  // New memory of a GPU. types: of handles that it can be shared by; 1: descriptor, 8: fabric.
+  void map(std::uint64_t offset, std::uint64_t bytes, unsigned types = 1, int device = 0) {
     struct {
       int type = 1;
       unsigned types;
       int location_type = 1;
-      int location = 0;
+      int location;
       char rest[64] = {};
-    } properties{.types = types};
+    } properties{.types = types, .location = device};
     std::uint64_t handle = 0;
     REQUIRE(driver_.call("cuMemCreate", &handle, bytes, &properties, 0ULL) == 0);
     REQUIRE(driver_.call("cuMemMap", base_ + offset, bytes, std::uint64_t{0}, handle, 0ULL) == 0);

@@ -26,6 +26,8 @@ struct Physical {
   int file = -1;
   std::size_t bytes = 0;
   unsigned types = 0;  // of handles that it was made for
+  int device = 0;
+  bool managed = false;
   std::uint64_t id = 0;
   ~Physical() { ::close(file); }
 };
@@ -113,6 +115,7 @@ FAKE int cuMemCreate(std::uint64_t* handle, std::size_t bytes, const Properties*
   if (memory->file < 0 || ::ftruncate(memory->file, static_cast<off_t>(bytes)) != 0) return invalid;
   memory->bytes = bytes;
   memory->types = properties->handle_types;
+  memory->device = properties->location;
   memory->id = ++last_id;
   *handle = add_handle(std::move(memory));
   return success;
@@ -225,7 +228,8 @@ FAKE int cuPointerGetAttributes(unsigned count, const int* attributes, void** da
     switch (attributes[i]) {
       case 2: put(data[i], mapped ? 2U : 0U); break;
       case 7: put(data[i], mapped ? mapping->second.id : std::uint64_t{0}); break;
-      case 9: put(data[i], mapped ? 0 : -1); break;
+      case 8: put(data[i], mapped && mapping->second.memory->managed ? 1 : 0); break;
+      case 9: put(data[i], mapped ? mapping->second.memory->device : -1); break;
       case 10: put(data[i], 0); break;
       case 11: put(data[i], mapped ? range->first : std::uint64_t{0}); break;
       case 12: put(data[i], mapped ? range->second : std::size_t{0}); break;
@@ -245,6 +249,14 @@ FAKE int cuPointerGetAttributes(unsigned count, const int* attributes, void** da
 FAKE int fake_cuda_objects() {
   const std::lock_guard lock(mutex);
   return static_cast<int>(handles.size() + reservations.size() + mappings.size());
+}
+// The memory there counts as managed from now on.
+FAKE int fake_cuda_manage(std::uint64_t address) {
+  const std::lock_guard lock(mutex);
+  const auto place = mapping_of(address);
+  if (place == mappings.end()) return invalid;
+  place->second.memory->managed = true;
+  return success;
 }
 FAKE void fake_cuda_refuse_imports(int count) {
   const std::lock_guard lock(mutex);

@@ -19,6 +19,15 @@ __attribute__((visibility("default"))) int cuCtxGetDevice(int* device) {
   *device = static_cast<int>(reinterpret_cast<std::intptr_t>(current)) - 1;
   return 0;
 }
+__attribute__((visibility("default"))) int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return 0;
+}
+// A stream is the number of its device.
+__attribute__((visibility("default"))) int cuStreamGetDevice(void* stream, int* device) {
+  *device = *static_cast<const int*>(stream);
+  return 0;
+}
 __attribute__((visibility("default"))) int cuDevicePrimaryCtxRetain(void** context, int device) {
   *context = reinterpret_cast<void*>(static_cast<std::intptr_t>(device) + 1);
   return 0;
