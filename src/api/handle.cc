@@ -120,7 +120,14 @@ Result<bool> is_on_device(Request& request, bool reads, bool writes, void* strea
                   fmt::format("{}: the send buffer is in {} memory and the receive buffer in {} memory: copy one",
                               title(request.which), send_there ? "GPU" : "host", recv_there ? "GPU" : "host"));
   if (send == nullptr && recv == nullptr) return stream != nullptr && !is_host_stream(stream);
-  return send_there || recv_there;
+  const bool there = send_there || recv_there;
+  if (there && is_host_stream(stream))
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{}: `stream` is a paceHostStream_t, which is for host buffers: GPU buffers need NULL or a "
+                    "cudaStream_t",
+                    title(request.which)));
+  return there;
 }
 
 paceComm* make_handle(std::unique_ptr<Communicator> communicator) {

@@ -52,5 +52,22 @@ TEST_CASE("a call on GPU memory knows whose it is") {
   });
 }
 
+TEST_CASE("a host stream is for calls on host memory alone") {
+  testing::with_fake_driver([](const testing::FakeDriver& driver) {
+    testing::FakeRange range(driver, testing::fake_granularity);
+    range.map(0, testing::fake_granularity);
+    std::byte on_host{};
+    paceHostStream_t stream = nullptr;
+    REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+    Request request{.which = Collective::all_reduce, .send = range.at(0), .recv = range.at(64), .count = 1};
+    const auto refused = is_on_device(request, true, true, stream);
+    REQUIRE(refused.status().code() == Code::invalid_argument);
+    REQUIRE(refused.status().message().find("all-reduce: `stream` is a paceHostStream_t") == 0);
+    request.send = request.recv = &on_host;
+    REQUIRE_FALSE(*is_on_device(request, true, true, stream));
+    REQUIRE(paceHostStreamDestroy(stream) == paceSuccess);
+  });
+}
+
 }  // namespace
 }  // namespace paceline::api
