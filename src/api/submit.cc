@@ -223,24 +223,49 @@ Status begin_on_device(paceComm* comm, Begin begin) {
 }
 
 // A group's calls on GPU memory: first the messages of each communicator and stream, together, then the collectives in
-// order. They only begin here, so no order among communicators can block.
-Status run_group_on_device(std::vector<OnDevice> calls) {
+// order. They only begin here, so no order among communicators can block. Those that have begun lose their
+// communicator; after a failure `failing` is the one that it is of.
+Status run_group_on_device(std::vector<OnDevice>& calls, const paceComm*& failing) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (calls[i].comm == nullptr || !is_message(calls[i].request.which)) continue;
     paceComm* const comm = calls[i].comm;
+    void* const stream = calls[i].stream;
+    const auto goes_along = [&](const OnDevice& call) {
+      return call.comm == comm && call.stream == stream && is_message(call.request.which);
+    };
+    failing = comm;
     std::vector<Request> messages;
-    for (std::size_t j = i; j < calls.size(); ++j)
-      if (calls[j].comm == comm && calls[j].stream == calls[i].stream && is_message(calls[j].request.which)) {
-        messages.push_back(calls[j].request);
-        calls[j].comm = nullptr;
-      }
-    PACE_TRY(
-        begin_on_device(comm, [&](Communicator& c) { return c.run_messages_on_device(messages, calls[i].stream); }));
+    for (const OnDevice& call : calls)
+      if (goes_along(call)) messages.push_back(call.request);
+    PACE_TRY(begin_on_device(comm, [&](Communicator& c) { return c.run_messages_on_device(messages, stream); }));
+    for (OnDevice& call : calls)
+      if (goes_along(call)) call.comm = nullptr;
   }
-  for (const OnDevice& call : calls)
-    if (call.comm != nullptr)
+  for (OnDevice& call : calls)
+    if (call.comm != nullptr) {
+      failing = call.comm;
       PACE_TRY(begin_on_device(call.comm, [&](Communicator& c) { return c.run_on_device(call.request, call.stream); }));
+      call.comm = nullptr;
+    }
   return {};
+}
+
+// Whether the arguments of a call are wrong, and its communicator goes on.
+bool is_of_arguments(const Status& status, const paceComm& comm) {
+  const bool may_be = status.code() == Code::invalid_argument || status.code() == Code::invalid_usage ||
+                      status.code() == Code::mismatch;
+  return may_be && comm.communicator->failure().ok();
+}
+
+// A group has failed on GPUs: whoever waits for the calls that have not begun, on host memory too, will not get them.
+// Where none has begun, and that for its arguments, all is as it was.
+void break_off_undone(std::span<const OnDevice> on_device, std::span<const Queued> calls, const Status& cause,
+                      const paceComm* failing) {
+  const bool any_begun = std::ranges::find(on_device, nullptr, &OnDevice::comm) != on_device.end();
+  if (!any_begun && is_of_arguments(cause, *failing)) return;
+  for (const OnDevice& call : on_device)
+    if (call.comm != nullptr) call.comm->communicator->break_off_group(cause, call.comm == failing);
+  for (const Queued& call : calls) call.comm->communicator->break_off_group(cause, call.comm == failing);
 }
 
 }  // namespace
@@ -309,7 +334,11 @@ Status end_group() {
   PACE_TRY(std::exchange(group.error, Status()));
   for (const Queued& call : calls) PACE_TRY(check(call.comm));
   for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
-  PACE_TRY(run_group_on_device(std::move(device_calls)));
+  const paceComm* failing = nullptr;
+  if (Status status = run_group_on_device(device_calls, failing); !status.ok()) {
+    break_off_undone(device_calls, calls, status, failing);
+    return status;
+  }
   return calls.empty() ? Status() : run_group(std::move(calls));
 }
 

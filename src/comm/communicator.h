@@ -76,6 +76,8 @@ class Communicator {
   }
   // Several, as paceGroupEnd says: calls[i] is for communicators[i].
   static Status run_group(std::span<Communicator* const> communicators, std::span<const Request> calls);
+  // A group has failed in which others still wait for a call of this communicator. here: it was this one that failed.
+  void break_off_group(const Status& cause, bool here);
 
   // One call on GPU memory: begun on `stream` (a cudaStream_t) when it returns. The first needs all ranks, as a
   // collective does.

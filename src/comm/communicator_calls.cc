@@ -285,14 +285,16 @@ void Communicator::end_turn(Part& part) {
 
 // A group has failed: whoever waits for the rest of its calls will not get it.
 void Communicator::break_off_undone(const Parts& parts, const Communicator* not_begun, const Status& cause) {
-  for (const auto& [communicator, part] : parts) {
-    if (!part.is_owed(communicator->rank()) || communicator->membership_->failed()) continue;
-    communicator->break_off(
-        communicator == not_begun
-            ? fmt::format("broke off its group of calls: {}", cause.message())
-            : fmt::format("broke off its group of calls: another communicator failed in it (in that one's ranks: {})",
-                          cause.message()));
-  }
+  for (const auto& [communicator, part] : parts)
+    if (part.is_owed(communicator->rank())) communicator->break_off_group(cause, communicator == not_begun);
+}
+
+void Communicator::break_off_group(const Status& cause, bool here) {
+  if (membership_->failed()) return;
+  break_off(
+      here ? fmt::format("broke off its group of calls: {}", cause.message())
+           : fmt::format("broke off its group of calls: another communicator failed in it (in that one's ranks: {})",
+                         cause.message()));
 }
 
 Communicator::Parts Communicator::parts_of(std::span<Communicator* const> communicators,

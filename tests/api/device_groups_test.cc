@@ -1,0 +1,73 @@
+// Groups with calls on GPU memory that fail before any GPU is asked for: they need none.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "api/handle.h"
+#include "comm/threads.h"
+
+namespace paceline::testing {
+namespace {
+
+// What paceAllReduce does with a buffer on a GPU, once it has found out.
+paceResult_t all_reduce_on_device(paceComm_t comm, float* value) {
+  auto* const bytes = reinterpret_cast<std::byte*>(value);
+  const Request request{
+      .which = Collective::all_reduce, .send = bytes, .recv = bytes, .count = 1, .type = DataType::float32};
+  const api::Arguments arguments{Collective::all_reduce, value, value, 1, paceFloat32, paceSum, 0};
+  return api::finish(api::submit(comm, arguments, {request, {true, true}, true}, nullptr), comm);
+}
+
+std::string all_reduce(paceComm_t comm, paceResult_t wanted) {
+  float value = 1;
+  return expect(paceAllReduce(&value, &value, 1, paceFloat32, paceSum, comm, nullptr), wanted);
+}
+
+TEST_CASE("a group that fails on a GPU ends the communicators whose calls it does not make, on host memory too") {
+  paceConfig_t config = PACE_CONFIG_INITIALIZER;
+  config.timeoutSeconds = 20;
+  const Ranks failing(2, config);
+  const Ranks on_device(2, config);
+  const Ranks on_host(2, config);
+  const Ranks idle(2, config);
+  on_every_rank(2, [&](int rank) -> std::string {
+    if (rank == 0) {
+      float value = 1;
+      PACE_EXPECT(paceCommAbort(failing[0]));
+      PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(paceAllReduce(&value, &value, 1, paceFloat32, paceSum, on_host[0], nullptr));
+      PACE_EXPECT(all_reduce_on_device(failing[0], &value));
+      PACE_EXPECT(all_reduce_on_device(on_device[0], &value));
+      PACE_EXPECT(paceGroupEnd(), paceAborted);
+    } else {
+      for (const Ranks* waiting : {&on_device, &on_host}) {
+        if (auto wrong = all_reduce((*waiting)[1], paceRemoteError); !wrong.empty()) return wrong;
+        const std::string told = paceGetLastError((*waiting)[1]);
+        PACE_REQUIRE(told.find("rank 0") != std::string::npos);
+        PACE_REQUIRE(told.find("broke off its group of calls: another communicator failed in it") != std::string::npos);
+      }
+    }
+    return all_reduce(idle[rank], paceSuccess);
+  });
+}
+
+TEST_CASE("a group whose first call on a GPU cannot be made for its arguments leaves all as it was") {
+  const Ranks taken(2);
+  const Ranks other(2);
+  on_every_rank(2, [&](int rank) -> std::string {
+    if (rank == 0) {
+      float value = 1;
+      PACE_REQUIRE(taken[0]->communicator->enter());
+      PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(paceAllReduce(&value, &value, 1, paceFloat32, paceSum, other[0], nullptr));
+      PACE_EXPECT(all_reduce_on_device(taken[0], &value));
+      PACE_EXPECT(paceGroupEnd(), paceInvalidUsage);
+      taken[0]->communicator->exit();
+    }
+    if (auto wrong = all_reduce(taken[rank], paceSuccess); !wrong.empty()) return wrong;
+    return all_reduce(other[rank], paceSuccess);
+  });
+}
+
+}  // namespace
+}  // namespace paceline::testing
