@@ -75,13 +75,13 @@ class CudaEngine final : public GpuEngine {
   GpuMachine machine_;
   GpuChoice choice_;
   std::array<std::byte*, max_gpus> windows_{};
-  std::array<bool, max_gpus> opened_{};         // mapped by IPC
-  std::unique_ptr<Registration> registration_;  // none: no rank's buffers are known to the others
-  Alarm* alarm_ = nullptr;                      // pinned
-  cudaStream_t own_stream_ = nullptr;           // for what is no call
-  unsigned long long last_stream_ = 0;          // of calls that no graph holds
-  std::uint32_t blocks_ = 0;                    // that were launched for them, ever
-  bool counts_ = false;                         // the call that is being made is one of them
+  std::array<bool, max_gpus> opened_{};            // mapped by IPC
+  std::unique_ptr<Registration> registration_;     // none: no rank's buffers are known to the others
+  Alarm* alarm_ = nullptr;                         // pinned
+  cudaStream_t own_stream_ = nullptr;              // for what is no call
+  std::optional<unsigned long long> last_stream_;  // of calls that no graph holds; none: there was no such call
+  std::uint32_t blocks_ = 0;                       // that were launched for them, ever, counting in a circle
+  bool counts_ = false;                            // the call that is being made is one of them
   bool used_ = false;
   bool shares_gpu_ = false;             // with another rank: clusters might not find room
   cudaEvent_t last_call_ = nullptr;     // has come when the last of those calls has ended, where it does

@@ -118,7 +118,7 @@ Status CudaEngine::follow(cudaStream_t stream) {
   if (!counts_) return {};
   unsigned long long number = 0;  // no other stream ever has the same
   PACE_CUDA("asking for the number of a stream", cudaStreamGetId(stream, &number));
-  if (number != last_stream_ && blocks_ != 0) {
+  if (last_stream_ && number != *last_stream_) {
     if (shares_gpu_) let_others_catch_up();
     const auto word =
         reinterpret_cast<std::uint64_t>(windows_[static_cast<std::size_t>(rank_)]) + offsetof(WindowWords, blocks_done);
