@@ -16,6 +16,10 @@
  * where `stream` was made on the rank's GPU. What goes wrong on the GPU is told by paceCommGetAsyncError and by the
  * next call; results are valid only if it is paceSuccess.
  *
+ * A call of no elements, or a barrier, has no memory that tells where it belongs. It is on the GPU if `stream` is a
+ * CUDA stream (cudaStreamLegacy names the default one, which NULL cannot), or if `stream` is NULL and a buffer is given
+ * that is in GPU memory; else on the host. All ranks must have it in the same place.
+ *
  * One communicator is used by one thread at a time; a second thread inside a call gets paceInvalidUsage
  * (paceCommAbort and paceCommGetAsyncError may be called from any thread at any time).
  */

@@ -12,6 +12,12 @@ namespace paceline::nccl {
 namespace {
 
 paceDataType_t pace(ncclDataType_t type) { return static_cast<paceDataType_t>(type); }
+// A call of no elements may have no buffer that tells where it belongs, and NULL would say the host: then CUDA's
+// default stream goes by its other name, cudaStreamLegacy.
+cudaStream_t pace(cudaStream_t stream, size_t count) {
+  const bool tells_nothing = stream == nullptr && count == 0 && choice().on_gpus;
+  return tells_nothing ? reinterpret_cast<cudaStream_t>(1) : stream;
+}
 
 // An operator as Paceline knows it; none: it multiplies by a scalar in device memory, which NCCL reads when it runs.
 struct Translated {
@@ -60,7 +66,7 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
   if (served(comm, Service::all_reduce, recv))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
-        return paceAllReduce(send, recv, count, pace(type), own.op, pacers, stream);
+        return paceAllReduce(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
       });
   return forward(comm, "ncclAllReduce", &Real::ncclAllReduce, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), real, stream);
@@ -70,8 +76,9 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
   if (served(comm, Service::broadcast, recv))
-    return serve(comm,
-                 [&](paceComm_t pacers) { return paceBroadcast(send, recv, count, pace(type), root, pacers, stream); });
+    return serve(comm, [&](paceComm_t pacers) {
+      return paceBroadcast(send, recv, count, pace(type), root, pacers, pace(stream, count));
+    });
   return forward(comm, "ncclBroadcast", &Real::ncclBroadcast,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, root, real, stream); });
 }
@@ -80,7 +87,7 @@ ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root
                        cudaStream_t stream) {
   if (served(comm, Service::broadcast, buffer))
     return serve(comm, [&](paceComm_t pacers) {
-      return paceBroadcast(buffer, buffer, count, pace(type), root, pacers, stream);
+      return paceBroadcast(buffer, buffer, count, pace(type), root, pacers, pace(stream, count));
     });
   return forward(comm, "ncclBcast", &Real::ncclBcast,
                  [=](auto function, ncclComm_t real) { return function(buffer, count, type, root, real, stream); });
@@ -91,7 +98,7 @@ ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType
   if (served(comm, Service::reduce, send))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
-        return paceReduce(send, recv, count, pace(type), own.op, root, pacers, stream);
+        return paceReduce(send, recv, count, pace(type), own.op, root, pacers, pace(stream, count));
       });
   return forward(comm, "ncclReduce", &Real::ncclReduce, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), root, real, stream);
@@ -101,7 +108,9 @@ ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   if (served(comm, Service::all_gather, recv))
-    return serve(comm, [&](paceComm_t pacers) { return paceAllGather(send, recv, count, pace(type), pacers, stream); });
+    return serve(comm, [&](paceComm_t pacers) {
+      return paceAllGather(send, recv, count, pace(type), pacers, pace(stream, count));
+    });
   return forward(comm, "ncclAllGather", &Real::ncclAllGather,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, real, stream); });
 }
@@ -111,7 +120,7 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclD
   if (served(comm, Service::reduce_scatter, recv))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
-        return paceReduceScatter(send, recv, count, pace(type), own.op, pacers, stream);
+        return paceReduceScatter(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
       });
   return forward(comm, "ncclReduceScatter", &Real::ncclReduceScatter, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), real, stream);
@@ -121,8 +130,9 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclD
 ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                         cudaStream_t stream) {
   if (served(comm, Service::gather, send))
-    return serve(comm,
-                 [&](paceComm_t pacers) { return paceGather(send, recv, count, pace(type), root, pacers, stream); });
+    return serve(comm, [&](paceComm_t pacers) {
+      return paceGather(send, recv, count, pace(type), root, pacers, pace(stream, count));
+    });
   return forward(comm, "ncclGather", &Real::ncclGather,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, root, real, stream); });
 }
@@ -130,8 +140,9 @@ ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType
 ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                          cudaStream_t stream) {
   if (served(comm, Service::scatter, recv))
-    return serve(comm,
-                 [&](paceComm_t pacers) { return paceScatter(send, recv, count, pace(type), root, pacers, stream); });
+    return serve(comm, [&](paceComm_t pacers) {
+      return paceScatter(send, recv, count, pace(type), root, pacers, pace(stream, count));
+    });
   return forward(comm, "ncclScatter", &Real::ncclScatter,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, root, real, stream); });
 }
@@ -139,7 +150,9 @@ ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataTyp
 ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream) {
   if (served(comm, Service::all_to_all, recv))
-    return serve(comm, [&](paceComm_t pacers) { return paceAllToAll(send, recv, count, pace(type), pacers, stream); });
+    return serve(comm, [&](paceComm_t pacers) {
+      return paceAllToAll(send, recv, count, pace(type), pacers, pace(stream, count));
+    });
   return forward(comm, "ncclAlltoAll", &Real::ncclAlltoAll,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, real, stream); });
 }
@@ -147,14 +160,16 @@ ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataTy
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   if (served(comm, Service::send_recv, send))
-    return serve(comm, [&](paceComm_t pacers) { return paceSend(send, count, pace(type), peer, pacers, stream); });
+    return serve(
+        comm, [&](paceComm_t pacers) { return paceSend(send, count, pace(type), peer, pacers, pace(stream, count)); });
   return forward(comm, "ncclSend", &Real::ncclSend,
                  [=](auto function, ncclComm_t real) { return function(send, count, type, peer, real, stream); });
 }
 
 ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
   if (served(comm, Service::send_recv, recv))
-    return serve(comm, [&](paceComm_t pacers) { return paceRecv(recv, count, pace(type), peer, pacers, stream); });
+    return serve(
+        comm, [&](paceComm_t pacers) { return paceRecv(recv, count, pace(type), peer, pacers, pace(stream, count)); });
   return forward(comm, "ncclRecv", &Real::ncclRecv,
                  [=](auto function, ncclComm_t real) { return function(recv, count, type, peer, real, stream); });
 }

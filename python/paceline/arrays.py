@@ -33,7 +33,8 @@ class OnGpu:
     __slots__ = ("array", "gpu", "stream")
 
     def __init__(self, array: Any, stream: int, gpu: int | None = None) -> None:
-        self.array, self.stream, self.gpu = array, stream, gpu
+        # NULL names the default stream only beside memory that is a GPU's, and an array without elements has none.
+        self.array, self.stream, self.gpu = array, stream or dlpack.LEGACY_DEFAULT_STREAM, gpu
 
 
 _addressof = ctypes.addressof

@@ -41,7 +41,7 @@ class _DLManagedTensorVersioned(ctypes.Structure):
 
 _READ_ONLY_FLAG, _COPIED_FLAG = 1, 2
 CUDA_DEVICE = 2
-_LEGACY_DEFAULT_STREAM = 1  # CUDA's default stream, as DLPack numbers it
+LEGACY_DEFAULT_STREAM = 1  # CUDA's default stream, as CUDA and DLPack name it
 _HOST_DEVICES = {1, 3, 11, 13}  # CPU, and host memory pinned by CUDA or ROCm, and managed memory
 _CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 _FLOAT8 = {10: "float8e4m3", 12: "float8e5m2"}
@@ -75,7 +75,7 @@ def export(array: Any) -> Tensor:
     on_gpu = int(device) == CUDA_DEVICE
     if not on_gpu and int(device) not in _HOST_DEVICES:
         raise Unsupported(f"{type(array).__name__} is in the memory of a device (DLPack type {int(device)}): copy it")
-    where = {"stream": _LEGACY_DEFAULT_STREAM} if on_gpu else {}
+    where = {"stream": LEGACY_DEFAULT_STREAM} if on_gpu else {}
     tensor = read(_capsule(array, where))
     tensor.gpu = int(number) if on_gpu else None
     return tensor

@@ -119,7 +119,10 @@ Result<bool> is_on_device(Request& request, bool reads, bool writes, void* strea
     return Status(Code::invalid_argument,
                   fmt::format("{}: the send buffer is in {} memory and the receive buffer in {} memory: copy one",
                               title(request.which), send_there ? "GPU" : "host", recv_there ? "GPU" : "host"));
-  if (send == nullptr && recv == nullptr) return stream != nullptr && !is_host_stream(stream);
+  // Of no elements, or a barrier: a buffer that it does not use may still say where it belongs.
+  if (send == nullptr && recv == nullptr)
+    return stream != nullptr ? !is_host_stream(stream)
+                             : cuda::device_of(request.send) >= 0 || cuda::device_of(request.recv) >= 0;
   const bool there = send_there || recv_there;
   if (there && is_host_stream(stream))
     return Status(

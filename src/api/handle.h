@@ -119,8 +119,8 @@ paceComm* make_handle(std::unique_ptr<Communicator> communicator);
 // Whether this process uses GPUs at all.
 bool gpus_in_use();
 // Where GPUs are in use: whether the call is on GPU memory; notes whose. reads, writes: whether its send and recv
-// buffers matter on this rank. An error where one is on a GPU and the other is not, or the stream is for the other
-// kind.
+// buffers matter on this rank; where none does, as in a call of no elements, paceline.h says where the call is. An
+// error where one is on a GPU and the other is not, or the stream is for the other kind.
 Result<bool> is_on_device(Request& request, bool reads, bool writes, void* stream);
 
 // Whether this thread's open group has calls for the stream.

@@ -69,5 +69,28 @@ TEST_CASE("a host stream is for calls on host memory alone") {
   });
 }
 
+TEST_CASE("a call of no elements is where its stream says, or a buffer that it does not use") {
+  testing::with_fake_driver([](const testing::FakeDriver& driver) {
+    testing::FakeRange range(driver, testing::fake_granularity);
+    range.map(0, testing::fake_granularity);
+    std::byte on_host{};
+    paceHostStream_t host_stream = nullptr;
+    REQUIRE(paceHostStreamCreate(&host_stream) == paceSuccess);
+    void* const legacy = reinterpret_cast<void*>(1);
+    const auto there = [](const std::byte* send, std::byte* recv, void* stream) {
+      Request request{.which = Collective::all_reduce, .send = send, .recv = recv};
+      return *is_on_device(request, false, false, stream);
+    };
+    REQUIRE(there(nullptr, nullptr, legacy));
+    REQUIRE(there(&on_host, &on_host, legacy));
+    REQUIRE(there(range.at(0), nullptr, nullptr));
+    REQUIRE(there(nullptr, range.at(0), nullptr));
+    REQUIRE_FALSE(there(nullptr, nullptr, nullptr));
+    REQUIRE_FALSE(there(&on_host, &on_host, nullptr));
+    REQUIRE_FALSE(there(range.at(0), range.at(0), host_stream));
+    REQUIRE(paceHostStreamDestroy(host_stream) == paceSuccess);
+  });
+}
+
 }  // namespace
 }  // namespace paceline::api

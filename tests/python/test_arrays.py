@@ -275,7 +275,7 @@ def test_dlpack_tells_gpu_memory() -> None:
 
     x = OnCuda(numpy.zeros(4, numpy.float32), device=2)
     address, count, _, keep = region(x, True)
-    assert isinstance(keep, OnGpu) and keep.stream == 0
+    assert isinstance(keep, OnGpu) and keep.stream == 1
     assert keep.gpu is not None  # it must be kept until the call has ended
     assert x.stream == 1  # CUDA's default stream, where the call goes on
     assert (address, count) == (x.x.ctypes.data, 4)
@@ -297,7 +297,7 @@ def test_gpu_memory_without_a_stream_is_made_ready_by_dlpack() -> None:
     x = Jax()
     address, count, _, keep = region(x, False)
     assert (address, count, x.asked) == (0x7F0000000100, 12, [1])
-    assert isinstance(keep, OnGpu) and (keep.stream, keep.gpu) == (0, 0)
+    assert isinstance(keep, OnGpu) and (keep.stream, keep.gpu) == (1, 0)
     with pytest.raises(InvalidArgument, match="read-only"):
         region(x, True)
 
@@ -331,7 +331,7 @@ def test_cuda_array_interface_tells_the_stream() -> None:
     keep = region(Cuda(), True)[3]
     assert isinstance(keep, OnGpu) and keep.stream == 1
     keep = region(Cuda(stream=None), True)[3]
-    assert isinstance(keep, OnGpu) and keep.stream == 0
+    assert isinstance(keep, OnGpu) and keep.stream == 1  # the default one, by the name that is not NULL
 
 
 def test_cuda_array_interface_is_checked() -> None:

@@ -187,6 +187,27 @@ def test_a_message_to_itself_needs_both_sides() -> None:
     on_gpus(2, body)
 
 
+def test_what_is_empty_is_on_the_gpu_whatever_the_stream() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        nothing, one = torch.empty(0, device="cuda"), torch.ones(1, device="cuda")
+        torch.cuda.current_stream().synchronize()
+        for side in (0, 1):  # the rank that works on a stream of its own; the other one on the default stream
+            with torch.cuda.stream(rank.stream if rank.rank == side else torch.cuda.default_stream()):
+                if rank.rank == 0:
+                    rank.comm.send(nothing, 1)
+                else:
+                    rank.comm.recv(nothing, 0)
+                for name in ("all_reduce", "broadcast", "all_gather"):
+                    getattr(rank.comm, name)(nothing)
+                rank.comm.all_reduce(one)
+                torch.cuda.current_stream().synchronize()
+            rank.comm.barrier()  # on the host, which has counted none of these
+            rank.finish()
+            assert one.item() == 2 ** (side + 1)
+
+    on_gpus(2, body, timeout=10)
+
+
 def test_long_messages_of_any_address_and_length() -> None:
     rng = random.Random(5)
     cases = [
