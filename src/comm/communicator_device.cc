@@ -66,6 +66,7 @@ class OnHost {
 
 // The host's engine does the work, on copies. Slow and blocking: for GPUs that do not reach each other.
 Status Communicator::run_through_host(std::span<const Request> calls, void* stream) {
+  PACE_TRY(cuda::refuse_capture(stream));
   std::deque<OnHost> copies;
   std::vector<Request> on_host;
   for (const Request& call : calls) {

@@ -2,23 +2,28 @@
 
 #include <cuda_runtime_api.h>
 
-#include <string>
+#include <algorithm>
+
+#include "cuda/driver.h"
+#include "cuda/runtime.h"
 
 namespace paceline::cuda {
 
-Status copy(void* to, const void* from, std::size_t bytes, void* stream) {
-  auto* const on = static_cast<cudaStream_t>(stream);
+Status refuse_capture(void* stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  cudaError_t error = cudaStreamIsCapturing(on, &capture);
-  if (error == cudaSuccess && capture != cudaStreamCaptureStatusNone)
-    return Status(Code::invalid_usage,
-                  "the ranks' GPUs do not reach each other, so their calls go through host memory and cannot be "
-                  "captured into a graph");
-  if (error == cudaSuccess) error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on);
-  if (error == cudaSuccess) error = cudaStreamSynchronize(on);
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return Status(Code::cuda, std::string("copying between GPU and host: ") + cudaGetErrorString(error));
+  PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture));
+  if (capture == cudaStreamCaptureStatusNone) return {};
+  return Status(Code::invalid_usage,
+                "the ranks' GPUs do not reach each other, so their calls go through host memory and cannot be captured "
+                "into a graph");
+}
+
+Status copy(void* to, const void* from, std::size_t bytes, void* stream) {
+  const OnDevice here(std::max(device_of(to), device_of(from)));
+  auto* const on = static_cast<cudaStream_t>(stream);
+  PACE_CUDA("copying between GPU and host", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on));
+  PACE_CUDA("copying between GPU and host", cudaStreamSynchronize(on));
+  return {};
 }
 
 }  // namespace paceline::cuda

@@ -7,7 +7,9 @@
 
 namespace paceline::cuda {
 
-// In the order of `stream` (a cudaStream_t; nullptr: the default one). Code::invalid_usage while a graph is captured.
+// In the order of `stream` (a cudaStream_t; nullptr: the default one of the memory's GPU).
 Status copy(void* to, const void* from, std::size_t bytes, void* stream);
+// Code::invalid_usage while a graph is captured, which can hold no such copies.
+Status refuse_capture(void* stream);
 
 }  // namespace paceline::cuda

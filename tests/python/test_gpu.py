@@ -267,6 +267,31 @@ def test_a_graph_is_replayed_among_eager_calls() -> None:
     on_gpus(2, body)
 
 
+def test_what_goes_through_host_memory_is_in_no_graph_also_where_it_reads_nothing() -> None:
+    ranks = 17  # more than the engine takes
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        x = torch.full((1000,), float(rank.rank), device="cuda")
+        torch.cuda.current_stream().synchronize()
+        with torch.cuda.stream(rank.stream):
+            rank.comm.broadcast(x, root=1)
+        assert not rank.comm.gpus_direct()
+        assert bool((x == 1).all())
+        barrier.wait(60)
+        graph = torch.cuda.CUDAGraph()
+        with (
+            pytest.raises(paceline.InvalidUsage, match="cannot be captured into a graph"),
+            torch.cuda.graph(graph, stream=rank.stream, capture_error_mode="thread_local"),
+        ):
+            rank.comm.broadcast(x)
+        barrier.wait(60)
+        with torch.cuda.stream(rank.stream):
+            rank.comm.all_reduce(x)
+        assert bool((x == ranks).all())
+
+    on_gpus(ranks, body)
+
+
 def test_calls_on_two_streams_keep_their_order() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         other = torch.cuda.Stream()
