@@ -81,11 +81,19 @@ Status DeviceCalls::failure() const {
                                   rank_, describe(complaint->mine), complaint->rank);
     } else if (same && complaint->by.empty()) {
       // Graphs' calls by the copy engines alone have ways then.
-      found.message = fmt::format(
-          "rank {} replays a graph's {} that was not captured together with rank {}'s: capture and replay graphs in "
-          "the "
-          "same order on every rank",
-          rank_, describe(complaint->mine), complaint->rank);
+      const auto by_engines = [](const Call& call) { return call.size != with_way(call.size, 0); };
+      if (by_engines(complaint->mine) && by_engines(complaint->other)) {
+        found.message = fmt::format(
+            "rank {} replays a graph's {} that was not captured together with rank {}'s: capture and replay graphs in "
+            "the same order on every rank",
+            rank_, describe(complaint->mine), complaint->rank);
+      } else {
+        const bool here = by_engines(complaint->mine);
+        found.message = fmt::format(
+            "rank {} replays a graph's {} that goes by the copy engines, but rank {} makes the call without them: "
+            "replay it on every rank",
+            here ? rank_ : complaint->rank, describe(complaint->mine), here ? complaint->rank : rank_);
+      }
     }
     return membership_.report(Status(std::move(found)));
   }

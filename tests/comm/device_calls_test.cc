@@ -116,8 +116,18 @@ TEST_CASE("calls that are the same but for how they go say so") {
   CHECK(chunks.find("by different algorithms or chunks") != std::string::npos);
   const std::string tables = told([](cuda::Complaint& complaint) { complaint.other_table = true; });
   CHECK(tables.find("by another table than rank 1") != std::string::npos);
-  const std::string graphs = told([&](cuda::Complaint& complaint) { goes(complaint.other, 7); });
+  const std::string graphs = told([&](cuda::Complaint& complaint) {
+    goes(complaint.mine, 6);
+    goes(complaint.other, 7);
+  });
+  CHECK(graphs.find("rank 0 replays a graph's all-reduce") == 0);
   CHECK(graphs.find("was not captured together with rank 1's") != std::string::npos);
+  const std::string eager_here = told([&](cuda::Complaint& complaint) { goes(complaint.other, 7); });
+  CHECK(eager_here.find("rank 1 replays a graph's all-reduce") == 0);
+  CHECK(eager_here.find("by the copy engines, but rank 0 makes the call without them") != std::string::npos);
+  const std::string eager_there = told([&](cuda::Complaint& complaint) { goes(complaint.mine, 7); });
+  CHECK(eager_there.find("rank 0 replays a graph's all-reduce") == 0);
+  CHECK(eager_there.find("by the copy engines, but rank 1 makes the call without them") != std::string::npos);
 }
 
 TEST_CASE("a buffer in the memory of another GPU is refused") {
