@@ -83,12 +83,11 @@ Status Communicator::run_through_host(std::span<const Request> calls, void* stre
 Status Communicator::run_on_device(const Request& request, void* stream) {
   PACE_TRY(failure());
   if (device_calls_ == nullptr) PACE_TRY(connect_devices());
-  if (request.count == 0 && request.which != Collective::barrier) return {};
   cuda::GpuEngine* const engine = device_calls_->engine();
   if (engine == nullptr) return run_through_host({&request, 1}, stream);
   PACE_TRY(device_calls_->check_memory(request, stream));
   const Algorithm* const forced = algorithm_named(forced_.algorithm);
-  if (forced != nullptr && serves(*forced, problem_of(request, size())))
+  if (forced != nullptr && request.count != 0 && serves(*forced, problem_of(request, size())))
     return engine->run_schedule(request, *forced, forced_chunk(), stream);
   return engine->run(request, stream);
 }

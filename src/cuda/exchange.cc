@@ -154,9 +154,12 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
   exchanges.count = 2;
 }
 
+// Whether the ranks only meet.
+bool only_meets(const Request& request) { return request.which == Collective::barrier || request.count == 0; }
+
 // What of a table's way is possible for a call.
 GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t bytes) {
-  if (request.which == Collective::barrier) return {};
+  if (only_meets(request)) return {};
   const bool in_parts = request.which == Collective::all_reduce || request.which == Collective::broadcast ||
                         request.which == Collective::reduce;
   way.two_steps = way.two_steps && in_parts && ranks > 2 && bytes >= least_in_parts;
@@ -183,7 +186,8 @@ void plan_collective(const Request& request, int rank, int ranks, const GpuWay& 
   Task& task = exchanges.tasks[0];
   task = Task();
   start(task, rank, ranks, request);
-  if (reduces(request.which)) set_operation(task, request);
+  const Collective pieces = only_meets(request) ? Collective::barrier : request.which;
+  if (reduces(pieces)) set_operation(task, request);
 
   const std::byte* const send = request.send;
   std::byte* const recv = request.recv;
@@ -196,7 +200,7 @@ void plan_collective(const Request& request, int rank, int ranks, const GpuWay& 
   const Pieces row{writable(send), bytes, bytes, all, everyone};
   const Pieces rows_taken{recv, bytes, bytes, all, everyone};
   const Pieces folded{nullptr, 0, bytes, bytes, everyone};
-  switch (request.which) {
+  switch (pieces) {
     case Collective::all_reduce:
       task.gives = same;
       task.takes = folded;
@@ -258,8 +262,7 @@ void plan_collective(const Request& request, int rank, int ranks, const GpuWay& 
     case Collective::send:
     case Collective::recv: break;  // plan_messages
   }
-  finish(task, request.which == Collective::barrier ? 8 : bytes, request.which != Collective::broadcast, way,
-         exchanges.launches[0]);
+  finish(task, pieces == Collective::barrier ? 8 : bytes, pieces != Collective::broadcast, way, exchanges.launches[0]);
 }
 
 namespace {
@@ -276,8 +279,8 @@ Folding folding_of(const GpuWay& way, const Request& request, int ranks) {
 bool plan_passed_strips(const Request& request, int rank, int ranks, const GpuWay& way, PassTask& task,
                         Launch& launch) {
   const std::uint64_t bytes = request.count * size_of(request.type);
-  if (request.which != Collective::reduce || ranks <= 2 || !way.direct || !way.passed || bytes > passed_strips_to ||
-      !passes_sums(request.type))
+  if (request.which != Collective::reduce || ranks <= 2 || !way.direct || !way.passed || bytes == 0 ||
+      bytes > passed_strips_to || !passes_sums(request.type))
     return false;
   task = PassTask();
   start(task, rank, ranks, request);

@@ -28,7 +28,8 @@ struct Exchanges {
   std::array<Task, 2> tasks;
   std::array<Launch, 2> launches;
 };
-// way: what the table says, the same on every rank. dummy: memory of max_gpus * 8 bytes that barriers pass on.
+// way: what the table says, the same on every rank. dummy: memory of max_gpus * 8 bytes that barriers pass on,
+// and collectives of no elements, in which the ranks meet as in a barrier: so they learn of a count that differs.
 void plan_collective(const Request& request, int rank, int ranks, const GpuWay& way, std::byte* dummy,
                      Exchanges& exchanges);
 

@@ -27,10 +27,11 @@ constexpr std::chrono::milliseconds time_to_catch_up(100);
 // Announcements of messages carry bytes and type.
 Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
   const Call call{number, what & ((1U << way_shift) - 1), count};
-  const std::uint64_t type = count >> type_shift;
+  const bool none = (count >> type_shift & mark_of_none) != 0;
+  const std::uint64_t type = count >> type_shift & ~std::uint64_t{mark_of_none};
   if (collective_of(call) != Collective::send || type >= data_type_count) return call;
   const auto its = static_cast<DataType>(type);
-  const std::uint64_t bytes = count & ((std::uint64_t{1} << type_shift) - 1);
+  const std::uint64_t bytes = none ? 0 : count & ((std::uint64_t{1} << type_shift) - 1);
   return make_call(Collective::send, its, Operation::sum, 0, bytes / size_of(its), number);
 }
 
@@ -371,9 +372,20 @@ Status CudaEngine::run_messages(std::span<const Request> messages, void* stream)
   const OnDevice here(device_);
   auto* const on = static_cast<cudaStream_t>(stream);
   PACE_TRY(follow(on));
+  std::vector<Request> empty;  // with a place for what is passed on instead
+  empty.reserve(static_cast<std::size_t>(std::ranges::count(messages, std::size_t{0}, &Request::count)));
   std::vector<const Request*> waiting;
-  for (const Request& message : messages)
-    if (message.count != 0) waiting.push_back(&message);
+  for (const Request& message : messages) {
+    if (message.count != 0) {
+      waiting.push_back(&message);
+    } else if (message.root != rank_) {
+      static_assert(offsetof(WindowWords, dummy) % 16 == 0 && sizeof(WindowWords::dummy) >= bytes_for_none);
+      Request& its = empty.emplace_back(message);
+      its.recv = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, dummy);
+      its.send = its.recv;
+      waiting.push_back(&its);
+    }
+  }
   while (!waiting.empty()) {
     std::vector<const Request*> wave;
     std::vector<const Request*> later;

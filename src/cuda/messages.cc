@@ -29,8 +29,9 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
   std::uint64_t longest = 0;  // that goes by strips
   const std::byte* to_self = nullptr;
   for (const Request* message : messages) {
-    const std::uint64_t bytes = message->count * size_of(message->type);
-    const auto type = static_cast<std::uint8_t>(message->type);
+    const bool none = message->count == 0;
+    const std::uint64_t bytes = none ? bytes_for_none : message->count * size_of(message->type);
+    const auto type = static_cast<std::uint8_t>(static_cast<std::uint8_t>(message->type) | (none ? mark_of_none : 0));
     Request bare;  // what all have in common
     bare.which = message->which;
     bare.type = DataType::uint8;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/call.h"
 #include "cuda/case.h"
 #include "tuning/gpu_table.h"
 
@@ -262,6 +263,39 @@ TEST_CASE("a barrier takes a word from everyone") {
     CHECK(exchanges.tasks[0].take(peer).data == dummy.data() + 8 * peer);
   }
   CHECK(exchanges.tasks[0].take(1).bytes == 0);
+}
+
+TEST_CASE("ranks meet in a collective of no elements, in its name") {
+  std::vector<std::byte> dummy(8 * max_gpus);
+  const GpuWay way{.family = GpuFamily::streaming, .two_steps = true, .direct = true, .passed = true};
+  for (const Collective which :
+       {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter, Collective::broadcast,
+        Collective::scatter, Collective::gather, Collective::all_gather, Collective::all_to_all}) {
+    Request request;
+    request.which = which;
+    request.type = DataType::float32;
+    request.op = Operation::max;
+    for (const int rank : {0, 1}) {
+      Exchanges exchanges;
+      plan_collective(request, rank, 3, way, dummy.data(), exchanges);
+      REQUIRE(exchanges.count == 1);
+      const Task& task = exchanges.tasks[0];
+      CHECK(exchanges.launches[0].family == Family::brief);
+      CHECK_FALSE(task.folds);
+      CHECK(task.own_bytes == 0);
+      CHECK((task.call_what & ((1U << way_shift) - 1)) ==
+            make_call(which, DataType::float32, Operation::max, 0, 0, 0).what);
+      CHECK(task.call_count == 0);
+      CHECK(task.messages_to(2) == 1);
+      CHECK(task.messages_from(2) == 1);
+      CHECK(task.take(2).data == dummy.data() + 16);
+      PassTask passed;
+      DirectTask direct;
+      Launch launch;
+      CHECK_FALSE(plan_passed_strips(request, rank, 3, way, passed, launch));
+      CHECK_FALSE(plan_direct_task(request, rank, 3, way, direct, launch));
+    }
+  }
 }
 
 TEST_CASE("addresses and lengths that are not multiples of 16 are told") {

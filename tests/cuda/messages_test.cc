@@ -89,6 +89,28 @@ TEST_CASE("a message has the same lanes however many blocks there is room for, a
   }
 }
 
+TEST_CASE("a message of no elements is one, and announced as such") {
+  alignas(16) std::byte place[bytes_for_none];
+  const Request send = message(Collective::send, 1, place, 0);
+  const Request recv = message(Collective::recv, 2, place, 0);
+  const Request* const both[] = {&send, &recv};
+  MessageTask task;
+  Launch launch;
+  plan_messages(both, 0, 3, strip_blocks, task, launch);
+  CHECK(task.messages_to(1) == 1);
+  CHECK(task.messages_from(2) == 1);
+  CHECK(task.give(1).data == place);
+  CHECK(task.give(1).bytes == bytes_for_none);
+  CHECK(task.whole);
+  CHECK(launch.family == Family::brief);
+  CHECK(task.count_to(1) == task.count_from(2));
+  const Request as_long = message(Collective::send, 1, place, bytes_for_none);
+  const Request* const one[] = {&as_long};
+  MessageTask other;
+  plan_messages(one, 0, 3, strip_blocks, other, launch);
+  CHECK(other.count_to(1) != task.count_to(1));
+}
+
 TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serves both") {
   std::vector<std::byte> memory(16);
   constexpr std::size_t length = 1 << 10;

@@ -172,6 +172,41 @@ def test_messages_of_different_types_are_named() -> None:
     on_gpus(2, body)
 
 
+@pytest.mark.parametrize(("sent", "wanted"), [([0], [4]), ([4], [0]), ([0, 4], [4, 4])])
+def test_a_message_of_no_elements_is_told_from_others(sent: list[int], wanted: list[int]) -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        data = [torch.zeros(count, device="cuda") for count in (sent, wanted)[rank.rank]]
+        torch.cuda.current_stream().synchronize()
+        with torch.cuda.stream(rank.stream):
+            if rank.rank == 0:
+                with paceline.group():
+                    for x in data:
+                        rank.comm.send(x, 1)
+                rank.stream.synchronize()
+                return
+            with pytest.raises(paceline.Mismatch, match=r"(0 float32.* 4 float32|4 float32.* 0 float32)"):
+                with paceline.group():
+                    for x in data:
+                        rank.comm.recv(x, 0)
+                rank.finish()
+
+    on_gpus(2, body)
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
+def test_a_collective_of_no_elements_is_told_from_others(collective: str) -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        data = torch.zeros(4 * rank.rank, device="cuda")
+        torch.cuda.current_stream().synchronize()
+        mismatch = pytest.raises(paceline.Mismatch, match=r"(0 float32.* 4 float32|4 float32.* 0 float32)")
+        with mismatch, torch.cuda.stream(rank.stream):
+            getattr(rank.comm, collective)(data)
+            rank.finish()
+            rank.comm.barrier()  # of a rank that saw nothing wrong itself
+
+    on_gpus(2, body)
+
+
 def test_a_message_to_itself_needs_both_sides() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         data, other = torch.zeros(100, device="cuda"), torch.ones(50, device="cuda")
