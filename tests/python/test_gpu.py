@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -16,6 +17,7 @@ import numpy as np
 import paceline
 import pytest
 from gpu_ranks import Rank, on_gpus
+from paceline import _native
 from paceline.cuda_driver import Stream
 from paceline.datatypes import DATA_TYPES
 
@@ -290,6 +292,63 @@ def test_what_goes_through_host_memory_is_in_no_graph_also_where_it_reads_nothin
         assert bool((x == ranks).all())
 
     on_gpus(ranks, body)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_buffer_on_another_gpu_is_refused_unless_the_stream_is_of_the_communicators() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        other = 1 - rank.rank
+        x = torch.ones(1000, device=f"cuda:{other}")
+        torch.cuda.synchronize(other)
+        refused = rf"in the memory of GPU {other}, but rank {rank.rank} uses GPU {rank.rank}"
+        with pytest.raises(paceline.InvalidArgument, match=refused):
+            rank.comm.all_reduce(x)
+        with pytest.raises(paceline.InvalidArgument, match=refused), torch.cuda.stream(torch.cuda.Stream(other)):
+            rank.comm.all_reduce(x)
+        barrier.wait(60)
+        rank.call("all_reduce", x.data_ptr(), x.data_ptr(), x.numel(), 7, 0, 0, rank.stream.cuda_stream)
+        rank.finish()
+        assert bool((x == 2).all())
+
+    on_gpus(2, body)
+
+
+def test_a_host_stream_is_refused() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        x = torch.ones(1000, device="cuda")
+        stream = ctypes.c_void_p()
+        assert _native.library().paceHostStreamCreate(ctypes.byref(stream)) == 0
+        with pytest.raises(RuntimeError, match="`stream` is a paceHostStream_t, which is for host buffers"):
+            rank.call("all_reduce", x.data_ptr(), x.data_ptr(), x.numel(), 7, 0, 0, stream)
+        assert _native.library().paceHostStreamDestroy(stream) == 0
+
+    on_gpus(1, body)
+
+
+def test_a_group_that_fails_ends_the_communicators_whose_calls_it_does_not_make() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        failing, on_gpu, on_host = (rank.comm.split(0) for _ in range(3))
+        assert failing is not None and on_gpu is not None and on_host is not None
+        x, there = torch.ones(1000, device="cuda"), np.ones(10)
+        torch.cuda.current_stream().synchronize()
+        with torch.cuda.stream(rank.stream):
+            if rank.rank == 0:
+                failing.abort()
+                with pytest.raises(paceline.Aborted), paceline.group():
+                    on_host.all_reduce(there)
+                    failing.all_reduce(x)
+                    on_gpu.all_reduce(x)
+            else:
+                with pytest.raises(paceline.RemoteError, match="broke off its group of calls"):
+                    on_host.all_reduce(there)
+                with pytest.raises(paceline.RemoteError, match="broke off its group of calls"):
+                    on_gpu.all_reduce(x)
+                    rank.stream.synchronize()
+                    on_gpu.barrier()
+        for made in (failing, on_gpu, on_host):
+            made.close()
+
+    on_gpus(2, body)
 
 
 def test_calls_on_two_streams_keep_their_order() -> None:
