@@ -21,9 +21,9 @@
 namespace paceline::cuda {
 
 // Thread p of a warp tells rank p where it sees this rank's buffers, and waits for the same from it. False: rank p does
-// not tell, it sees nothing, or it calls something else.
+// not tell, and this rank gives up; it sees nothing, or it calls something else.
 __device__ inline bool exchange_sights(const DirectTask& task, const WarpNumbers& numbers, std::byte*& input,
-                                       std::byte*& output) {
+                                       std::byte*& output, bool& gives_up) {
   const int peer = static_cast<int>(threadIdx.x) % 32;
   if (peer >= task.ranks) return true;
   if (peer == task.rank) {
@@ -47,8 +47,20 @@ __device__ inline bool exchange_sights(const DirectTask& task, const WarpNumbers
       return same_call(task, message, told) && input != nullptr && output != nullptr;
     // It has gone on to a later one: some rank did not see all, and so none worked in the buffers.
     if (reached(of_input.number, number + 1)) return false;
-    if (!patience.more(message)) return false;
+    if (!patience.more(message)) {
+      gives_up = true;
+      return false;
+    }
   }
+}
+
+// By the warp that has told, where some thread of it gives up: the buffers are the program's again when this kernel
+// ends, and a rank that comes later must not work in them. It finds no sight, and goes through the window.
+__device__ inline void take_sights_back(const DirectTask& task, const WarpNumbers& numbers) {
+  const int peer = static_cast<int>(threadIdx.x) % 32;
+  if (peer >= task.ranks || peer == task.rank) return;
+  tell_sight(task, peer, numbers.given() + 1, 0, 0);
+  tell_sight(task, peer, numbers.given() + 1, 1, 0);
 }
 
 // In the users' buffers.
@@ -119,7 +131,9 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
     if (blockIdx.x == 0) announce(task, numbers);
     std::byte* input = nullptr;
     std::byte* output = nullptr;
-    ready = exchange_sights(task, numbers, input, output);
+    bool gives_up = false;
+    ready = exchange_sights(task, numbers, input, output, gives_up);
+    if (__any_sync(0xffffffff, gives_up)) take_sights_back(task, numbers);
     if (thread < task.ranks) {
       inputs[thread] = input;
       outputs[thread] = output;

@@ -20,7 +20,8 @@ __device__ inline void make_offers(const MessageTask& task, const WarpNumbers& n
   if ((task.offers_to >> peer & 1) != 0) tell_sight(task, peer, numbers.given() + 1, 0, task.offers[peer]);
 }
 
-// The first warp of each block, at the end: until then the pieces must stay as they are.
+// The first warp of each block, at the end: until then the pieces must stay as they are. Who gives up takes its offer
+// back, for what lies there is the program's again: a receiver that comes later waits for it in the window, in vain.
 __device__ inline void await_loads(const MessageTask& task, const WarpNumbers& numbers) {
   const int peer = static_cast<int>(threadIdx.x) % 32;
   if ((task.offers_to >> peer & 1) == 0) return;
@@ -29,7 +30,10 @@ __device__ inline void await_loads(const MessageTask& task, const WarpNumbers& n
   const std::uint32_t number = numbers.given() + 1;
   Patience patience(task);
   while (!reached(peek_acquire(&mine.loaded[peer][blockIdx.x]), number))
-    if (!patience.more(peer, number)) break;
+    if (!patience.more(peer, number)) {
+      tell_sight(task, peer, number, 0, 0);
+      break;
+    }
 }
 
 // ---- Taking, by a group of 128 threads for each lane ----

@@ -1,0 +1,99 @@
+"""A rank whose kernel begins when another's has given up, and that one's buffers are its program's again.
+
+Needs two GPUs and torch. With PACELINE_GPU_DIRECT=off in the environment nothing works in another rank's buffers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import paceline
+import pytest
+from gpu_ranks import Rank, on_gpus
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available() or torch.cuda.device_count() < 2:
+    pytest.skip("fewer than two GPUs", allow_module_level=True)
+
+TIMEOUT = 3  # seconds
+CANARY = 42.0
+WAIT_UNTIL_EQUAL = 1  # CU_STREAM_WAIT_VALUE_EQ
+
+
+class Gate:
+    """Holds up what comes behind it on a stream, until it is opened."""
+
+    def __init__(self, stream: Any) -> None:
+        self._word = torch.zeros(1, dtype=torch.int32).pin_memory()
+        wait = ctypes.CDLL("libcuda.so.1").cuStreamWaitValue32_v2
+        wait.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint]
+        assert wait(stream.cuda_stream, self._word.data_ptr(), 1, WAIT_UNTIL_EQUAL) == 0
+
+    def open(self) -> None:
+        self._word[0] = 1
+
+
+def call_that_one_comes_to_late(
+    rank: Rank, barrier: threading.Barrier, gates: list[Gate], call: Callable[[], object], buffer: Any
+) -> None:
+    """Rank 1's kernel begins when rank 0's has given up and its program has written the buffer."""
+    for _ in range(5):  # until both know the memory
+        call()
+        rank.finish()
+    if os.environ.get("PACELINE_GPU_DIRECT") != "off":
+        assert rank.comm.gpu_direct_calls() > 0
+    if rank.rank == 1:
+        gates.append(Gate(rank.stream))
+        call()
+    barrier.wait(60)
+    if rank.rank == 0:
+        try:
+            call()
+            rank.stream.synchronize()  # nobody asks what became of it yet, so rank 1 is not told
+            buffer.fill_(CANARY)
+            rank.stream.synchronize()
+        finally:
+            gates[0].open()
+    rank.stream.synchronize()
+
+
+def test_a_late_collective_touches_no_buffer_of_a_rank_that_gave_up() -> None:
+    gates: list[Gate] = []
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with torch.cuda.stream(rank.stream):
+            x = torch.ones(8 << 20, device="cuda")
+            call_that_one_comes_to_late(rank, barrier, gates, lambda: rank.comm.all_reduce(x, op="max"), x)
+            if rank.rank == 1:
+                assert rank.comm.get_async_error() is not None or bool((x == 1).all())
+            barrier.wait(60)
+            if rank.rank == 0:
+                assert bool((x == CANARY).all())
+                with pytest.raises(paceline.Timeout, match=r"rank 1 .* did not come to all-reduce"):
+                    rank.finish()
+        barrier.wait(60)
+
+    on_gpus(2, body, timeout=TIMEOUT)
+
+
+def test_a_late_receiver_does_not_take_what_the_sender_has_there_now() -> None:
+    gates: list[Gate] = []
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with torch.cuda.stream(rank.stream):
+            x = torch.full((5_000_000,), 1.0 - rank.rank, device="cuda")
+            move = (lambda: rank.comm.send(x, 1)) if rank.rank == 0 else (lambda: rank.comm.recv(x, 0))
+            call_that_one_comes_to_late(rank, barrier, gates, move, x)
+            if rank.rank == 1:
+                assert rank.comm.get_async_error() is not None or bool((x == 1).all())
+            barrier.wait(60)
+            if rank.rank == 0:
+                with pytest.raises(paceline.Timeout, match=r"rank 1 .* did not come to send/receive"):
+                    rank.finish()
+        barrier.wait(60)
+
+    on_gpus(2, body, timeout=TIMEOUT)
