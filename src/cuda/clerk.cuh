@@ -98,7 +98,7 @@ __device__ void compare_calls(const Task& task, const WarpNumbers& numbers) {
   for (;;) {
     const Announcement found = peek(message.announced);
     if (reached(found.number, message.number)) {
-      if (found.number == message.number && (found.what != task.call_what || found.count != message.count))
+      if (differs(task, message, found))
         raise_alarm(task, AlarmCause::mismatch, source, message.number, message.count, found);
       return;
     }
@@ -110,7 +110,7 @@ __device__ void compare_calls(const Task& task, const WarpNumbers& numbers) {
 // they do.
 template <class Task>
 __device__ bool same_call(const Task& task, const Expected& message, const Announcement& told) {
-  if (told.number != message.number || (told.what == task.call_what && told.count == message.count)) return true;
+  if (!differs(task, message, told)) return true;
   raise_alarm(task, AlarmCause::mismatch, message.source, message.number, message.count, told);
   return false;
 }

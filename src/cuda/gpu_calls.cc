@@ -91,7 +91,7 @@ std::optional<Complaint> CudaEngine::complaint() const {
   complaint.left = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::left);
   complaint.rank = static_cast<int>(alarm_->rank);
   complaint.mine = call_of(alarm_->number, alarm_->what, alarm_->count);
-  complaint.other = call_of(alarm_->number, alarm_->other_what, alarm_->other_count);
+  complaint.other = call_of(alarm_->other_number, alarm_->other_what, alarm_->other_count);
   complaint.by = algorithm_of(alarm_->what);
   complaint.other_by = algorithm_of(alarm_->other_what);
   complaint.other_table = ((alarm_->what ^ alarm_->other_what) >> way_shift & ((1U << way_bits) - 1)) != 0;

@@ -107,6 +107,7 @@ __device__ inline void raise_alarm(const Terms& terms, AlarmCause cause, int ran
   alarm.what = terms.call_what;
   alarm.count = count;
   alarm.other_what = other.what;
+  alarm.other_number = other.number;
   alarm.other_count = other.count;
   fence_system();
   post(&alarm.raised, 1);
@@ -131,6 +132,10 @@ __device__ inline Announcement peek(const Announcement* announced) {
   return {v.x, v.y, static_cast<std::uint64_t>(v.z) | static_cast<std::uint64_t>(v.w) << 32};
 }
 
+__device__ inline bool differs(const Terms& terms, const Expected& message, const Announcement& found) {
+  return differs({message.number, terms.call_what, message.count}, found);
+}
+
 class Patience {
  public:
   __device__ explicit Patience(const Terms& terms) : terms_(terms) {}
@@ -148,7 +153,7 @@ class Patience {
     if (static_cast<std::uint32_t>(told) != 0) return false;
     if (message.announced != nullptr) {
       const Announcement found = peek(message.announced);
-      if (found.number == message.number && (found.what != terms_.call_what || found.count != message.count)) {
+      if (differs(terms_, message, found)) {
         raise_alarm(terms_, AlarmCause::mismatch, message.source, message.number, message.count, found);
         return false;
       }

@@ -22,6 +22,7 @@ struct alignas(8) Alarm {  // the first two are read at once
   std::uint64_t count;
   std::uint64_t other_count;
   std::uint32_t other_what;
+  std::uint32_t other_number;  // a later one's, if it is that far ahead
 };
 static_assert(max_gpus <= 32);
 enum class AlarmCause : std::uint32_t { timeout = 1, mismatch = 2, left = 3 };

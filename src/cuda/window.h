@@ -47,7 +47,8 @@ static_assert(words_of_block >= pushing_warps && lane_words >= max_lanes);
 constexpr std::uint32_t word_of_lane(std::uint32_t block, int warp) {
   return block * words_of_block + static_cast<std::uint32_t>(warp);
 }
-inline constexpr int announcements = 8;  // kept of each source
+// Kept of each source: more than a giver's calls can be ahead of those of a taker that makes the same ones (below).
+inline constexpr int announcements = 256;
 inline constexpr int strip_bytes = 512;  // of short messages: what a warp moves at once, 16 bytes a thread
 // Of the longest piece: a kernel with no more lets the next one start at once.
 inline constexpr std::uint32_t overlapped_strips = (2 << 20) / strip_bytes;
@@ -101,6 +102,12 @@ static_assert(sizeof(Announcement) == 16);
 // Numbers wrap: of two the nearer way decides.
 constexpr bool reached(std::uint32_t number, std::uint32_t wanted) {
   return static_cast<std::int32_t>(number - wanted) >= 0;
+}
+// Whether the source has called something else: that is announced of the message, or in its place stands a later one's
+// announcement. So far ahead is no source whose calls are the taker's.
+constexpr bool differs(const Announcement& expected, const Announcement& found) {
+  return reached(found.number, expected.number) &&
+         (found.number != expected.number || found.what != expected.what || found.count != expected.count);
 }
 
 // How many messages a rank has exchanged with another, ever.
@@ -205,6 +212,10 @@ struct WindowLayout {
 };
 static_assert(WindowLayout::of(2).total(2) < (64u << 20) && WindowLayout::of(4).total(4) < (64u << 20) &&
               WindowLayout::of(8).total(8) < (64u << 20) && WindowLayout::of(16).total(16) < (64u << 20));
+// A message that is given before its taker has begun with it holds a strip of the first lane, or a chunk of some
+// block's first one. Beside these there are those of two kernels, two each: the one that the taker is at, and the
+// giver's, which has no room.
+static_assert(WindowLayout::of(2).ring() + max_blocks * WindowLayout::of(2).chunk_slots + 4 < announcements);
 static_assert(WindowLayout::of(2).has_room_for_passes(2) && WindowLayout::of(3).has_room_for_passes(3) &&
               WindowLayout::of(5).has_room_for_passes(5) && WindowLayout::of(9).has_room_for_passes(9));
 static_assert(WindowLayout::of(2).has_room_for_pushes() && WindowLayout::of(4).has_room_for_pushes() &&

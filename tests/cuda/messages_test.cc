@@ -165,6 +165,21 @@ TEST_CASE("short messages go by strips, long ones in chunks, and one kernel serv
   CHECK(together.blocks * (together.threads / 32 - 1) >= 2);
 }
 
+TEST_CASE("another call is what is announced of it, or what stands in the place of its announcement") {
+  const Announcement mine{5, 9, 1024};
+  CHECK_FALSE(differs(mine, mine));
+  CHECK(differs(mine, {5, 9, 512}));
+  CHECK(differs(mine, {5, 8, 1024}));
+  // Nothing yet, or what was there before.
+  CHECK_FALSE(differs(mine, {}));
+  CHECK_FALSE(differs({5 + announcements, 9, 512}, mine));
+  // Not even what looks the same: nobody is so far ahead who has given this one.
+  CHECK(differs(mine, {5 + announcements, 9, 1024}));
+  const Announcement last{UINT32_MAX, 9, 1024};
+  CHECK(differs(last, {UINT32_MAX + announcements, 9, 1024}));
+  CHECK_FALSE(differs({UINT32_MAX + announcements, 9, 1024}, last));
+}
+
 TEST_CASE("each message of the largest group has a warp in the fewest blocks that can be set") {
   std::vector<std::byte> memory(16);
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 10, std::size_t{4} << 20}) {

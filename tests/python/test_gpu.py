@@ -437,6 +437,27 @@ def test_different_calls_are_named() -> None:
     on_gpus(2, body)
 
 
+@pytest.mark.parametrize("ahead", [20, 60])
+def test_another_count_is_named_however_far_ahead_the_root_is(ahead: int) -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with torch.cuda.stream(rank.stream):
+            x = torch.ones(1000, device="cuda")
+            rank.comm.all_reduce(x, op="max")
+            rank.finish()
+            if rank.rank == 0:
+                for _ in range(ahead):
+                    rank.comm.broadcast(x, root=0)
+                rank.stream.synchronize()
+            barrier.wait(60)
+            if rank.rank == 1:
+                with pytest.raises(paceline.Mismatch, match=r"500 float32.*1000 float32"):
+                    rank.comm.broadcast(x[:500], root=0)
+                    rank.finish()
+        barrier.wait(60)
+
+    on_gpus(2, body)
+
+
 def test_long_calls_that_differ_touch_nothing() -> None:
     count = 8 << 20
 

@@ -207,6 +207,28 @@ def test_a_collective_of_no_elements_is_told_from_others(collective: str) -> Non
     on_gpus(2, body)
 
 
+@pytest.mark.parametrize("ahead", [20, 60])
+def test_another_count_is_named_however_far_ahead_the_sender_is(ahead: int) -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with torch.cuda.stream(rank.stream):
+            data = torch.ones(1024, device="cuda")
+            rank.comm.all_reduce(data, op="max")
+            rank.finish()
+            if rank.rank == 0:
+                for _ in range(ahead):
+                    rank.comm.send(data, 1)
+                rank.stream.synchronize()
+            barrier.wait(60)
+            if rank.rank == 1:
+                with pytest.raises(paceline.Mismatch, match=r"512 float32.*1024 float32"):
+                    for number in range(ahead):
+                        rank.comm.recv(data if number else data[:512], 0)
+                    rank.finish()
+        barrier.wait(60)
+
+    on_gpus(2, body)
+
+
 def test_a_message_to_itself_needs_both_sides() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         data, other = torch.zeros(100, device="cuda"), torch.ones(50, device="cuda")
