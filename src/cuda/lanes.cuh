@@ -130,7 +130,7 @@ __device__ bool wait_for_room(const Task& task, LargeShared& shared, int peer, i
                               std::uint32_t freed) {
   Patience patience(task);
   for (; !reached(freed, number + 1 - task.layout.chunk_slots); freed = peek_freed(task, peer, lane))
-    if (shared.failed.look() != 0 || !patience.more(peer, shared.numbers[peer].given + 1)) {
+    if (shared.failed.look() != 0 || !patience.more(peer, shared.numbers[peer].given + 1, task.count_to(peer))) {
       shared.failed.raise_to(1);
       return false;
     }

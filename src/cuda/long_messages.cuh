@@ -30,7 +30,7 @@ __device__ inline void await_loads(const MessageTask& task, const WarpNumbers& n
   const std::uint32_t number = numbers.given() + 1;
   Patience patience(task);
   while (!reached(peek_acquire(&mine.loaded[peer][blockIdx.x]), number))
-    if (!patience.more(peer, number)) {
+    if (!patience.more(peer, number, task.count_to(peer))) {
       tell_sight(task, peer, number, 0, 0);
       break;
     }
@@ -206,8 +206,8 @@ __device__ void give_messages(const MessageTask& task, LargeShared& shared) {
           turn = {chosen, __shfl_sync(0xffffffff, lane, chosen), __shfl_sync(0xffffffff, round, chosen)};
           break;
         }
-        const bool gives_up =
-            left && (shared.failed.look() != 0 || !patience.more(mine, shared.numbers[mine].given + 1));
+        const bool gives_up = left && (shared.failed.look() != 0 ||
+                                       !patience.more(mine, shared.numbers[mine].given + 1, task.count_to(mine)));
         if (__any_sync(0xffffffff, gives_up)) {
           shared.failed.raise_to(1);
           break;

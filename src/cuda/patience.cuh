@@ -142,9 +142,9 @@ class Patience {
 
   // To be asked after each look in vain. Waiting for a message:
   __device__ bool more(const Expected& message) { return (++looks_ & 511) != 0 || look_up(message); }
-  // Waiting for `rank` to take message `number`.
-  __device__ bool more(int rank, std::uint32_t number) {
-    return (++looks_ & 511) != 0 || look_up({nullptr, rank, number, terms_.call_count});
+  // Waiting for `rank` to take message `number`. count: what is announced of it.
+  __device__ bool more(int rank, std::uint32_t number, std::uint64_t count) {
+    return (++looks_ & 511) != 0 || look_up({nullptr, rank, number, count});
   }
 
  private:

@@ -26,7 +26,7 @@ __device__ __noinline__ inline bool wait_for_freed(const DirectTask& task, const
   Patience patience(task);
 #pragma unroll 1
   while (!reached(peek(freed), wanted))
-    if (!patience.more(peer, message)) return false;
+    if (!patience.more(peer, message, task.count_to(peer))) return false;
   return true;
 }
 // How many chunks have come from the source; fewer than wanted after an alarm.

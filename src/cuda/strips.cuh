@@ -124,7 +124,7 @@ __device__ __noinline__ Room wait_for_room(const Task& task, int peer, std::uint
   for (;;) {
     const std::uint32_t found = peek(freed);
     if (reached(found, wanted)) return {found, true};
-    if (!patience.more(peer, given + 1)) return {found, false};
+    if (!patience.more(peer, given + 1, task.count_to(peer))) return {found, false};
   }
 }
 

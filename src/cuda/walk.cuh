@@ -29,8 +29,8 @@ __device__ inline void wait_for_rank(const WalkTask& task, WalkShared& shared, c
   Patience patience(task);
 #pragma unroll 1
   while (!reached(peek_acquire(awaited.word), awaited.number))
-    if (shared.failed ||
-        !(gives(step) ? patience.more(rank, shared.numbers[rank].given + 1) : patience.more(message))) {
+    if (shared.failed || !(gives(step) ? patience.more(rank, shared.numbers[rank].given + 1, task.count_to(rank))
+                                       : patience.more(message))) {
       shared.failed = true;
       return;
     }

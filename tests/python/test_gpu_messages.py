@@ -229,6 +229,26 @@ def test_another_count_is_named_however_far_ahead_the_sender_is(ahead: int) -> N
     on_gpus(2, body)
 
 
+def test_the_message_that_is_not_taken_is_named() -> None:
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with torch.cuda.stream(rank.stream):
+            data, few = torch.zeros(5_000_000, device="cuda"), torch.zeros(2, dtype=torch.int8, device="cuda")
+            rank.comm.all_reduce(few, op="max")
+            rank.finish()
+            if rank.rank == 0:
+                with pytest.raises(paceline.Timeout, match=r"rank 1 .* did not come to .* 5000000 float32"):
+                    with paceline.group():
+                        rank.comm.send(data, 1)
+                        rank.comm.recv(few, 2)
+                    rank.finish()
+            elif rank.rank == 2:
+                rank.comm.send(few, 0)
+                rank.stream.synchronize()
+        barrier.wait(60)
+
+    on_gpus(3, body, timeout=3)
+
+
 def test_a_message_to_itself_needs_both_sides() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         data, other = torch.zeros(100, device="cuda"), torch.ones(50, device="cuda")
