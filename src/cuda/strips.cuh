@@ -267,9 +267,12 @@ class StripLink {
       post(pair_in(out_, given_ + u), pairs[u]);
       blanks = blanks || looks_blank(pairs[u]);
     }
-    if (__any_sync(0xffffffff, blanks)) [[unlikely]]
+    if (__any_sync(0xffffffff, blanks)) [[unlikely]] {
+      const unsigned which = blank_ones<inside>(bytes, round, pairs);
 #pragma unroll 1
-      for (std::uint32_t u = 0; u < count; ++u) vouch(task_, peer_, lane_, given_ + u);
+      for (std::uint32_t u = 0; u < count; ++u)
+        if ((which >> u & 1) != 0) vouch(task_, peer_, lane_, given_ + u);
+    }
     given_ += count;
   }
 
@@ -298,9 +301,12 @@ class StripLink {
       }
       if (mine) post(slot, Pair{blank, blank});
     }
-    if (!apart && __any_sync(0xffffffff, vouched)) [[unlikely]]
+    if (!apart && __any_sync(0xffffffff, vouched)) [[unlikely]] {
+      const unsigned which = blank_ones<inside>(bytes, round, pairs);
 #pragma unroll 1
-      for (std::uint32_t u = 0; u < count; ++u) tear_up(task_, peer_, lane_, taken_ + u);
+      for (std::uint32_t u = 0; u < count; ++u)
+        if ((which >> u & 1) != 0) tear_up(task_, peer_, lane_, taken_ + u);
+    }
     taken_ += count;
     untold_ += count;
   }
@@ -341,6 +347,17 @@ class StripLink {
   }
   [[nodiscard]] __device__ static unsigned thread() { return threadIdx.x % 32; }
   [[nodiscard]] __device__ static bool leads() { return thread() == 0; }
+
+  // The strips, bit by bit, that look blank in some thread's pair; there is one. Giver and taker see the same, so that
+  // no voucher is left behind: the lane's numbers come round, and it would then vouch for what has not come.
+  template <bool inside>
+  [[nodiscard]] __device__ unsigned blank_ones(std::uint32_t bytes, std::uint32_t round, const Pairs& pairs) const {
+    unsigned which = unroll == 1 ? 1 : 0;
+#pragma unroll
+    for (int u = 0; u < unroll && unroll > 1; ++u)
+      if (__any_sync(0xffffffff, (inside || place(round, u) < bytes) && looks_blank(pairs[u]))) which |= 1u << u;
+    return which;
+  }
 
   // Where a strip lies in a piece, bytes; and this thread's pair of it.
   [[nodiscard]] __device__ std::uint32_t strip_at(std::uint32_t round, int u) const {
