@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <list>
-#include <memory>
 #include <optional>
 
 #include "base/log.h"
@@ -12,21 +11,19 @@
 #include "bootstrap/member.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/socket.h"
+#include "bootstrap/strangers.h"
 
 namespace paceline {
 namespace {
 
 constexpr auto linger_time = std::chrono::milliseconds(500);  // to tell those still to come why the job fails
 constexpr auto parting_time = std::chrono::milliseconds(300);
-constexpr std::ptrdiff_t most_strangers = 256;  // connections not yet known to be of a rank
+constexpr std::size_t most_strangers = 256;
 
-// A connection that has not yet proved to be a rank's.
+// A rank that has proved to know the secret, and whose Join has yet to come: it has until the deadline.
 struct Newcomer {
-  FileDescriptor fd;
-  ForkGuard guard;
-  std::unique_ptr<Introduction> introduction;
-  std::optional<ControlConnection> connection;  // once introduced: the wait for its Join
-  Clock::time_point since;
+  std::uint32_t rank;
+  ControlConnection connection;
 };
 
 class Gathering {
@@ -38,7 +35,8 @@ class Gathering {
         deadline_(Clock::now() +
                   std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout))),
         size_(static_cast<std::uint32_t>(where.size)),
-        present_(size_, false) {
+        present_(size_, false),
+        strangers_(listener_.get(), where.secret, most_strangers) {
     assembly_.members.resize(size_);
     assembly_.connections.resize(size_);
     Member& self = assembly_.members[0] = this_member();
@@ -52,7 +50,6 @@ class Gathering {
       for (ControlConnection& connection : refused_) connection.flush();
       sleep();
       if (!failure_ && Clock::now() >= deadline_) fail(absence_so_far(), deadline_);
-      drop_slow_strangers();
     }
     if (!failure_) return std::move(assembly_);
     part();
@@ -64,20 +61,10 @@ class Gathering {
     return std::find(present_.begin(), present_.end(), false) == present_.end();
   }
   [[nodiscard]] bool over() const { return all_present() || (failure_ && Clock::now() >= linger_until_); }
-  // Whoever has proved to know the secret is no stranger any more: it has until the deadline, and takes no room.
-  static bool is_stranger(const Newcomer& newcomer) { return !newcomer.connection; }
-  [[nodiscard]] bool crowded() const {
-    return out_of_descriptors_ || std::ranges::count_if(newcomers_, is_stranger) >= most_strangers;
-  }
 
   void sleep() {
-    std::vector<pollfd> entries = {{crowded() ? -1 : listener_.get(), POLLIN, 0}};
-    std::vector<std::list<Newcomer>::iterator> who;
-    for (auto newcomer = newcomers_.begin(); newcomer != newcomers_.end(); ++newcomer) {
-      entries.push_back(newcomer->connection ? pollfd{newcomer->connection->fd(), POLLIN, 0}
-                                             : pollfd{newcomer->fd.get(), newcomer->introduction->events(), 0});
-      who.push_back(newcomer);
-    }
+    std::vector<pollfd> entries;
+    for (const Newcomer& newcomer : newcomers_) entries.push_back({newcomer.connection.fd(), POLLIN, 0});
     std::vector<std::uint32_t> ranks;
     for (std::uint32_t rank = 1; rank < size_; ++rank) {
       const ControlConnection& connection = assembly_.connections[rank];
@@ -85,67 +72,41 @@ class Gathering {
       entries.push_back({connection.fd(), connection.events(), 0});
       ranks.push_back(rank);
     }
-    Clock::time_point until = failure_ ? linger_until_ : deadline_;
-    if (const auto first = std::ranges::find_if(newcomers_, is_stranger); first != newcomers_.end())
-      until = std::min<Clock::time_point>(until, first->since + (crowded() ? crowded_time : introduction_time));
-    if (::poll(entries.data(), entries.size(), milliseconds_until(until)) <= 0) return;
+    strangers_.add_to(entries);
+    const Clock::time_point until = strangers_.next_end(failure_ ? linger_until_ : deadline_);
+    (void)::poll(entries.data(), entries.size(), milliseconds_until(until));
 
-    // Newcomers before the listener: whoever is nearly known must not wait behind a crowd.
-    for (std::size_t i = 0; i < who.size(); ++i)
-      if (entries[1 + i].revents != 0 && !advance(*who[i])) newcomers_.erase(who[i]);
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-      if ((entries[1 + who.size() + i].revents & ~POLLOUT) != 0) listen_to(ranks[i]);
-    if (entries[0].revents != 0) accept();
+    std::size_t position = 0;
+    std::erase_if(newcomers_, [&](Newcomer& one) { return entries[position++].revents != 0 && !await_join(one); });
+    for (const std::uint32_t rank : ranks)
+      if ((entries[position++].revents & ~POLLOUT) != 0) listen_to(rank);
+    const Status status = strangers_.serve(
+        entries, [this](const Hello& hello, FileDescriptor socket) { introduced(hello, std::move(socket)); },
+        [this](const Status& why, bool opened) { dropped(why, opened); });
+    if (!status.ok()) fail(own_error(0, status).detail(), Clock::now());
   }
 
-  void accept() {
-    while (!crowded()) {
-      Result<FileDescriptor> fd = accept_from(listener_.get());
-      if (!fd.ok()) {
-        // Perhaps it is only the strangers that use up the descriptors.
-        out_of_descriptors_ = std::ranges::any_of(newcomers_, is_stranger);
-        if (!out_of_descriptors_) fail(own_error(0, fd.status()).detail(), Clock::now());
-        return;
-      }
-      if (!fd->valid()) return;
-      Newcomer& newcomer = newcomers_.emplace_back();
-      newcomer.fd = std::move(*fd);
-      newcomer.guard = ForkGuard(newcomer.fd.get());
-      newcomer.introduction = std::make_unique<Introduction>(newcomer.fd.get(), where_.secret);
-      newcomer.since = Clock::now();
-    }
+  void introduced(const Hello& hello, FileDescriptor socket) {
+    if (hello.kind != control_connection) return;
+    newcomers_.push_back({hello.rank, ControlConnection(std::move(socket))});
+    if (!await_join(newcomers_.back())) newcomers_.pop_back();
   }
 
-  void drop_slow_strangers() {
-    const auto limit = Clock::now() - (crowded() ? Clock::duration(crowded_time) : Clock::duration(introduction_time));
-    const std::size_t dropped =
-        std::erase_if(newcomers_, [&](const Newcomer& one) { return is_stranger(one) && one.since <= limit; });
-    if (dropped > 0 || std::ranges::none_of(newcomers_, is_stranger)) out_of_descriptors_ = false;
+  void dropped(const Status& why, bool opened) {
+    log(LogLevel::info, 0, "rendezvous: connection dropped: {}", why.message());
+    // Worth telling should the job fail: one of ours that was started wrongly, not a stranger.
+    if (why.code() != Code::remote && opened) rejected_ = why.message();
   }
 
   // Whether it remains a newcomer.
-  bool advance(Newcomer& newcomer) {
-    if (!newcomer.connection) {
-      const Status status = newcomer.introduction->advance();
-      if (!status.ok()) {
-        log(LogLevel::info, 0, "rendezvous: connection dropped: {}", status.message());
-        // Worth telling should the job fail: one of ours that was started wrongly, not a stranger.
-        if (status.code() != Code::remote && newcomer.introduction->opened()) rejected_ = status.message();
-        return false;
-      }
-      if (!newcomer.introduction->done()) return true;
-      if (newcomer.introduction->hello().kind != control_connection) return false;
-      newcomer.guard = ForkGuard();
-      newcomer.connection.emplace(std::move(newcomer.fd));
-    }
+  bool await_join(Newcomer& newcomer) {
     std::vector<ControlMessage> messages;
-    const Status status = newcomer.connection->receive(messages);
+    const Status status = newcomer.connection.receive(messages);
     if (messages.empty()) return status.ok();
     const auto* join = std::get_if<Join>(&messages.front());
     if (join == nullptr) return false;
-    const std::uint32_t rank = newcomer.introduction->hello().rank;
-    welcome(rank, *join, std::move(*newcomer.connection));
-    if (!status.ok() && !failure_) died(rank, status);
+    welcome(newcomer.rank, *join, std::move(newcomer.connection));
+    if (!status.ok() && !failure_) died(newcomer.rank, status);
     return false;
   }
 
@@ -249,8 +210,8 @@ class Gathering {
   const std::uint32_t size_;
   std::vector<bool> present_;
   Assembly assembly_;
-  std::list<Newcomer> newcomers_;  // the longest here first
-  bool out_of_descriptors_ = false;
+  Strangers strangers_;
+  std::list<Newcomer> newcomers_;
   std::string rejected_;
   std::optional<Status::Detail> failure_;
   Clock::time_point linger_until_;

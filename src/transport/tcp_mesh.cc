@@ -5,15 +5,14 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <memory>
 #include <system_error>
 #include <thread>
 
 #include "base/signals_blocked.h"
 #include "bootstrap/socket.h"
+#include "bootstrap/strangers.h"
 
 namespace paceline {
 namespace {
@@ -21,23 +20,14 @@ namespace {
 constexpr std::size_t spare_strangers = 64;            // above those that may all be of ranks
 constexpr auto pause = std::chrono::milliseconds(10);  // before connecting again
 
-// A connection whose other side has yet to say who it is.
-struct Stranger {
-  FileDescriptor socket;
-  Introduction introduction;
-  Clock::time_point since = Clock::now();
-
-  Stranger(FileDescriptor accepted, const std::string& secret)
-      : socket(std::move(accepted)), introduction(socket.get(), secret) {}
-};
-
 class Mesh {
  public:
   Mesh(TcpListener listener, const TcpGroup& group, const Until& until)
       : listener_(std::move(listener)),
         group_(group),
         until_(until),
-        sockets_(group.peers.size() * static_cast<std::size_t>(group.channels)) {}
+        sockets_(group.peers.size() * static_cast<std::size_t>(group.channels)),
+        strangers_(listener_.fd(), group.secret, sockets_.size() + spare_strangers) {}
 
   Result<std::vector<FileDescriptor>> make() {
     connecting_ended_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -141,66 +131,22 @@ class Mesh {
     std::vector<pollfd> polled;
     while (connecting || awaited() > 0) {
       if (Clock::now() >= until_.deadline) return timed_out();
-      polled.assign({{connecting ? connecting_ended_.get() : -1, POLLIN, 0},
-                     {crowded() ? -1 : listener_.fd(), POLLIN, 0},
-                     {until_.given_up, POLLIN, 0}});
-      for (const auto& stranger : strangers_)
-        polled.push_back({stranger->socket.get(), stranger->introduction.events(), 0});
-      if (::poll(polled.data(), polled.size(), milliseconds_until(next_end())) < 0 && errno != EINTR)
+      polled.assign({{connecting ? connecting_ended_.get() : -1, POLLIN, 0}, {until_.given_up, POLLIN, 0}});
+      strangers_.add_to(polled);
+      const Clock::time_point until = strangers_.next_end(until_.deadline);
+      if (::poll(polled.data(), polled.size(), milliseconds_until(until)) < 0 && errno != EINTR)
         return Status::system("cannot wait for connections", errno);
-      if (polled[2].revents != 0) return Status(Code::aborted, "the connecting was given up");
+      if (polled[1].revents != 0) return Status(Code::aborted, "the connecting was given up");
       if (polled[0].revents != 0) {
         connecting = false;
         if (connecting_failed_.load(std::memory_order_relaxed)) return {};
       }
-      // Strangers before the listener: whoever is nearly known must not wait behind a crowd.
-      for (std::size_t i = strangers_.size(); i-- > 0;)
-        if (polled[3 + i].revents != 0) listen_to(i);
-      if (polled[1].revents != 0) PACE_TRY(accept());
-      drop_slow_strangers();
+      const Status status = strangers_.serve(
+          polled, [this](const Hello& hello, FileDescriptor accepted) { welcome(hello, std::move(accepted)); },
+          [this](const Status& why, bool) { last_refusal_ = why; });
+      if (!status.ok()) return with_need(status);
     }
     return {};
-  }
-
-  // Those that say nothing must not use up the descriptors.
-  [[nodiscard]] bool crowded() const {
-    return out_of_descriptors_ || strangers_.size() >= sockets_.size() + spare_strangers;
-  }
-  [[nodiscard]] Clock::duration patience() const {
-    return crowded() ? Clock::duration(crowded_time) : Clock::duration(introduction_time);
-  }
-  // Of a wait in which nothing happens.
-  [[nodiscard]] Clock::time_point next_end() const {
-    return strangers_.empty() ? until_.deadline : std::min(until_.deadline, strangers_.front()->since + patience());
-  }
-
-  void drop_slow_strangers() {
-    const auto limit = Clock::now() - patience();
-    const std::size_t dropped = std::erase_if(strangers_, [&](const auto& one) { return one->since <= limit; });
-    if (dropped > 0 || strangers_.empty()) out_of_descriptors_ = false;
-  }
-
-  Status accept() {
-    while (!crowded()) {
-      auto socket = accept_from(listener_.fd());
-      if (!socket.ok()) {
-        // Perhaps it is only the strangers that use up the descriptors.
-        out_of_descriptors_ = !strangers_.empty();
-        return out_of_descriptors_ ? Status() : with_need(socket.status());
-      }
-      if (!socket->valid()) return {};
-      strangers_.push_back(std::make_unique<Stranger>(std::move(*socket), group_.secret));
-    }
-    return {};
-  }
-
-  void listen_to(std::size_t position) {
-    Stranger& stranger = *strangers_[position];
-    const Status status = stranger.introduction.advance();
-    if (!status.ok()) last_refusal_ = status;
-    if (status.ok() && !stranger.introduction.done()) return;
-    if (status.ok()) welcome(stranger.introduction.hello(), std::move(stranger.socket));
-    strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(position));
   }
 
   void welcome(const Hello& hello, FileDescriptor accepted) {
@@ -237,8 +183,7 @@ class Mesh {
   const TcpGroup& group_;
   Until until_;
   std::vector<FileDescriptor> sockets_;
-  std::vector<std::unique_ptr<Stranger>> strangers_;  // the longest here first
-  bool out_of_descriptors_ = false;
+  Strangers strangers_;
   Status last_refusal_;
 
   FileDescriptor connecting_ended_;  // becomes readable
