@@ -37,6 +37,9 @@ class Strangers {
   // Goes on as far as it can without waiting, and drops who has been silent too long. `polled`: all of what add_to()
   // has added to, whatever poll() returned. An error is the listener's.
   Status serve(std::span<const pollfd> polled, const Known& known, const Dropped& dropped);
+  // While `wanted`, descriptors are needed elsewhere: nobody is let in, and who is here has the time of a crowd.
+  void make_way(bool wanted) { making_way_ = wanted; }
+  [[nodiscard]] bool empty() const { return strangers_.empty(); }
   // Of a wait until `deadline` in which nothing happens.
   [[nodiscard]] Clock::time_point next_end(Clock::time_point deadline) const;
 
@@ -51,7 +54,7 @@ class Strangers {
         : socket(std::move(accepted)), guard(socket.get()), introduction(socket.get(), secret) {}
   };
 
-  [[nodiscard]] bool crowded() const { return out_of_descriptors_ || strangers_.size() >= most_; }
+  [[nodiscard]] bool crowded() const { return making_way_ || out_of_descriptors_ || strangers_.size() >= most_; }
   [[nodiscard]] Clock::duration patience() const {
     return crowded() ? Clock::duration(crowded_time) : Clock::duration(introduction_time);
   }
@@ -65,6 +68,7 @@ class Strangers {
   std::list<Stranger> strangers_;  // the longest here first
   std::size_t first_ = 0;          // of what add_to() has added
   bool out_of_descriptors_ = false;
+  bool making_way_ = false;
 };
 
 }  // namespace paceline

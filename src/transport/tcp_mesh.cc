@@ -30,10 +30,9 @@ class Mesh {
         strangers_(listener_.fd(), group.secret, sockets_.size() + spare_strangers) {}
 
   Result<std::vector<FileDescriptor>> make() {
-    connecting_ended_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    news_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     in_vain_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!connecting_ended_.valid() || !in_vain_.valid())
-      return with_need(descriptor_error("cannot make an eventfd", errno));
+    if (!news_.valid() || !in_vain_.valid()) return with_need(descriptor_error("cannot make an eventfd", errno));
     std::thread connecting;
     try {
       const SignalsBlocked blocked;
@@ -59,28 +58,44 @@ class Mesh {
     return sockets_[static_cast<std::size_t>(channel) * group_.peers.size() + peer];
   }
 
+  // Where the connecting side is, as it says itself; but `alone` is the accepting side's answer to `cramped`.
+  enum class Connecting : std::uint8_t {
+    at_work,
+    cramped,  // it lacks a descriptor: strangers must make way
+    alone,    // it lacks one although no strangers are here, and none are let in
+    ended,
+    failed,
+  };
+
   // ---- Connecting; in a thread of its own. It writes connected_ and the sockets of higher ranks, no others. ----
 
   void connect_higher() {
     for (int channel = 0; channel < group_.channels && connected_.ok(); ++channel)
       for (std::size_t i = 0; i < group_.peers.size() && connected_.ok(); ++i)
         if (group_.peers[i].rank > group_.rank) connected_ = connect(group_.peers[i], channel, &socket(channel, i));
-    connecting_failed_.store(!connected_.ok(), std::memory_order_relaxed);  // only makes the other side stop early
-    ::eventfd_write(connecting_ended_.get(), 1);
+    tell(connected_.ok() ? Connecting::ended : Connecting::failed);
+  }
+
+  void tell(Connecting where) {
+    // Relaxed: who is woken by the system call sees it.
+    if (connecting_.exchange(where, std::memory_order_relaxed) != where) ::eventfd_write(news_.get(), 1);
   }
 
   Status connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
     for (;;) {
+      const bool alone = connecting_.load(std::memory_order_relaxed) == Connecting::alone;  // orders nothing
       Status status = try_to_connect(peer, channel, result);
       if (status.ok()) return status;
-      if (!is_of_a_crowd(status) || Clock::now() + pause >= until_.deadline) return no_connection(peer, status);
-      (void)wait_for(in_vain_.get(), POLLIN, Clock::now() + pause);
+      const bool passes = lacks_descriptors(status) ? !alone : is_of_a_crowd(status);
+      if (!passes || Clock::now() + pause >= until_.deadline) return no_connection(peer, status);
+      if (wait_for(in_vain_.get(), POLLIN, Clock::now() + pause).ok()) return no_connection(peer, status);
     }
   }
 
   Status try_to_connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
     const Until until(until_.deadline, in_vain_.get());
     auto socket = connect_to(peer.address, peer.port, until);
+    tell(!socket.ok() && lacks_descriptors(socket.status()) ? Connecting::cramped : Connecting::at_work);
     if (!socket.ok()) return with_need(socket.status());
     const Hello hello{data_connection, static_cast<std::uint32_t>(group_.rank), static_cast<std::uint32_t>(channel),
                       group_.id};
@@ -94,10 +109,14 @@ class Mesh {
     return status.code() == Code::remote || (may_pass(status) && status.detail().system_errno != ECONNREFUSED);
   }
 
+  static bool lacks_descriptors(const Status& error) {
+    return error.detail().system_errno == EMFILE || error.detail().system_errno == ENFILE;
+  }
+
   // An error about descriptors is this rank's, and says how many would be enough.
   [[nodiscard]] Status with_need(const Status& status) const {
+    if (!lacks_descriptors(status)) return status;
     Status::Detail detail = status.detail();
-    if (detail.system_errno != EMFILE && detail.system_errno != ENFILE) return status;
     detail.message += fmt::format(" (this communicator needs {} connections on this rank)", sockets_.size());
     detail.rank = group_.rank;
     detail.host = group_.host;
@@ -127,26 +146,26 @@ class Mesh {
 
   // Until every lower rank is there and the connecting side has ended.
   Status accept_lower() {
-    bool connecting = true;
     std::vector<pollfd> polled;
-    while (connecting || awaited() > 0) {
+    for (;;) {
+      Connecting connecting = connecting_.load(std::memory_order_relaxed);  // it wakes us when it has changed
+      if (connecting == Connecting::failed || (connecting == Connecting::ended && awaited() == 0)) return {};
       if (Clock::now() >= until_.deadline) return timed_out();
-      polled.assign({{connecting ? connecting_ended_.get() : -1, POLLIN, 0}, {until_.given_up, POLLIN, 0}});
+      strangers_.make_way(connecting == Connecting::cramped || connecting == Connecting::alone);
+      if (connecting == Connecting::cramped && strangers_.empty())
+        connecting_.compare_exchange_strong(connecting, Connecting::alone, std::memory_order_relaxed);
+      polled.assign({{news_.get(), POLLIN, 0}, {until_.given_up, POLLIN, 0}});
       strangers_.add_to(polled);
       const Clock::time_point until = strangers_.next_end(until_.deadline);
       if (::poll(polled.data(), polled.size(), milliseconds_until(until)) < 0 && errno != EINTR)
         return Status::system("cannot wait for connections", errno);
       if (polled[1].revents != 0) return Status(Code::aborted, "the connecting was given up");
-      if (polled[0].revents != 0) {
-        connecting = false;
-        if (connecting_failed_.load(std::memory_order_relaxed)) return {};
-      }
+      if (eventfd_t news = 0; polled[0].revents != 0) ::eventfd_read(news_.get(), &news);
       const Status status = strangers_.serve(
           polled, [this](const Hello& hello, FileDescriptor accepted) { welcome(hello, std::move(accepted)); },
           [this](const Status& why, bool) { last_refusal_ = why; });
       if (!status.ok()) return with_need(status);
     }
-    return {};
   }
 
   void welcome(const Hello& hello, FileDescriptor accepted) {
@@ -186,8 +205,8 @@ class Mesh {
   Strangers strangers_;
   Status last_refusal_;
 
-  FileDescriptor connecting_ended_;  // becomes readable
-  std::atomic<bool> connecting_failed_{false};
+  std::atomic<Connecting> connecting_{Connecting::at_work};
+  FileDescriptor news_;     // becomes readable when the connecting side has changed it
   FileDescriptor in_vain_;  // becomes readable: what the connecting side does is not wanted any more
   Status connected_;
 };

@@ -2,8 +2,8 @@
 //
 // Of two ranks the lower one connects, the higher one accepts. Both go on at once, so that it does not matter in which
 // order ranks arrive; every connection opens with the handshake, and one that does not know the secret, or is not
-// awaited, is dropped. So is one that does not say in time who it is; of a crowd, sooner. A rank dropped with the crowd
-// comes again.
+// awaited, is dropped. So is one that does not say in time who it is; of a crowd, or where it takes the last
+// descriptors, sooner. A rank dropped with the crowd comes again.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "transport/tcp_mesh.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -8,6 +9,7 @@
 #include <fstream>
 
 #include "bootstrap/socket.h"
+#include "transport/child.h"
 #include "transport/tcp_ranks.h"
 
 namespace paceline {
@@ -147,6 +149,33 @@ TEST_CASE("tcp mesh: silent connections that take the last descriptors make way"
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
   CHECK_MESSAGE(sockets.ok(), sockets.status().message());
   rank_0.join();
+}
+
+TEST_CASE("tcp mesh: silent connections that take the descriptors for connecting make way") {
+  TcpRanks job(2, 2);
+  Pipe go_on;
+  Child rank_1([&] {
+    int one = 0;
+    return go_on.get(&one) && connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(5)).ok();
+  });
+  const auto crowd = silent_connections(job.listeners[0].port(), 100);
+  rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+  rlimit tight = old;
+  // Room for two event descriptors, one connection and four of those that wait.
+  const int last = FileDescriptor(::dup(0)).get() + 6;
+  tight.rlim_cur = static_cast<rlim_t>(last) + 1;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  std::thread rank_0([&] {
+    const auto sockets = connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(5));
+    CHECK_MESSAGE(sockets.ok(), sockets.status().message());
+  });
+  for (const auto deadline = seconds_from_now(5); ::fcntl(last, F_GETFD) < 0 && Clock::now() < deadline;)
+    std::this_thread::yield();
+  CHECK(go_on.put(1));
+  rank_0.join();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
+  CHECK(rank_1.ended_well());
 }
 
 TEST_CASE("tcp mesh: a rank that never comes is named at the deadline") {
