@@ -1,4 +1,5 @@
 // How ranks that wait long over shared memory find out that they have called different things.
+#include <algorithm>
 #include <optional>
 
 #include "transport/mismatch.h"
@@ -37,10 +38,12 @@ void SharedMemoryTransport::show(const Call& call, std::uint32_t calls) {
   presence_->waiting_words.store(0, std::memory_order_release);
   presence_->waiting_size.store(call.size, std::memory_order_release);
   presence_->waiting_words.store(words, std::memory_order_release);
-  shown_for_ = calls;
+  // A wait that ends does not take back what was announced for longer: this later call, too, says that it is over.
+  shown_for_ = std::max(shown_for_, calls);
 }
 
-// The call in which a rank waits long, or which it has ended without a message. None while it changes it.
+// The call in which a rank waits long; one that it has ended without a message, or waited in since. None while it
+// changes it.
 std::optional<Call> SharedMemoryTransport::announced_by(int rank) const {
   const Presence& other = *incoming_[index(0, rank, false)].presence;
   // Acquire: as the writer's releases.

@@ -138,6 +138,17 @@ TEST_CASE("shm: a rank that has ended a call of no elements is seen to differ by
   CHECK(node[2].failure().code() == Code::mismatch);
 }
 
+TEST_CASE("shm: a rank that has ended a call of no elements is past it, also once it has waited long in a later one") {
+  Node node(3);
+  node[0].announce(sum_of(0, 4));
+  node[0].end_wait();
+  CHECK(node[0].compare(2, sum_of(10, 5)) == Attempt::done);
+  node[0].end_wait();
+  CHECK(node[1].compare(0, sum_of(10, 4)) == Attempt::failed);
+  CHECK(node[1].failure().code() == Code::mismatch);
+  CHECK(node[1].failure().message().find("but rank 0 is past it, in all-reduce #5") != std::string::npos);
+}
+
 TEST_CASE("shm: a rank that waits in a later call without having sent for this one called another") {
   for (std::uint32_t sequence : {std::uint32_t{4}, std::uint32_t{0xffffffff}}) {
     Node node(2);
