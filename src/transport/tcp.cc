@@ -183,7 +183,8 @@ void TcpTransport::sleep(double microseconds) {
 
 Attempt TcpTransport::compare(int from, const Call& call, bool owed) {
   if (!failure_.ok()) return Attempt::failed;
-  if (!is_collective(call)) return Attempt::done;  // sends and receives are numbered by pairs: not comparable
+  // Numbered by pairs, sends and receives do not compare.
+  if (!is_collective(call)) return from >= 0 && owed ? find_overtaken(from, call) : Attempt::done;
   note(call);
   if (from >= 0)
     for (int channel = 0; channel < group_.channels; ++channel)
@@ -199,9 +200,9 @@ Attempt TcpTransport::compare(int from, const Call& call, bool owed) {
       return mismatched(line, call, header.call);
     const auto& theirs = line.connection.asked(collective_);
     if (asks_from_another(line, call)) return mismatched(line, call, *theirs);
-    if (!theirs || !is_collective(*theirs)) continue;
-    // Who asks from an earlier call may lack a message that will not come.
-    if (comes_before(theirs->sequence, call.sequence) && announce(line, call) == Attempt::failed)
+    // Who asks from an earlier call, or for a pair's message, may lack one that will not come.
+    const bool is_earlier = theirs && is_collective(*theirs) && comes_before(theirs->sequence, call.sequence);
+    if ((line.connection.wants_answer() || is_earlier) && announce(line, call) == Attempt::failed)
       return Attempt::failed;
   }
   return from >= 0 && owed ? find_passed(from, call) : Attempt::done;
@@ -242,6 +243,24 @@ Attempt TcpTransport::find_passed(int from, const Call& call) {
   Status::Detail detail = passed_over(group_.rank, call, peer.rank, *line.connection.asked(collective_)).detail();
   detail.host = peer.host;
   return fail(Status(std::move(detail)));
+}
+
+// A receive of a pair waits, and `from` has called a collective before it sent. Where both go through one connection
+// that is a mismatch, so it is one where the collective's message came through another. What `from` sent for a pair
+// before may be on its way yet, but not behind an inquiry that it sent from that collective, or a later one: ask for
+// one.
+Attempt TcpTransport::find_overtaken(int from, const Call& call) {
+  Line& line = this->line(0, from);  // of all pairs
+  MessageHeader header;
+  if (line.flushing || line.connection.peek(&header, collective_) != Flow::later) return Attempt::done;
+  for (int channel = 1; channel < group_.channels; ++channel) {
+    if (this->line(channel, from).connection.peek(&header, collective_) != Flow::done) continue;
+    const auto& theirs = line.connection.asked(collective_);
+    if (theirs && is_collective(*theirs) && !comes_before(theirs->sequence, header.call.sequence))
+      return mismatched(line, call, header.call);
+    return announce(line, call) == Attempt::failed ? Attempt::failed : Attempt::done;
+  }
+  return Attempt::done;
 }
 
 Attempt TcpTransport::fail(Status reason) {

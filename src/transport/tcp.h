@@ -6,7 +6,8 @@
 // memory grows.
 //
 // Two ranks that both wait, in different calls, learn it from inquiries: who waits long sends the other side its call,
-// and, when asked from an earlier call, answers so. Who ends a call without a message sends one, too.
+// and, when asked from an earlier call, answers so. Who ends a call without a message sends one, too. A receive of a
+// pair asks only where a collective's message has come before its own; the answer tells that its own does not.
 #pragma once
 
 #include <memory>
@@ -73,6 +74,7 @@ class TcpTransport final : public Transport {
   bool asks_from_another(Line& line, const Call& call);
   Attempt announce(Line& line, const Call& call);
   Attempt find_passed(int from, const Call& call);
+  Attempt find_overtaken(int from, const Call& call);
   Attempt mismatched(const Line& line, const Call& mine, const Call& theirs);
 
   TcpGroup group_;

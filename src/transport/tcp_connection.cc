@@ -122,7 +122,9 @@ TcpConnection::Flow TcpConnection::peek(MessageHeader* header, std::uint32_t now
       return Flow::malformed;
     }
     begin_ += message_header_bytes;
-    if (decoded->kind == MessageKind::inquiry) {
+    if (decoded->kind == MessageKind::inquiry && collective_of(decoded->call) == Collective::send) {
+      wants_answer_ = true;
+    } else if (decoded->kind == MessageKind::inquiry) {
       asked_ = decoded->call;
       asked_at_ = now;
     } else {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/file_descriptor.h"
@@ -46,14 +47,16 @@ class TcpConnection {
 
   // ---- In ----
 
-  // The header of the next message, which stays the next until take(). Inquiries on the way are kept as asked(). `now`:
-  // the sequence number of this rank's last collective.
+  // The header of the next message, which stays the next until take(). Inquiries on the way are kept as asked(), those
+  // of pairs as wants_answer(). `now`: the sequence number of this rank's last collective.
   Flow peek(MessageHeader* header, std::uint32_t now);
   // The data of that message, to `place`. While `later`, call again; a part is already there.
   Flow take(std::byte* place);
-  // The call of the other side's last inquiry. Of a billion collectives ago it is not told: sequence numbers wrap, so
-  // that it would one day look like a call to come.
+  // The collective of the other side's last inquiry. Of a billion collectives ago it is not told: sequence numbers
+  // wrap, so that it would one day look like a call to come.
   [[nodiscard]] const std::optional<Call>& asked(std::uint32_t now);
+  // Whether the other side waits for a pair's message and has asked since the last time.
+  [[nodiscard]] bool wants_answer() { return std::exchange(wants_answer_, false); }
 
   // ---- Why ----
 
@@ -95,6 +98,7 @@ class TcpConnection {
   std::optional<MessageHeader> front_;
   std::size_t taken_ = 0;  // bytes of the front message
   std::optional<Call> asked_;
+  bool wants_answer_ = false;
   std::uint32_t asked_at_ = 0;  // the sequence number of this rank's last collective then
 
   int error_ = 0;

@@ -170,6 +170,73 @@ TEST_CASE("tcp: an inquiry from more than two billion calls ago is no call to co
   });
 }
 
+TEST_CASE("tcp: a collective called before the send that is waited for is a mismatch, also on another channel") {
+  for (const int waited_for : {1, 2}) {
+    std::atomic<bool> found{false};
+    std::barrier<> end(3);
+    run_ranks(3, 2, [&](int rank, TcpTransport& transport) {
+      std::vector<std::byte> data(4);
+      if (rank == 0) {
+        CHECK(give(transport, 1, {1}, sum_of(1), data) == Attempt::done);
+        CHECK(insist(transport, [&] {
+                if (found) return Attempt::done;
+                return transport.compare(waited_for, sum_of(1)) == Attempt::failed ? Attempt::failed : Attempt::later;
+              }) == Attempt::done);
+      } else if (rank == 1) {
+        const Call pair = make_call(Collective::send, DataType::float32, Operation::sum, 0, 1, 7);
+        CHECK(insist(transport, [&] {
+                const std::byte* where = nullptr;
+                const Attempt arrived = transport.receive(0, 0, pair, 4, data.data(), &where);
+                if (arrived != Attempt::later) return arrived;
+                return transport.compare(0, pair) == Attempt::failed ? Attempt::failed : Attempt::later;
+              }) == Attempt::failed);
+        found = true;
+        CHECK(transport.failure().message() ==
+              "rank 1 called send/receive #7 of 1 float32, but rank 0 called all-reduce #1 of 1 float32, sum: every "
+              "rank must make the same calls in the same order");
+      }
+      end.arrive_and_wait();
+    });
+  }
+}
+
+TEST_CASE("tcp: a collective's message may overtake that of an earlier send, on another channel") {
+  BareRank0 rank_0(2);
+  TcpTransport& transport = *rank_0.transport;
+  const auto pair = [](std::uint32_t number) {
+    return make_call(Collective::send, DataType::int8, Operation::sum, 0, 4, number);
+  };
+  std::vector<std::byte> data(4);
+  rank_0.say(1, MessageKind::message, sum_of(1, 4), 4);
+  rank_0.say(0, MessageKind::inquiry, sum_of(1, 3));  // of a call before
+  for (int looks = 0; looks < 5; ++looks) CHECK(transport.compare(0, pair(7)) == Attempt::done);
+  rank_0.say(0, MessageKind::message, pair(7), 4);
+  rank_0.say(0, MessageKind::inquiry, sum_of(1, 4));
+  for (int looks = 0; looks < 5; ++looks) CHECK(transport.compare(0, pair(7)) == Attempt::done);
+  CHECK(take(transport, 0, 0, pair(7), data) == Attempt::done);
+  for (int looks = 0; looks < 5; ++looks) CHECK(transport.compare(0, pair(8), false) == Attempt::done);
+  CHECK(insist(transport, [&] {
+          return transport.compare(0, pair(8)) == Attempt::failed ? Attempt::failed : Attempt::later;
+        }) == Attempt::failed);
+}
+
+TEST_CASE("tcp: who asks for a pair's message says nothing less of the collective that it ended without one") {
+  std::barrier<> step(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    if (rank == 0) {
+      transport.announce(sum_of(0, 4));
+      const Call pair = make_call(Collective::send, DataType::int8, Operation::sum, 0, 4, 1);
+      CHECK(transport.compare(1, pair) == Attempt::done);
+    }
+    step.arrive_and_wait();
+    if (rank == 1)
+      CHECK(insist(transport, [&] {
+              return transport.compare(0, sum_of(10, 4)) == Attempt::failed ? Attempt::failed : Attempt::later;
+            }) == Attempt::failed);
+    step.arrive_and_wait();
+  });
+}
+
 TEST_CASE("tcp: sends and receives of pairs are not compared with collectives") {
   std::barrier<> step(2);
   run_ranks(2, 1, [&](int rank, TcpTransport& transport) {

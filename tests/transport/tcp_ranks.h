@@ -59,6 +59,36 @@ struct TcpRanks {
   std::vector<TcpGroup> groups;
 };
 
+// Rank 1 of two with its transport, and rank 0 as bare connections, one a channel, on which a test says what it likes.
+struct BareRank0 {
+  explicit BareRank0(int channels) : job(2, channels), lines(static_cast<std::size_t>(channels)) {
+    std::thread rank_0([&] {
+      for (std::uint32_t channel = 0; channel < lines.size(); ++channel) {
+        auto line = connect_to("127.0.0.1", job.listeners[1].port(), seconds_from_now(20));
+        if (!line.ok()) return;  // the other side says so
+        const Hello hello{data_connection, 0, channel, 77};
+        CHECK(introduce(line->get(), "a secret", hello, seconds_from_now(20)).ok());
+        lines[channel] = std::move(*line);
+      }
+    });
+    auto connected = job.connect(1);
+    rank_0.join();
+    REQUIRE_MESSAGE(connected.ok(), connected.status().message());
+    transport = std::move(*connected);
+  }
+
+  void say(int channel, MessageKind kind, const Call& call, std::size_t length = 0) {
+    const auto header = encode({kind, length, call});
+    std::vector<std::byte> frame(header.begin(), header.end());
+    frame.resize(frame.size() + length);
+    CHECK(send_all(lines[static_cast<std::size_t>(channel)].get(), frame, seconds_from_now(20)).ok());
+  }
+
+  TcpRanks job;
+  std::vector<FileDescriptor> lines;
+  std::unique_ptr<TcpTransport> transport;
+};
+
 // Every rank with its transport.
 inline void run_ranks(int ranks, int channels, const std::function<void(int, TcpTransport&)>& body) {
   TcpRanks job(ranks, channels);
