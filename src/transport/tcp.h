@@ -85,6 +85,7 @@ class TcpTransport final : public Transport {
   FileDescriptor watch_;          // epoll, edge-triggered: data that waits for a later receive wakes only once
   Call latest_;                   // of the last send, for failures in progress()
   std::uint32_t collective_ = 0;  // sequence number of the last collective
+  std::uint32_t announced_ = 0;   // calls
   Status failure_;
 };
 

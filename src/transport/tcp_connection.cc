@@ -41,7 +41,7 @@ void TcpConnection::pop() {
 TcpConnection::Flow TcpConnection::flush() {
   while (!idle()) {
     const Flow flow = write_some();
-    if (flow == Flow::closed && queued_ == 1 && queued(0).unsent == nullptr) {
+    if (flow == Flow::closed && only_asks()) {
       pop();  // the other side may have left in peace, its last message still to be read here
       return Flow::done;
     }

@@ -41,6 +41,8 @@ class TcpConnection {
   // Give the kernel what it takes. done: nothing is left. An inquiry that nobody reads any more is no failure.
   Flow flush();
   [[nodiscard]] bool idle() const { return queued_ == 0; }
+  // Whether what is queued is an inquiry, and nothing else.
+  [[nodiscard]] bool only_asks() const { return queued_ == 1 && queued(0).unsent == nullptr; }
   [[nodiscard]] bool full() const { return queued_ == queue_.size(); }
   // Whether a message that counts down `unsent` is queued.
   [[nodiscard]] bool holds(const std::uint32_t* unsent) const;

@@ -1,5 +1,6 @@
 #include "transport/tcp.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -265,6 +266,61 @@ TEST_CASE("tcp: more than the kernel holds, sent just before leaving, arrives in
       CHECK(leave(transport, 0, 1) == Attempt::done);
     }
   });
+}
+
+TEST_CASE("tcp: what was sent just before leaving arrives although an inquiry on another channel is stuck") {
+  BareRank0 rank_0(2);
+  auto& transport = rank_0.transport;
+  TcpConnection reader(std::move(rank_0.lines[0]), 1);
+  std::vector<std::byte> data(100'000);
+  const auto read_one = [&] {
+    MessageHeader header;
+    for (;;) {
+      TcpConnection::Flow flow = reader.peek(&header, 0);
+      if (flow == TcpConnection::Flow::done) flow = reader.take(data.data());
+      if (flow != TcpConnection::Flow::later) return flow == TcpConnection::Flow::done;
+      if (!wait_for(reader.fd(), POLLIN, seconds_from_now(10)).ok()) return false;
+    }
+  };
+  // More than the kernel holds on the channel that nobody reads.
+  const int small = 1;
+  CHECK(::setsockopt(rank_0.lines[1].get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
+  MessageHeader header;
+  for (std::uint32_t i = 1; i <= 150'000; ++i) {
+    transport->announce(sum_of(0, i));
+    if (i % 1000 != 0) continue;
+    CHECK(reader.peek(&header, 0) == TcpConnection::Flow::later);
+    CHECK(transport->progress() == Attempt::done);
+  }
+  // All that the kernel holds on the other one.
+  std::uint64_t given = 0;
+  for (; given < 1000 && transport->sent(0) == given; ++given)
+    CHECK(give(*transport, 0, {0}, sum_of(9, 1), data) == Attempt::done);
+  std::uint64_t read = 0;
+  for (; transport->sent(0) < given && read < given; ++read) {
+    REQUIRE(read_one());
+    CHECK(transport->progress() == Attempt::done);
+  }
+  CHECK(read + 2 < given);
+  reader.inquire(sum_of(9, 1));
+  CHECK(reader.flush() == TcpConnection::Flow::done);
+  transport.reset();
+  while (read < given && read_one()) ++read;
+  CHECK(read == given);
+}
+
+TEST_CASE("tcp: what others say of calls of no elements is read by a rank that makes no others") {
+  BareRank0 rank_0(1);
+  std::atomic<bool> over{false};
+  std::thread saying([&] {
+    const auto inquiry = encode({MessageKind::inquiry, 0, sum_of(0, 1)});
+    std::vector<std::byte> much;  // more than the kernel holds
+    while (much.size() < 12 << 20) much.insert(much.end(), inquiry.begin(), inquiry.end());
+    CHECK(send_all(rank_0.lines[0].get(), much, seconds_from_now(10)).ok());
+    over = true;
+  });
+  for (std::uint32_t i = 1; !over; ++i) rank_0.transport->announce(sum_of(0, i));
+  saying.join();
 }
 
 TEST_CASE("tcp: a rank that dies at any byte of a message is named") {
