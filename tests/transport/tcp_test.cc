@@ -2,11 +2,14 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <cerrno>
 
+#include "bootstrap/forbidden.h"
 #include "bootstrap/socket.h"
 #include "schedule/schedule.h"
 #include "transport/child.h"
@@ -392,6 +395,20 @@ std::vector<std::unique_ptr<TcpTransport>> connect_two() {
 }
 
 }  // namespace
+
+TEST_CASE("tcp: sleep takes its time also where a sandbox refuses the system call that it would rather make") {
+  auto ranks = connect_two();
+  for (const int error : {ENOSYS, EPERM}) {
+    Child child([&] {
+      if (!forbid(SYS_epoll_pwait2, static_cast<unsigned>(error))) return true;
+      for (int i = 0; i < 4; ++i) ranks[0]->sleep(1000);  // what is new is told once
+      const auto begin = Clock::now();
+      ranks[0]->sleep(30'000);
+      return Clock::now() - begin >= std::chrono::milliseconds(30);
+    });
+    CHECK(child.ended_well());
+  }
+}
 
 TEST_CASE("tcp: a forked child may destroy its copy; what has arrived is the parent's") {
   auto ranks = connect_two();
