@@ -81,7 +81,8 @@ class Gathering {
     for (const std::uint32_t rank : ranks)
       if ((entries[position++].revents & ~POLLOUT) != 0) listen_to(rank);
     const Status status = strangers_.serve(
-        entries, [this](const Hello& hello, FileDescriptor socket) { introduced(hello, std::move(socket)); },
+        entries,
+        [this](const Hello& hello, FileDescriptor socket, std::uint64_t) { introduced(hello, std::move(socket)); },
         [this](const Status& why, bool opened) { dropped(why, opened); });
     if (!status.ok()) fail(own_error(0, status).detail(), Clock::now());
   }

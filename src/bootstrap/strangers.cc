@@ -36,7 +36,7 @@ bool Strangers::listen_to(Stranger& stranger, const Known& known, const Dropped&
   }
   if (!stranger.introduction.done()) return true;
   stranger.guard = ForkGuard();
-  known(stranger.introduction.hello(), std::move(stranger.socket));
+  known(stranger.introduction.hello(), std::move(stranger.socket), stranger.number);
   return false;
 }
 
@@ -49,7 +49,7 @@ Status Strangers::accept() {
       return out_of_descriptors_ ? Status() : socket.status();
     }
     if (!socket->valid()) return {};
-    strangers_.emplace_back(std::move(*socket), secret_);
+    strangers_.emplace_back(std::move(*socket), secret_, ++accepted_);
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <span>
@@ -23,8 +24,8 @@ namespace paceline {
 
 class Strangers {
  public:
-  // One is no stranger any more.
-  using Known = std::function<void(const Hello& hello, FileDescriptor socket)>;
+  // One is no stranger any more: the one that came as the `number`-th, from 1.
+  using Known = std::function<void(const Hello& hello, FileDescriptor socket, std::uint64_t number)>;
   // One was dropped for what it said; `opened`: it had shown to be Paceline.
   using Dropped = std::function<void(const Status& why, bool opened)>;
 
@@ -48,10 +49,11 @@ class Strangers {
     FileDescriptor socket;
     ForkGuard guard;
     Introduction introduction;
+    std::uint64_t number;
     Clock::time_point since = Clock::now();
 
-    Stranger(FileDescriptor accepted, const std::string& secret)
-        : socket(std::move(accepted)), guard(socket.get()), introduction(socket.get(), secret) {}
+    Stranger(FileDescriptor accepted, const std::string& secret, std::uint64_t position)
+        : socket(std::move(accepted)), guard(socket.get()), introduction(socket.get(), secret), number(position) {}
   };
 
   [[nodiscard]] bool crowded() const { return making_way_ || out_of_descriptors_ || strangers_.size() >= most_; }
@@ -66,7 +68,8 @@ class Strangers {
   std::string secret_;
   std::size_t most_;
   std::list<Stranger> strangers_;  // the longest here first
-  std::size_t first_ = 0;          // of what add_to() has added
+  std::uint64_t accepted_ = 0;
+  std::size_t first_ = 0;  // of what add_to() has added
   bool out_of_descriptors_ = false;
   bool making_way_ = false;
 };

@@ -27,6 +27,7 @@ class Mesh {
         group_(group),
         until_(until),
         sockets_(group.peers.size() * static_cast<std::size_t>(group.channels)),
+        numbers_(sockets_.size()),
         strangers_(listener_.fd(), group.secret, sockets_.size() + spare_strangers) {}
 
   Result<std::vector<FileDescriptor>> make() {
@@ -54,9 +55,10 @@ class Mesh {
   }
 
  private:
-  FileDescriptor& socket(int channel, std::size_t peer) {
-    return sockets_[static_cast<std::size_t>(channel) * group_.peers.size() + peer];
+  [[nodiscard]] std::size_t place(int channel, std::size_t peer) const {
+    return static_cast<std::size_t>(channel) * group_.peers.size() + peer;
   }
+  FileDescriptor& socket(int channel, std::size_t peer) { return sockets_[place(channel, peer)]; }
 
   // Where the connecting side is, as it says itself; but `alone` is the accepting side's answer to `cramped`.
   enum class Connecting : std::uint8_t {
@@ -162,20 +164,26 @@ class Mesh {
       if (polled[1].revents != 0) return Status(Code::aborted, "the connecting was given up");
       if (eventfd_t news = 0; polled[0].revents != 0) ::eventfd_read(news_.get(), &news);
       const Status status = strangers_.serve(
-          polled, [this](const Hello& hello, FileDescriptor accepted) { welcome(hello, std::move(accepted)); },
+          polled,
+          [this](const Hello& hello, FileDescriptor accepted, std::uint64_t number) {
+            welcome(hello, std::move(accepted), number);
+          },
           [this](const Status& why, bool) { last_refusal_ = why; });
       if (!status.ok()) return with_need(status);
     }
   }
 
-  void welcome(const Hello& hello, FileDescriptor accepted) {
+  void welcome(const Hello& hello, FileDescriptor accepted, std::uint64_t number) {
     if (hello.kind != data_connection || hello.group != group_.id) return;
     if (hello.channel >= static_cast<std::uint32_t>(group_.channels)) return;
     for (std::size_t i = 0; i < group_.peers.size(); ++i) {
       const int rank = group_.peers[i].rank;
       if (rank >= group_.rank || static_cast<std::uint32_t>(rank) != hello.rank) continue;
-      FileDescriptor& place = socket(static_cast<int>(hello.channel), i);
-      if (!place.valid()) place = std::move(accepted);
+      // Who opens another connection has given up the one before: the last stands, whichever is heard last.
+      std::uint64_t& stands = numbers_[place(static_cast<int>(hello.channel), i)];
+      if (number < stands) return;
+      stands = number;
+      socket(static_cast<int>(hello.channel), i) = std::move(accepted);
       return;
     }
   }
@@ -202,6 +210,7 @@ class Mesh {
   const TcpGroup& group_;
   Until until_;
   std::vector<FileDescriptor> sockets_;
+  std::vector<std::uint64_t> numbers_;  // of the accepted ones among the connections accepted
   Strangers strangers_;
   Status last_refusal_;
 

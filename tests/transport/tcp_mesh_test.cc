@@ -178,6 +178,34 @@ TEST_CASE("tcp mesh: silent connections that take the descriptors for connecting
   CHECK(rank_1.ended_well());
 }
 
+TEST_CASE("tcp mesh: of several connections of a rank the one that it opened last stands, whichever is heard last") {
+  TcpRanks job(2, 2);
+  std::thread rank_1([&] {
+    auto transport = job.connect(1, 5);
+    CHECK_MESSAGE(transport.ok(), transport.status().message());
+    std::vector<std::byte> data(1);
+    if (transport.ok()) CHECK(take(**transport, 0, 0, sum_of(1), data) == Attempt::done);
+  });
+  const auto port = job.listeners[1].port();
+  auto late = connect_to("127.0.0.1", port, seconds_from_now(5));
+  auto given_up = connect_to("127.0.0.1", port, seconds_from_now(5));
+  auto last = connect_to("127.0.0.1", port, seconds_from_now(5));
+  auto other_channel = connect_to("127.0.0.1", port, seconds_from_now(5));
+  REQUIRE((late.ok() && given_up.ok() && last.ok() && other_channel.ok()));
+  const auto of_channel = [](Result<FileDescriptor>& connection, std::uint32_t channel) {
+    return introduce(connection->get(), "a secret", {data_connection, 0, channel, 77}, seconds_from_now(5)).ok();
+  };
+  CHECK(of_channel(given_up, 0));
+  given_up->reset();
+  CHECK(of_channel(last, 0));
+  CHECK(of_channel(late, 0));
+  CHECK(of_channel(other_channel, 1));
+  const auto header = encode({MessageKind::message, 1, sum_of(1)});
+  CHECK(send_all(last->get(), header, seconds_from_now(5)).ok());
+  CHECK(send_all(last->get(), std::vector{std::byte{7}}, seconds_from_now(5)).ok());
+  rank_1.join();
+}
+
 TEST_CASE("tcp mesh: a rank that never comes is named at the deadline") {
   TcpRanks job(3);
   const auto begin = Clock::now();
