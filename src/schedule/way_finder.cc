@@ -20,6 +20,8 @@ class WayFinder::Search {
  public:
   explicit Search(const Topology& topology)
       : topology_(topology), leaving_(topology.leaving()), trees_(topology.vertices().size()) {
+    for (const int nvswitch : topology.of_kind(VertexKind::nvswitch))
+      if (topology.vertex(nvswitch).node < 0) nvlink_trees_.resize(trees_.size());
     std::vector<int> gpus_of_node(at(topology.nodes()) + 1);
     number_.resize(topology.gpus().size());
     for (std::size_t g = 0; g < number_.size(); ++g)
@@ -31,6 +33,7 @@ class WayFinder::Search {
     const int to = topology_.gpus()[at(to_gpu)];
     if (from == to) return {};
     std::vector<int> links;
+    if (!nvlink_trees_.empty() && append(links, nvlink_tree_of(from), from, to)) return links;
     if (topology_.vertex(from).node == topology_.vertex(to).node) {
       if (append(links, from, to)) return links;
     } else {
@@ -51,7 +54,7 @@ class WayFinder::Search {
   };
   using Tree = std::vector<Reached>;  // by vertex
 
-  // Level by level from a vertex, over what `inside` admits; GPUs do not relay.
+  // Level by level from a vertex, over the links that `inside` admits; GPUs do not relay.
   template <class Inside>
   Tree search(int start, Inside inside) const {
     std::map<int, Reached> reached{{start, {start, -1, 0, std::numeric_limits<double>::infinity()}}};
@@ -62,7 +65,7 @@ class WayFinder::Search {
         if (here != start && topology_.vertex(here).kind == VertexKind::gpu) continue;
         for (const int l : leaving_[at(here)]) {
           const Link& link = topology_.link(l);
-          if (!inside(topology_.vertex(link.to))) continue;
+          if (!inside(link)) continue;
           const Reached candidate{link.to, l, hops, std::min(reached[here].width, link.bandwidth)};
           const auto [place, fresh] = reached.try_emplace(link.to, candidate);
           if (fresh) next.push_back(link.to);
@@ -86,7 +89,16 @@ class WayFinder::Search {
   const Tree& tree_of(int vertex) {
     Tree& tree = trees_[at(vertex)];
     if (tree.empty())
-      tree = search(vertex, [node = topology_.vertex(vertex).node](const Vertex& v) { return v.node == node; });
+      tree = search(vertex, [&, node = topology_.vertex(vertex).node](const Link& link) {
+        return topology_.vertex(link.to).node == node;
+      });
+    return tree;
+  }
+
+  // Over NVLink alone, also to the GPUs of other nodes.
+  const Tree& nvlink_tree_of(int gpu) {
+    Tree& tree = nvlink_trees_[at(gpu)];
+    if (tree.empty()) tree = search(gpu, [](const Link& link) { return link.kind == LinkKind::nvlink; });
     return tree;
   }
 
@@ -152,21 +164,22 @@ class WayFinder::Search {
   }
   void find_switch_distances() {
     for (const int start : topology_.of_kind(VertexKind::network_switch))
-      for (const Reached& reached :
-           search(start, [](const Vertex& vertex) { return vertex.kind == VertexKind::network_switch; }))
+      for (const Reached& reached : search(
+               start, [&](const Link& link) { return topology_.vertex(link.to).kind == VertexKind::network_switch; }))
         switch_distance_[pair_key(start, reached.vertex)] = reached.hops;
   }
 
   std::vector<int> anyhow(int from, int to) const {
     std::vector<int> links;
-    if (!append(links, search(from, [](const Vertex&) { return true; }), from, to)) links.clear();
+    if (!append(links, search(from, [](const Link&) { return true; }), from, to)) links.clear();
     return links;
   }
 
   const Topology& topology_;
   std::vector<std::vector<int>> leaving_;
-  std::vector<Tree> trees_;  // by vertex; empty until asked for
-  std::vector<int> number_;  // of each GPU in its node
+  std::vector<Tree> trees_;         // by vertex; empty until asked for
+  std::vector<Tree> nvlink_trees_;  // likewise; none where no NVSwitch joins nodes
+  std::vector<int> number_;         // of each GPU in its node
   std::unordered_map<std::uint64_t, int> switch_distance_;
 };
 
@@ -191,11 +204,16 @@ int WayFinder::fold_nodes() {
   const int nodes = topology_.nodes();
   const auto gpus = static_cast<int>(topology_.gpus().size());
   if (nodes < 2 || gpus % nodes != 0 || topology_.of_kind(VertexKind::network_switch).size() != 1) return 0;
-  // A vertex's number in its node; -1 for the switch.
+  // A vertex's number in its node; -1 for the switches.
   std::vector<int> number(topology_.vertices().size(), -1);
   std::vector<int> vertices(at(nodes));
-  for (std::size_t v = 0; v < number.size(); ++v)
-    if (const int node = topology_.vertices()[v].node; node >= 0) number[v] = vertices[at(node)]++;
+  int joining = 0;  // NVSwitches
+  for (std::size_t v = 0; v < number.size(); ++v) {
+    const Vertex& vertex = topology_.vertices()[v];
+    if (vertex.node >= 0) number[v] = vertices[at(vertex.node)]++;
+    if (vertex.node < 0 && vertex.kind == VertexKind::nvswitch) ++joining;
+  }
+  if (joining > 1) return 0;
   for (int g = 0; g < gpus; ++g) {
     const int vertex = topology_.gpus()[at(g)];
     const int first = topology_.gpus()[at(g % (gpus / nodes))];

@@ -2,9 +2,10 @@
 // have too many pairs for a table.
 //
 // A way has the fewest links; of several such the one whose narrowest link is widest. Within a node GPUs do not relay.
-// To another node a message leaves through the NIC nearest to its GPU and enters through the NIC nearest to the other
-// one; where several are as near, the GPUs of the node take one each in turn, as the rails of a cluster are used. Equal
-// ways through the switches are taken in turn by pairs of NICs.
+// Where an NVSwitch joins nodes, its GPUs send to each other over NVLink. To any other node a message leaves through
+// the NIC nearest to its GPU and enters through the NIC nearest to the other one; where several are as near, the GPUs
+// of the node take one each in turn, as the rails of a cluster are used. Equal ways through the switches are taken in
+// turn by pairs of NICs.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ class WayFinder {
 
   // From now on, equal links of different nodes are one link: the first node's. For symmetric traffic, of which one
   // node's is enough. Returns the number of GPUs of a node; 0, and nothing changes, unless the nodes are equal and meet
-  // at one switch.
+  // at one network switch, and at most at one NVSwitch.
   int fold_nodes();
 
  private:

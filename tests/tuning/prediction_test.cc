@@ -1,6 +1,7 @@
 #include "tuning/prediction.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +10,9 @@
 #include <numeric>
 
 #include "topology/bounds.h"
+#include "topology/nccl_xml.h"
 #include "topology/part.h"
+#include "topology/rings.h"
 #include "tuning/symmetry.h"
 
 namespace paceline {
@@ -175,6 +178,43 @@ TEST_CASE("questions that make no sense are errors") {
   CHECK(error([](Question& q) { q.algorithm = "bruck"; }) == "there is no algorithm 'bruck' for broadcast on 4 ranks");
   CHECK(error([](Question& q) { q.sources = 5; }) == "5 sources: there are 4 ranks");
   CHECK(error([](Question& q) { q.in_detail = true; }) == "links and timelines are of one algorithm at one size");
+}
+
+TEST_CASE("nodes that an NVSwitch joins send over NVLink, and to others through their NICs") {
+  const auto joined = [](int hosts, int with_nvlink) {
+    std::string xml = R"(<system version="1">)";
+    for (int host = 0; host < hosts; ++host) {
+      xml += fmt::format(R"(<cpu host_hash="0x{}" numaid="0" arch="arm64">)", host + 1);
+      for (int gpu = 0; gpu < 2; ++gpu)
+        xml +=
+            fmt::format(R"(<pci busid="0000:{:02x}:00.0" link_speed="32.0 GT/s PCIe" link_width="16">
+                              <gpu dev="{}" sm="100">{}</gpu></pci>)",
+                        2 * host + gpu + 1, gpu,
+                        host < with_nvlink ? R"(<nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/>)" : "");
+      xml += fmt::format(R"(<pci busid="0000:e{}:00.0" link_speed="32.0 GT/s PCIe" link_width="16">
+                            <nic><net name="mlx5_0" speed="400000"/></nic></pci></cpu>)",
+                         host);
+    }
+    auto topology = read_nccl_topology(xml + "</system>");
+    REQUIRE_MESSAGE(topology.ok(), topology.status().message());
+    return *topology;
+  };
+  const Topology pair = joined(2, 2);
+  const auto found = [](const Topology& topology, int gpus, std::string algorithm) {
+    Question question = question_of(Collective::all_reduce, gpus, {gigabyte}, std::move(algorithm));
+    question.machine.start = question.machine.delay = 0;
+    return predicted(topology, question);
+  };
+  for (const char* algorithm : {"ring", "rings"}) {
+    const Prediction row = found(pair, 4, algorithm);
+    INFO(row.algorithm, " ", row.busiest_link);
+    CHECK(row.busbw_gbs ==
+          doctest::Approx(static_cast<double>(pack_rings(part(pair)).rate) / units_per_gbs).epsilon(0.01));
+    CHECK(row.busiest_link.find("nvswitch") != std::string::npos);
+  }
+  const Prediction apart = found(joined(3, 2), 6, "ring");
+  CHECK(apart.busbw_gbs == doctest::Approx(50).epsilon(0.01));
+  CHECK(apart.busiest_link.find("network") != std::string::npos);
 }
 
 TEST_CASE("one node's ranks stand for all where all nodes do the same") {
