@@ -76,4 +76,25 @@ TEST_CASE("links of other kinds or the other way stay apart, and bad ratings are
         "the link from a to b has a bandwidth of -5 GB/s: it must be from 1e-06 to 1000000");
 }
 
+TEST_CASE("packed trees use links of all kinds between the same ends") {
+  Topology direct;
+  for (const char* name : {"a", "b"}) direct.add(VertexKind::gpu, name);
+  direct.connect(0, 1, LinkKind::pcie, {25, 0});
+  direct.connect(0, 1, LinkKind::c2c, {75, 0});
+  Topology through;  // the GPUs' CPUs
+  for (const char* name : {"a", "b"}) through.add(VertexKind::gpu, name);
+  for (const char* name : {"cpu0", "cpu1"}) through.add(VertexKind::cpu, name);
+  for (const int gpu : {0, 1}) {
+    through.connect(gpu, gpu + 2, LinkKind::pcie, {63, 0});
+    through.connect(gpu, gpu + 2, LinkKind::c2c, {450, 0});
+  }
+  through.connect(2, 3, LinkKind::socket, {600, 0});
+  for (const Topology& topology : {direct, through}) {
+    const double bound = throughput_bounds(part(topology)).all_gather.gbs();
+    const double found = predicted(topology, "packed_trees");
+    CHECK(found <= bound * (1 + 1e-9));
+    CHECK(found >= 0.98 * bound);
+  }
+}
+
 }  // namespace paceline
