@@ -66,9 +66,13 @@ void add_rings(const RingPacking& packing, const std::vector<int>& gpus, json& a
 
 Status add_chain(const Topology& topology, const std::vector<int>& gpus, json& answer) {
   const auto chain = least_loaded_chain(topology, gpus);
-  // Where no chain passes all GPUs the rest of the answer stands all the same.
-  answer["chain"] = nullptr;
-  if (!chain.ok()) return chain.status().code() == Code::unsupported ? Status() : chain.status();
+  if (!chain.ok()) {
+    // Where there is none the rest of the answer stands all the same.
+    if (chain.status().code() != Code::unsupported) return chain.status();
+    answer["chain"] = nullptr;
+    answer["no_chain"] = chain.status().message();
+    return {};
+  }
   const auto named = [&](int vertex) { return vertex < 0 ? json() : json(topology.vertex(vertex).name); };
   answer["chain"] = {{"order", chain->order},
                      {"entry", named(chain->entry)},

@@ -196,11 +196,16 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
                         (chain.max_link_load == best.max_link_load && chain.width > best.width);
     if (better) best = std::move(chain);
   };
+  bool all_tried = true;
   for (std::size_t i = 0; i < searches.size(); ++i) {
     std::int64_t some = steps;
-    if (searches[i].run(any_load, 0, some) == Search::Outcome::found) keep(i);
+    const auto outcome = searches[i].run(any_load, 0, some);
+    if (outcome == Search::Outcome::found) keep(i);
+    all_tried = all_tried && outcome != Search::Outcome::gave_up;
   }
-  if (best.order.empty()) return Status(Code::unsupported, "no chain passes all of these GPUs, for GPUs do not relay");
+  if (best.order.empty())
+    return Status(Code::unsupported, all_tried ? "no chain passes all of these GPUs, for GPUs do not relay"
+                                               : fmt::format("no chain was found in {} steps", steps));
 
   bool proved = true;  // so far every lower load is impossible
   best.least_possible = std::min(best.max_link_load, 1);

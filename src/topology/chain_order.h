@@ -41,7 +41,7 @@ std::vector<int> link_loads(const Topology& topology, const Chain& chain);
 // and exit. With `root`, one of them, the chain begins there, and the stream neither comes in nor goes out. `steps`
 // limits the search (about 10^7 a second).
 // Errors: invalid_argument for no GPU, an unknown number, one twice, a root that is none of them; unsupported for GPUs
-// that no chain can pass (GPUs do not relay).
+// that no chain can pass (GPUs do not relay), and where none was found in these steps.
 Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> gpus, std::optional<int> root = {},
                                  std::int64_t steps = 4'000'000);
 

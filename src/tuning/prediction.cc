@@ -339,7 +339,8 @@ Status Predictor::add_rings(const Problem& problem) {
   if (is_too_large(*part, "rings")) return {};
   const RingPacking packing = pack_rings(*part);
   if (packing.rings.empty()) {
-    leave_out("rings", "no ring passes all of these GPUs");
+    leave_out("rings",
+              packing.exact ? "no ring passes all of these GPUs" : "no ring was found before the search was given up");
     return {};
   }
   WayFinder of_part(*part);

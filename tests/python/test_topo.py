@@ -65,8 +65,17 @@ def test_where_no_chain_passes_all_gpus_the_rest_is_found() -> None:
     assert found["chain"] is None and found["left_out"] == []
     assert (found["broadcast_gbs"], len(found["trees"])) == (50, 1)
     lines = report("star", found).splitlines()
-    assert lines[-1] == "chain: none passes all of these GPUs, for GPUs do not relay"
+    assert lines[-1] == "chain: no chain passes all of these GPUs, for GPUs do not relay"
     assert "edge-disjoint rings: none" in lines
+
+
+def test_rings_that_a_search_did_not_find_may_be_there() -> None:
+    across = [(f"gpu{i}", "-", f"gpu{i + 1}", 50) for i in range(64) if i % 8 < 7]
+    down = [(f"gpu{i}", "-", f"gpu{i + 8}", 50) for i in range(56)]
+    found = topology({"file": cluster_file(*across, *down, gpus=64)})  # a mesh, which has rings
+    assert (found["rings"], found["rings_exact"]) == ([], False)
+    lines = report("mesh", found).splitlines()
+    assert "edge-disjoint rings: none found before the search was given up" in lines
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,12 @@ TEST_CASE("GPUs that no chain can pass are an error") {
   CHECK(least_loaded_chain(star, std::vector{0, 9}).status().code() == Code::invalid_argument);
 }
 
+TEST_CASE("that a search was given up is not said to be a proof") {
+  const Status none = least_loaded_chain(get("dgx1-v100"), std::vector{0, 1, 2, 3}, 0, 2).status();
+  CHECK(none.code() == Code::unsupported);
+  CHECK(none.message() == "no chain was found in 2 steps");
+}
+
 TEST_CASE("a chain with a root begins there and has no ends outside") {
   const Topology topology = get("dgx1-v100");
   const auto chain = least_loaded_chain(topology, std::vector{0, 1, 2, 3, 4}, 0);

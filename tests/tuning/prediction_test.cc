@@ -159,6 +159,25 @@ TEST_CASE("what sends between GPUs without a way is left out, and an error if no
   CHECK_FALSE(has(*sources, "ring"));
 }
 
+TEST_CASE("that no ring passes all GPUs is said only where it is proved") {
+  const auto complaint = [](const Topology& topology) {
+    const auto gpus = static_cast<int>(topology.gpus().size());
+    return predict(topology, question_of(Collective::all_reduce, gpus, {gigabyte}, "rings")).status().message();
+  };
+  Topology star;
+  for (const char* name : {"hub", "a", "b", "c"}) star.add(VertexKind::gpu, name);
+  for (int i = 1; i < 4; ++i) star.connect(0, i, LinkKind::nvlink, {1, 0});
+  CHECK(complaint(star) == "rings: no ring passes all of these GPUs");
+  Topology mesh;  // and a GPU at its last corner
+  for (int i = 0; i < 31; ++i) mesh.add(VertexKind::gpu, fmt::format("gpu{}", i));
+  for (int i = 0; i < 30; ++i) {
+    if (i % 6 < 5) mesh.connect(i, i + 1, LinkKind::nvlink, {50, 0});
+    if (i < 24) mesh.connect(i, i + 6, LinkKind::nvlink, {50, 0});
+  }
+  mesh.connect(29, 30, LinkKind::nvlink, {50, 0});
+  CHECK(complaint(mesh) == "rings: no ring was found before the search was given up");
+}
+
 TEST_CASE("questions that make no sense are errors") {
   const auto machine = preset("dgx1-v100");
   const auto error = [&](auto change) {

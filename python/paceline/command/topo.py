@@ -150,7 +150,7 @@ def _bounds(found: dict[str, Any]) -> list[str]:
 
 def _rings(found: dict[str, Any]) -> list[str]:
     if not found["rings"]:
-        return ["edge-disjoint rings: none"]
+        return [f"edge-disjoint rings: none{'' if found['rings_exact'] else ' found before the search was given up'}"]
     best = "no other rings are faster" if found["rings_exact"] else "the best found; others may be faster"
     lines = [f"edge-disjoint rings: {len(found['rings'])}, together {sum(found['ring_gbs']):.2f} GB/s ({best})"]
     return lines + [
@@ -177,7 +177,7 @@ def _tree(tree: dict[str, Any]) -> str:
 def _chain(found: dict[str, Any]) -> list[str]:
     chain = found["chain"]
     if chain is None:
-        return ["chain: none passes all of these GPUs, for GPUs do not relay"]
+        return [f"chain: {found['no_chain']}"]
     ends = [end for end in (chain["entry"], *map(str, chain["order"]), chain["exit"]) if end is not None]
     load, least = chain["max_link_load"], chain["least_possible"]
     if not load:
