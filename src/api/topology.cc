@@ -6,6 +6,7 @@
 
 #include "api/handle.h"
 #include "api/topology_request.h"
+#include "base/json_fields.h"
 #include "base/wrong.h"
 #include "topology/arborescences.h"
 #include "topology/bounds.h"
@@ -141,8 +142,8 @@ Status check_none_asked(const json& request, const std::vector<int>& gpus) {
 }
 
 Result<std::string> describe(const char* text) {
-  const json request = json::parse(text, nullptr, false);
-  if (!request.is_object()) return wrong("the request is no JSON object");
+  const json request = parse_object(text);
+  if (request.is_discarded()) return wrong("the request is no JSON object");
   auto topology = topology_of(request);
   PACE_TRY(topology.status());
   if (topology->vertices().size() > most_vertices)

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/handle.h"
+#include "base/json_fields.h"
 #include "tuning/fit.h"
 #include "tuning/tuning_file.h"
 
@@ -19,7 +20,7 @@ Result<std::string> setting_of(const Communicator& communicator, const char* mea
   setting.model = communicator.cost_model(DataType::float32);
   // The same reader as of files: a setting whose rows are the caller's.
   json written = json::parse(write_setting(setting));
-  written["measured"] = json::parse(measured, nullptr, false);
+  written["measured"] = parse_json(measured);
   auto read = read_setting(written.dump(-1, ' ', true, json::error_handler_t::replace));
   PACE_TRY(read.status());
   if (fits) {
