@@ -121,7 +121,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     """What a file holds, if it is a JSON object. A regular file: a device or a pipe may never end."""
     try:
         document = json.loads(path.read_text()) if path.is_file() else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # RecursionError: it nests without end
         return None
     return document if isinstance(document, dict) else None
 

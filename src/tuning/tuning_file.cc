@@ -63,8 +63,10 @@ std::string reason_against(std::string_view text, std::string_view fingerprint, 
 std::string tuning_of_this_machine(int rank) {
   const std::string path = tuning_path();
   if (path.empty()) return "";
-  const std::optional<std::string> text = read_text(path);
   std::error_code error;
+  // To open a pipe would wait for who writes to it.
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  const std::optional<std::string> text = regular ? read_text(path) : std::nullopt;
   if (!text && configuration().tuning.empty() && !std::filesystem::exists(path, error)) return "";
   const std::string reason =
       text ? reason_against(*text, machine_fingerprint(), library_version()) : "it cannot be read";

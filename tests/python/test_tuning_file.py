@@ -104,7 +104,7 @@ def test_a_profile_of_another_machine_is_replaced(tmp_path: Path, change: dict[s
     assert tuning.load(path) == tuning.profile([setting(3)])
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"format": 2}'])
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"format": 2}', "[" * 100_000])
 def test_a_file_that_is_no_profile_is_replaced(tmp_path: Path, text: str) -> None:
     path = tmp_path / "profile.json"
     path.write_text(text)
@@ -208,6 +208,25 @@ def test_explain_does_not_go_by_a_file_that_is_not_used(tmp_path: Path) -> None:
     assert f"{path} is not used: the profile has no start_us" in done.stderr
     assert "not calibrated here" in done.stdout
     assert "by the table in" not in done.stdout
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"settings": [{"ranks": Infinity, "transport": "shm"}]}'])
+def test_a_damaged_profile_is_no_profile_to_predict_by(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    done = paceline("predict", "broadcast", "--sizes", "8", "--profile", str(path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("paceline predict: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_profile_that_is_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    os.mkfifo(path)
+    words = ("-c", "import paceline; paceline.init().barrier()")
+    done = paceline("run", "-n", "2", "--", sys.executable, *words, PACELINE_TUNING=str(path))
+    assert done.returncode == 0, done.stderr
+    assert f"{path} is not used: it cannot be read." in done.stderr
 
 
 def test_tune_mends_a_damaged_file_and_says_so(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def _first_ranks(profile: str, transport: str | None) -> int:
     try:
         settings = json.loads(profile)["settings"]
         return int(next(row["ranks"] for row in settings if transport in (None, row["transport"])))
-    except (ValueError, LookupError, TypeError, StopIteration):
+    except (ValueError, LookupError, TypeError, ArithmeticError, StopIteration, RecursionError):
         return 2
 
 
