@@ -68,6 +68,26 @@ def test_several_clusters(tmp_path: Path) -> None:
     assert shown.stdout.count("# all_reduce on ") == 3
 
 
+def test_an_algorithm_that_cannot_be_predicted_is_left_out_of_several(tmp_path: Path) -> None:
+    line = tmp_path / "line.json"
+    vertices = [{"name": name, "kind": "gpu"} for name in "abc"]
+    links = [{"between": ends, "kind": "nvlink", "gbs": 50} for ends in (["a", "b"], ["b", "c"])]
+    line.write_text(json.dumps({"node": {"vertices": vertices, "links": links}}))
+    shown = paceline("broadcast", "--file", str(line), "--sizes", "1M", "--algorithm", "chain,direct")
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"^ +1048576 .* chain ", shown.stdout, re.MULTILINE)
+    assert re.search(r"^# left out: direct: .* no way ", shown.stdout, re.MULTILINE)
+    written = tmp_path / "f.json"
+    shown = paceline("all_reduce", "--preset", "hgx-h200", "--nodes", "2,8", "--sizes", "1M", "--algorithm",
+                     "ring,rings", "--json", str(written))  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    rows = {(row["algorithm"], row["ranks"]) for row in json.loads(written.read_text())["rows"]}
+    assert rows == {("ring", 16), ("rings", 16), ("ring", 64)}
+    assert "# left out: rings: no rings are packed for 64 ranks" in shown.stdout
+    shown = paceline("broadcast", "--preset", "rx2", "--nodes", "2,4", "--algorithm", "magic,moon")
+    assert (shown.returncode, "there is no algorithm 'magic'" in shown.stderr) == (1, True)
+
+
 def detail(tmp_path: Path, *words: str) -> dict[str, Any]:
     path = tmp_path / "f.json"
     shown = paceline("all_reduce", *words, "--trace", str(tmp_path / "trace.json"), "--json", str(path))

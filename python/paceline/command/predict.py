@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..errors import InvalidArgument
 from ..prediction import predict
 from . import predict_plot
 from .files import output_file, picture_file
@@ -117,21 +118,27 @@ def job(chosen: argparse.Namespace) -> int:
     where = chosen.preset or chosen.file or chosen.nccl_xml or chosen.profile
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    for nodes, sources in itertools.product(chosen.nodes or [0], chosen.sources or [0]):
-        found = [
-            predict({**request(chosen, nodes, sources), "algorithm": name}) for name in chosen.algorithm.split(",")
-        ]
-        title = f"{chosen.collective} on {found[0]['ranks']} ranks, {where}"
-        if sources:
-            title += f", {sources} sources"
-        some = [_row(row, answer, sources) for answer in found for row in answer["rows"]]
-        some.sort(key=lambda row: (row["bytes"], row["time_us"]))
-        print(f"# {title}")
-        print(table(some))
-        for line in (line for answer in found for line in answer["left_out"]):
+    refused: list[InvalidArgument] = []
+    cases = [*itertools.product(chosen.nodes or [0], chosen.sources or [0])]
+    for nodes, sources in cases:
+        found, left_out = _answers(chosen, nodes, sources)
+        refused += left_out
+        if len(cases) == 1 and not found:
+            break
+        if found:
+            title = f"{chosen.collective} on {found[0]['ranks']} ranks, {where}"
+            if sources:
+                title += f", {sources} sources"
+            some = [_row(row, answer, sources) for answer in found for row in answer["rows"]]
+            some.sort(key=lambda row: (row["bytes"], row["time_us"]))
+            print(f"# {title}")
+            print(table(some))
+            rows += some
+            answers += found
+        for line in (*(str(error) for error in left_out), *(line for answer in found for line in answer["left_out"])):
             print(f"# left out: {line}")
-        rows += some
-        answers += found
+    if not answers:
+        raise refused[0]
     if chosen.json:
         document = {"version": __version__, "collective": chosen.collective, "topology": where, "rows": rows}
         Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
@@ -144,6 +151,20 @@ def job(chosen: argparse.Namespace) -> int:
     if chosen.link_plot:
         predict_plot.draw_links(answers[0]["links"], title, chosen.link_plot)
     return 0
+
+
+def _answers(
+    chosen: argparse.Namespace, nodes: int, sources: int
+) -> tuple[list[dict[str, Any]], list[InvalidArgument]]:
+    """What each algorithm named takes, and why some of them take nothing."""
+    asked = request(chosen, nodes, sources)
+    found, refused = [], []
+    for name in chosen.algorithm.split(","):
+        try:
+            found.append(predict({**asked, "algorithm": name}))
+        except InvalidArgument as error:
+            refused.append(error)
+    return found, refused
 
 
 def _refuse_impossible(chosen: argparse.Namespace) -> None:
