@@ -199,14 +199,14 @@ json rows_of(const Answer& answer) {
   return rows;
 }
 
-json links_of(const Answer& answer, const std::map<int, double>& slow_links) {
+json links_of(const Answer& answer) {
   json links = json::array();
   const auto& all = answer.topology.links();
   for (std::size_t l = 0; l < all.size(); ++l) {
     const double bytes = answer.simulation.link_bytes[l];
     if (bytes == 0) continue;
-    const auto slow = slow_links.find(static_cast<int>(l));
-    const double gbs = slow == slow_links.end() ? all[l].bandwidth : all[l].bandwidth / slow->second;
+    const auto slow = answer.slow_links.find(static_cast<int>(l));
+    const double gbs = slow == answer.slow_links.end() ? all[l].bandwidth : all[l].bandwidth / slow->second;
     links.push_back({{"from", answer.topology.vertex(all[l].from).name},
                      {"to", answer.topology.vertex(all[l].to).name},
                      {"gbs", gbs},
@@ -235,9 +235,8 @@ Result<std::string> answer_to(const char* text) {
   } else {
     auto topology = topology_of(request);
     PACE_TRY(topology.status());
-    const Topology merged = with_one_nvswitch(*topology);
-    if (request.contains("machine")) PACE_TRY(slow(request["machine"], merged, question.machine));
-    auto gpus = gpus_of(request, merged);
+    if (request.contains("machine")) PACE_TRY(slow(request["machine"], *topology, question.machine));
+    auto gpus = gpus_of(request, *topology);
     PACE_TRY(gpus.status());
     if (request.contains("ranks")) {
       if (ranks < 1 || ranks > static_cast<int>(gpus->size()))
@@ -246,7 +245,7 @@ Result<std::string> answer_to(const char* text) {
     }
     question.gpus = std::move(*gpus);
     ranks = static_cast<int>(question.gpus.size());
-    auto found = predict(merged, question);
+    auto found = predict(*topology, question);
     PACE_TRY(found.status());
     answer = std::move(*found);
   }
@@ -255,7 +254,7 @@ Result<std::string> answer_to(const char* text) {
   reply["rows"] = rows_of(answer);
   reply["left_out"] = answer.left_out;
   if (question.in_detail && !answer.traffic.empty()) {
-    reply["links"] = links_of(answer, question.machine.slow_links);
+    reply["links"] = links_of(answer);
     reply["trace"] = json::parse(chrome_trace(answer.simulation.timeline, answer.traffic));
   }
   return reply.dump(-1, ' ', true, json::error_handler_t::replace);

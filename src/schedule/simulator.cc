@@ -27,6 +27,25 @@ Status check_factor(const std::string& straggler, double factor) {
 
 }  // namespace
 
+Status check_stragglers(const Topology& topology, const Machine& machine) {
+  const auto gpus = static_cast<int>(topology.gpus().size());
+  const auto links = static_cast<int>(topology.links().size());
+  for (const auto& [gpu, factor] : machine.slow_gpus) {
+    if (gpu < 0 || gpu >= gpus)
+      return wrong(fmt::format("GPU {} cannot take {} times as long: there are GPUs 0 to {}", gpu, factor, gpus - 1));
+    PACE_TRY(check_factor(fmt::format("GPU {}", gpu), factor));
+  }
+  for (const auto& [link, factor] : machine.slow_links) {
+    if (link < 0 || link >= links)
+      return wrong(
+          fmt::format("link {} cannot take {} times as long: there are links 0 to {}", link, factor, links - 1));
+    const Link& slow = topology.link(link);
+    PACE_TRY(check_factor(
+        fmt::format("the link {} -> {}", topology.vertex(slow.from).name, topology.vertex(slow.to).name), factor));
+  }
+  return {};
+}
+
 Simulator::Simulator(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine, bool with_timeline)
     : finder_(finder),
       traffic_(traffic),
@@ -37,20 +56,6 @@ Simulator::Simulator(WayFinder& finder, std::span<const Traffic> traffic, const 
 Status Simulator::prepare() {
   const auto gpus = static_cast<int>(finder_.topology().gpus().size());
   const auto links = static_cast<int>(finder_.topology().links().size());
-  for (const auto& [gpu, factor] : machine_.slow_gpus) {
-    if (gpu < 0 || gpu >= gpus)
-      return wrong(fmt::format("GPU {} cannot take {} times as long: there are GPUs 0 to {}", gpu, factor, gpus - 1));
-    PACE_TRY(check_factor(fmt::format("GPU {}", gpu), factor));
-  }
-  for (const auto& [link, factor] : machine_.slow_links) {
-    if (link < 0 || link >= links)
-      return wrong(
-          fmt::format("link {} cannot take {} times as long: there are links 0 to {}", link, factor, links - 1));
-    const Topology& topology = finder_.topology();
-    const Link& slow = topology.link(link);
-    PACE_TRY(check_factor(
-        fmt::format("the link {} -> {}", topology.vertex(slow.from).name, topology.vertex(slow.to).name), factor));
-  }
   result_.ends.resize(traffic_.size());
   result_.link_bytes.resize(at(links));
   port_of_gpu_.assign(at(gpus), -1);
@@ -156,6 +161,7 @@ Status Simulator::stuck() const {
 
 Result<Simulation> simulate(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine,
                             bool with_timeline) {
+  PACE_TRY(check_stragglers(finder.topology(), machine));
   Simulator simulator(finder, traffic, machine, with_timeline);
   PACE_TRY(simulator.prepare());
   PACE_TRY(simulator.run());

@@ -60,10 +60,13 @@ struct Simulation {
   std::vector<Deed> timeline;  // if asked for
 };
 
+// Errors (invalid_argument): stragglers that the topology does not have, or slower or faster than Machine allows.
+Status check_stragglers(const Topology& topology, const Machine& machine);
+
 // Programs of fewer ranks than `ranks` are those of the first ones; all others do the same, shifted (same_shifted()).
 // The way finder must then have its nodes folded, and link_bytes are those of one node's links.
-// Errors: invalid_argument for ranks on GPUs that do not exist, stragglers that do not exist or are slower or faster
-// than Machine allows, and steps that wait for ever; unsupported where a rank sends to one to whose GPU there is no
+// Errors: invalid_argument for ranks on GPUs that do not exist, what check_stragglers() finds, and steps that wait for
+// ever; unsupported where a rank sends to one to whose GPU there is no
 // way; internal: a link was loaded above its bandwidth, which would be a defect of the simulator.
 Result<Simulation> simulate(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine,
                             bool with_timeline = false);

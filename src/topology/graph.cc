@@ -248,7 +248,7 @@ std::vector<int> links_in_whole(const Topology& part, const Topology& whole) {
   return numbers;
 }
 
-Topology with_one_nvswitch(const Topology& topology) {
+Topology with_one_nvswitch(const Topology& topology, std::vector<int>* part_of) {
   // By node: what each of its NVSwitches is linked with, and at which bandwidth.
   std::map<int, std::map<int, std::set<std::pair<int, double>>>> fans;
   for (const int nvswitch : topology.of_kind(VertexKind::nvswitch)) fans[topology.vertex(nvswitch).node][nvswitch];
@@ -283,17 +283,26 @@ Topology with_one_nvswitch(const Topology& topology) {
                    : result.add(vertex);
   }
   std::map<std::pair<int, int>, Link> merged;  // links of NVSwitches
-  for (const Link& link : topology.links()) {
+  std::map<std::pair<int, int>, std::vector<std::size_t>> parts;
+  std::vector<int> number(topology.links().size());
+  for (std::size_t l = 0; l < number.size(); ++l) {
+    const Link& link = topology.links()[l];
     const int from = place[static_cast<std::size_t>(link.from)];
     const int to = place[static_cast<std::size_t>(link.to)];
     if (!stands_for.contains(link.from) && !stands_for.contains(link.to)) {
+      number[l] = static_cast<int>(result.links().size());
       result.link(from, to, link.kind, {link.bandwidth, link.latency});
       continue;
     }
+    parts[{from, to}].push_back(l);
     Link& sum = merged.try_emplace({from, to}, Link{from, to, 0, link.latency, link.kind}).first->second;
     sum.bandwidth += link.bandwidth;
   }
-  for (const auto& [ends, link] : merged) result.link(link.from, link.to, link.kind, {link.bandwidth, link.latency});
+  for (const auto& [ends, link] : merged) {
+    for (const std::size_t part : parts[ends]) number[part] = static_cast<int>(result.links().size());
+    result.link(link.from, link.to, link.kind, {link.bandwidth, link.latency});
+  }
+  if (part_of != nullptr) *part_of = std::move(number);
   return result;
 }
 

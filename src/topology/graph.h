@@ -94,7 +94,7 @@ std::vector<int> links_in_whole(const Topology& part, const Topology& whole);
 
 // The same topology where the NVSwitches of a node are one, if each of them has the same bandwidth to every GPU that it
 // is linked with and all have the same GPUs: hardware spreads each message over them. For searches that give a message
-// one way.
-Topology with_one_nvswitch(const Topology& topology);
+// one way. `part_of` gets, by link of a valid topology, the number of the link that it is, or has become a part of.
+Topology with_one_nvswitch(const Topology& topology, std::vector<int>* part_of = nullptr);
 
 }  // namespace paceline

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "algorithms/chunks.h"
@@ -75,8 +76,9 @@ double steps_of(const Algorithm& algorithm, const Problem& problem, const Parame
 
 class Predictor {
  public:
-  Predictor(const Topology& topology, const Question& question)
-      : topology_(with_one_nvswitch(topology)), question_(question), finder_(topology_), folded_(topology_) {
+  // Of NVSwitches that are alike the topology has one.
+  Predictor(Topology topology, const Question& question)
+      : topology_(std::move(topology)), question_(question), finder_(topology_), folded_(topology_) {
     const bool all =
         question.gpus.size() == topology_.gpus().size() && std::is_sorted(question.gpus.begin(), question.gpus.end());
     // Of one node's ranks there are neither all links nor all timelines.
@@ -152,6 +154,7 @@ void Predictor::note(const Topology& topology, Simulation result, std::vector<Tr
     answer_.topology = topology;
     answer_.simulation = std::move(result);
     answer_.traffic = std::move(traffic);
+    answer_.slow_links = question_.machine.slow_links;
   }
 }
 
@@ -447,6 +450,28 @@ Result<Answer> Predictor::answer() {
   return std::move(answer_);
 }
 
+// How many times as long bytes take on links of which some parts are slow: hardware gives each part what it can carry.
+std::map<int, double> slow_links_of_merged(const std::map<int, double>& slow_links, const Topology& whole,
+                                           const std::vector<int>& part_of) {
+  std::map<int, double> slow;
+  for (const auto& [part, factor] : slow_links) slow[part_of[at(part)]] = factor;
+  for (auto& [merged, slowness] : slow) {
+    int parts = 0;
+    double bandwidth = 0;
+    double left = 0;
+    for (std::size_t l = 0; l < part_of.size(); ++l) {
+      if (part_of[l] != merged) continue;
+      const auto factor = slow_links.find(static_cast<int>(l));
+      const double own = whole.links()[l].bandwidth;
+      ++parts;
+      bandwidth += own;
+      left += factor == slow_links.end() ? own : own / factor->second;
+    }
+    if (parts > 1) slowness = bandwidth / left;
+  }
+  return slow;
+}
+
 Status check(const Question& question, int ranks) {
   if (question.sizes.empty()) return wrong("no sizes are given");
   for (const std::size_t size : question.sizes)
@@ -475,7 +500,12 @@ Result<Answer> predict(const Topology& topology, const Question& question) {
     if (!seen.insert(gpu).second) return wrong(fmt::format("GPU {} is named twice", gpu));
   }
   PACE_TRY(check(question, static_cast<int>(question.gpus.size())));
-  return Predictor(topology, question).answer();
+  PACE_TRY(check_stragglers(topology, question.machine));
+  std::vector<int> part_of;
+  Topology merged = with_one_nvswitch(topology, &part_of);
+  Question of_merged = question;
+  of_merged.machine.slow_links = slow_links_of_merged(question.machine.slow_links, topology, part_of);
+  return Predictor(std::move(merged), of_merged).answer();
 }
 
 Result<Answer> predict(const CostModel& model, int ranks, const Question& question, const Tuned* tuned) {

@@ -14,6 +14,7 @@
 // predicted by a formula where it is not.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,8 @@ struct Question {
   std::size_t chunk_bytes = 0;    // the longest chunk; 0: the algorithm's own
   int sources = 0;                // broadcasts from so many ranks at once; 0: an ordinary collective
   int servers = 0;                // of a reduction_server; 0: as many as there are ranks
-  Machine machine;
-  bool in_detail = false;  // with links and timeline, for one algorithm and one size
+  Machine machine;                // stragglers by their numbers in the topology
+  bool in_detail = false;         // with links and timeline, for one algorithm and one size
 };
 
 struct Prediction {
@@ -64,15 +65,17 @@ struct Prediction {
 struct Answer {
   std::vector<Prediction> rows;
   std::vector<std::string> left_out;  // "direct: 268435456 steps are too many to simulate"
-  // In detail: of the one row.
+  // In detail: of the one row. The topology is as with_one_nvswitch() makes it.
   Topology topology;
   Simulation simulation;
   std::vector<Traffic> traffic;
+  std::map<int, double> slow_links;  // by link of this topology
 };
 
 // On a valid topology. An algorithm that sends between GPUs without a way, as GPUs do not relay, is left out. Errors
 // (invalid_argument): GPUs that the topology does not have, a root that is none of the ranks, an algorithm that does
-// not exist or does not serve the collective; why algorithms are left out, where all of those asked for are.
+// not exist or does not serve the collective, what check_stragglers() finds; why algorithms are left out, where all of
+// those asked for are.
 Result<Answer> predict(const Topology& topology, const Question& question);
 
 // On n ranks whose costs are known as a model, as calibration makes one: by the cost formulas of the table.

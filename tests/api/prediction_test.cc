@@ -62,6 +62,21 @@ TEST_CASE("stragglers are named") {
   CHECK(row(slow_link)["busiest_share"].get<double>() == doctest::Approx(60 / 63.0));
 }
 
+TEST_CASE("each of a node's NVSwitches has links that may be slow") {
+  for (const std::string name : {"nvswitch0", "nvswitch1"}) {
+    const std::string request = R"({"collective": "broadcast", "preset": "hgx-h200", "gpus": [0, 1], "sizes": [1000000],
+                                    "algorithm": "direct", "detail": true,
+                                    "machine": {"slow_links": {"gpu0 -> )" +
+                                name + R"(": 10}}})";
+    const char* answer = nullptr;
+    REQUIRE(pacePredict(request.c_str(), &answer) == paceSuccess);
+    const auto links = nlohmann::json::parse(answer)["links"];
+    INFO(name);
+    CHECK(links[0]["from"] == "gpu0");
+    CHECK(links[0]["gbs"].get<double>() == doctest::Approx(name == "nvswitch0" ? 337.5 : 360));
+  }
+}
+
 TEST_CASE("requests that make no sense say why") {
   CHECK(error_of(nullptr) == "request or answer is NULL");
   CHECK(error_of("nonsense") == "the request is no JSON object");

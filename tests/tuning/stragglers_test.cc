@@ -77,4 +77,42 @@ TEST_CASE("a slow GPU that takes no part changes nothing, and one that takes par
   }
 }
 
+TEST_CASE("of NVSwitches that messages are spread over each slows them by what it carries") {
+  const Topology machine = *preset("hgx-h200");
+  const auto rate = [&](const std::map<int, double>& slow_links) {
+    Question question;
+    question.collective = Collective::broadcast;
+    question.algorithm = "direct";
+    question.gpus = {0, 1};
+    question.sizes = {1'000'000'000};
+    question.machine.slow_links = slow_links;
+    const auto answer = predict(machine, question);
+    REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+    return answer->rows.at(0).busbw_gbs;
+  };
+  const int first = link_between(machine, "gpu0", "nvswitch0");
+  const int second = link_between(machine, "gpu0", "nvswitch1");
+  const int unused = link_between(machine, "nvswitch1", "gpu0");
+  CHECK(rate({}) == doctest::Approx(450).epsilon(0.001));
+  CHECK(rate({{unused, 10}}) == rate({}));
+  CHECK(rate({{first, 10}}) == doctest::Approx(450 - 125 + 12.5).epsilon(0.001));
+  CHECK(rate({{second, 10}}) == doctest::Approx(450 - 100 + 10).epsilon(0.001));
+  CHECK(rate({{first, 10}, {second, 10}}) == doctest::Approx(450 - 225 + 22.5).epsilon(0.001));
+}
+
+TEST_CASE("links that the topology does not have cannot be slow") {
+  const Topology machine = *preset("hgx-h200");
+  Question question;
+  question.algorithm = "ring";
+  question.gpus = {0, 1};
+  question.sizes = {8};
+  for (const int link : {-1, static_cast<int>(machine.links().size())}) {
+    question.machine.slow_links = {{link, 2}};
+    CHECK(predict(machine, question).status().code() == Code::invalid_argument);
+  }
+  question.machine.slow_links = {{link_between(machine, "gpu0", "nvswitch1"), -1}};
+  CHECK(predict(machine, question).status().message() ==
+        "the link gpu0 -> nvswitch1 cannot take -1 times as long: a factor is from 1e-06 to 1000000");
+}
+
 }  // namespace paceline
