@@ -163,7 +163,8 @@ void Predictor::note(const Topology& topology, Simulation result, std::vector<Tr
 double Predictor::counted_steps(const Algorithm& algorithm, const Problem& problem,
                                 const Parameters& parameters) const {
   const double formula = steps_of(algorithm, problem, parameters, model_);
-  if (formula <= most_steps || formula > most_steps_counted) return formula;
+  // One rank's steps alone may be too many to write down.
+  if (formula <= most_steps || formula > most_steps_counted || formula / problem.ranks > most_steps) return formula;
   std::size_t most = 0;
   for (const int rank : {0, problem.ranks / 2}) {
     Schedule schedule(problem, parameters, rank);

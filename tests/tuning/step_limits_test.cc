@@ -3,7 +3,9 @@
 
 #include <numeric>
 
+#include "api/address_limit.h"
 #include "topology/presets.h"
+#include "transport/child.h"
 #include "tuning/prediction.h"
 
 namespace paceline {
@@ -40,6 +42,21 @@ TEST_CASE("Rabenseifner's messages of many parts are one step each") {
 
 TEST_CASE("a ring of too many ranks is refused") {
   CHECK(answer_of("ring", 5000).status().message().ends_with("steps are too many to simulate"));
+}
+
+TEST_CASE("short chunks of a few ranks are refused before their schedules fill the memory") {
+  Child child([] {
+    if (!testing::limit_addresses(std::size_t{256} << 20)) return false;
+    Question question;
+    question.collective = Collective::broadcast;
+    question.algorithm = "direct";
+    question.sizes = {128 << 20};
+    question.chunk_bytes = 4;
+    question.gpus = {0, 1};
+    question.machine = typical_machine();
+    return predict(*preset("k80-node"), question).status().message().ends_with("steps are too many to simulate");
+  });
+  CHECK(child.ended_well());
 }
 
 }  // namespace paceline
