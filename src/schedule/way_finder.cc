@@ -154,19 +154,44 @@ class WayFinder::Search {
 
   // Links from a network switch to a NIC, over network switches.
   int distance_to(int from, int nic) {
-    if (switch_distance_.empty()) find_switch_distances();
     int least = std::numeric_limits<int>::max();
-    for (const int l : leaving_[at(nic)])  // its cables go both ways
-      if (const auto found = switch_distance_.find(pair_key(from, topology_.link(l).to));
-          found != switch_distance_.end())
-        least = std::min(least, found->second + 1);
+    for (const int l : leaving_[at(nic)]) {  // its cables go both ways
+      const int leaf = topology_.link(l).to;
+      if (topology_.vertex(leaf).kind != VertexKind::network_switch) continue;
+      const std::vector<int>& distances = distances_to(leaf);
+      if (const int hops = distances[at(switch_number_[at(from)])]; hops >= 0) least = std::min(least, hops + 1);
+    }
     return least;
   }
-  void find_switch_distances() {
-    for (const int start : topology_.of_kind(VertexKind::network_switch))
-      for (const Reached& reached : search(
-               start, [&](const Link& link) { return topology_.vertex(link.to).kind == VertexKind::network_switch; }))
-        switch_distance_[pair_key(start, reached.vertex)] = reached.hops;
+  // Links from each network switch to this one, over network switches; -1: no way.
+  const std::vector<int>& distances_to(int target) {
+    if (switches_before_.empty()) number_switches();
+    std::vector<int>& distances = distances_[target];
+    if (!distances.empty()) return distances;
+    distances.assign(switches_before_.size(), -1);
+    std::vector<int> level{switch_number_[at(target)]};
+    distances[at(level[0])] = 0;
+    for (int hops = 1; !level.empty(); ++hops) {
+      std::vector<int> next;
+      for (const int here : level) {
+        for (const int before : switches_before_[at(here)]) {
+          if (distances[at(before)] >= 0) continue;
+          distances[at(before)] = hops;
+          next.push_back(before);
+        }
+      }
+      level = std::move(next);
+    }
+    return distances;
+  }
+  void number_switches() {
+    const std::vector<int> switches = topology_.of_kind(VertexKind::network_switch);
+    switch_number_.assign(topology_.vertices().size(), -1);
+    for (std::size_t s = 0; s < switches.size(); ++s) switch_number_[at(switches[s])] = static_cast<int>(s);
+    switches_before_.resize(switches.size());
+    for (const Link& link : topology_.links())
+      if (switch_number_[at(link.from)] >= 0 && switch_number_[at(link.to)] >= 0)
+        switches_before_[at(switch_number_[at(link.to)])].push_back(switch_number_[at(link.from)]);
   }
 
   std::vector<int> anyhow(int from, int to) const {
@@ -177,10 +202,12 @@ class WayFinder::Search {
 
   const Topology& topology_;
   std::vector<std::vector<int>> leaving_;
-  std::vector<Tree> trees_;         // by vertex; empty until asked for
-  std::vector<Tree> nvlink_trees_;  // likewise; none where no NVSwitch joins nodes
-  std::vector<int> number_;         // of each GPU in its node
-  std::unordered_map<std::uint64_t, int> switch_distance_;
+  std::vector<Tree> trees_;                              // by vertex; empty until asked for
+  std::vector<Tree> nvlink_trees_;                       // likewise; none where no NVSwitch joins nodes
+  std::vector<int> number_;                              // of each GPU in its node
+  std::vector<int> switch_number_;                       // by vertex, of the network switches
+  std::vector<std::vector<int>> switches_before_;        // by a switch's number: those with a link to it
+  std::unordered_map<int, std::vector<int>> distances_;  // by target; of all pairs they would fill the memory
 };
 
 WayFinder::WayFinder(const Topology& topology) : topology_(topology), search_(std::make_unique<Search>(topology)) {}

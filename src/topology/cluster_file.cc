@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -209,6 +210,9 @@ Result<Topology> read_cluster(std::string_view text) {
   if (*nodes > 0 && static_cast<std::size_t>(*nodes) > most_vertices / node->vertices().size())
     return wrong(
         fmt::format("{} nodes of {} vertices are more than {}", *nodes, node->vertices().size(), most_vertices));
+  constexpr std::size_t most_links = 4 * most_vertices;
+  if (*nodes > 0 && static_cast<std::size_t>(*nodes) > most_links / std::max<std::size_t>(1, node->links().size()))
+    return wrong(fmt::format("{} nodes of {} links are more than {}", *nodes, node->links().size(), most_links));
   const int leaves = network->nodes_per_leaf > 0 ? (*nodes - 1) / network->nodes_per_leaf + 1 : 1;
   if (leaves > 1 && network->spines > static_cast<int>(most_vertices) / leaves)
     return wrong(fmt::format("{} spines for {} leaves: that is too many", network->spines, leaves));

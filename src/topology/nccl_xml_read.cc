@@ -16,6 +16,10 @@ namespace paceline {
 namespace {
 
 constexpr int deepest = 32;
+// Machines have fewer: NCCL itself takes a few hundred of a kind, on all machines together. Each two CPUs of a machine
+// have a link.
+constexpr std::size_t most_cpus = 128;
+constexpr std::size_t most_devices = 16'384;
 
 // "the pci element 0000:16:00.0", for messages.
 std::string describe(const pugi::xml_node& element) {
@@ -63,6 +67,7 @@ class Reader {
 
   std::vector<Device> devices_;
   std::set<std::string> names_;
+  std::map<std::string, int> taken_;          // by name without its number: the last number
   std::map<std::string, int> hosts_;          // hash: node
   std::map<std::string, int> nic_named_;      // node and net: device
   std::map<int, Rating> network_;             // of NICs, by device
@@ -78,7 +83,8 @@ std::string Reader::free_name(int node, std::string_view wanted) {
   const std::string plain =
       hosts_.size() > 1 && node >= 0 ? fmt::format("node{}/{}", node, wanted) : std::string(wanted);
   std::string name = plain;
-  for (int i = 2; !names_.insert(name).second; ++i) name = fmt::format("{}.{}", plain, i);
+  for (int& last = taken_.try_emplace(plain, 1).first->second; !names_.insert(name).second;)
+    name = fmt::format("{}.{}", plain, ++last);
   return name;
 }
 
@@ -95,9 +101,16 @@ Status Reader::system(const pugi::xml_node& root) {
   if (*version && **version != 1)
     return wrong(fmt::format("version {} of NCCL's topology XML, but only version 1 is known", **version));
   const auto cpus = root.children("cpu");
-  for (const pugi::xml_node& element : cpus)
-    hosts_.try_emplace(element.attribute("host_hash").value(), static_cast<int>(hosts_.size()));
+  std::map<int, std::size_t> cpus_of;  // by node
+  for (const pugi::xml_node& element : cpus) {
+    const auto host = hosts_.try_emplace(element.attribute("host_hash").value(), static_cast<int>(hosts_.size())).first;
+    ++cpus_of[host->second];
+  }
+  for (const auto& [node, count] : cpus_of)
+    if (count > most_cpus) return wrong(fmt::format("{} CPUs of one machine are more than {}", count, most_cpus));
   for (const pugi::xml_node& element : cpus) PACE_TRY(cpu(element));
+  if (devices_.size() > most_devices)
+    return wrong(fmt::format("{} GPUs, CPUs, switches and NICs are more than {}", devices_.size(), most_devices));
   return {};
 }
 

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "api/address_limit.h"
 #include "topology/presets.h"
+#include "transport/child.h"
 
 namespace paceline {
 namespace {
@@ -80,6 +82,25 @@ TEST_CASE("what is wrong with a cluster file is said with its place") {
   CHECK(error_of(
             R"({"node": {"vertices": [{"name": "a", "kind": "gpu"}, {"name": "a", "kind": "gpu"}], "links": []}})") ==
         "two vertices are called a");
+}
+
+TEST_CASE("more links than memory holds are an error at once") {
+  Child child([] {
+    if (!testing::limit_addresses(std::size_t{1} << 30)) return false;
+    std::string vertices;
+    std::string links;
+    for (int i = 0; i < 100; ++i) {
+      vertices += fmt::format(R"({}{{"name": "g{}", "kind": "gpu"}})", i == 0 ? "" : ", ", i);
+      for (int j = 0; j < i; ++j)
+        links += fmt::format(R"({}{{"between": ["g{}", "g{}"], "kind": "nvlink", "gbs": 1}})",
+                             links.empty() ? "" : ", ", i, j);
+    }
+    const auto file =
+        fmt::format(R"({{"node": {{"vertices": [{}], "links": [{}]}}, "nodes": 10000, "network": {{"nic_gbs": 1}}}})",
+                    vertices, links);
+    return read_cluster(file).status().message() == "10000 nodes of 9900 links are more than 4194304";
+  });
+  CHECK(child.ended_well());
 }
 
 }  // namespace paceline

@@ -5,8 +5,10 @@
 #include <map>
 #include <numeric>
 
+#include "api/address_limit.h"
 #include "topology/bounds.h"
 #include "topology/presets.h"
+#include "transport/child.h"
 
 namespace paceline {
 namespace {
@@ -126,6 +128,23 @@ TEST_CASE("malformed XML is an error that says where") {
   for (int i = 0; i < 100; ++i) deep += "<pci busid=\"0\">";
   for (int i = 0; i < 100; ++i) deep += "</pci>";
   CHECK(error_of(deep + "</cpu></system>") == "the pci element with busid 0 is nested more than 32 deep");
+}
+
+TEST_CASE("more of anything than machines have is an error at once") {
+  const auto many = [](int count, const std::string& element) {
+    std::string xml;
+    for (int i = 0; i < count; ++i) xml += element;
+    return xml;
+  };
+  Child child([&] {
+    if (!testing::limit_addresses(std::size_t{256} << 20)) return false;
+    return read_nccl_topology("<system>" + many(3000, "<cpu/>") + "</system>").status().message() ==
+           "3000 CPUs of one machine are more than 128";
+  });
+  CHECK(child.ended_well());
+  CHECK(error_of("<system><cpu>" + many(20'000, "<pci><gpu/></pci>") + "</cpu></system>") ==
+        "20001 GPUs, CPUs, switches and NICs are more than 16384");
+  CHECK(error_of("<system>" + many(128, "<cpu/>") + "</system>") == "the topology has no GPU");
 }
 
 TEST_CASE("what is written reads as the same topology") {
