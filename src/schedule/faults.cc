@@ -88,6 +88,13 @@ std::string fault_of(const Schedule& schedule, int rank, const Step& step) {
                          region->offset + region->count, names[static_cast<std::size_t>(region->buffer)], size);
     }
   }
+  if (reads && writes) {  // engines copy as memcpy does
+    const Location source = locate(schedule.problem(), rank, step.source.buffer, step.source.offset);
+    const Location target = locate(schedule.problem(), rank, step.target.buffer, step.target.offset);
+    const std::size_t apart = std::max(source.offset, target.offset) - std::min(source.offset, target.offset);
+    if (source.memory == target.memory && apart > 0 && apart < step.target.count)
+      return "what it reads and what it writes overlap";
+  }
   return "";
 }
 

@@ -243,6 +243,35 @@ TEST_CASE("a message to all that is awaited as another, and the other way round"
   CHECK_COMPLAINT(some, "a message to all ranks is for 2 of 3");
 }
 
+TEST_CASE("what a step reads and writes is one place, or two that do not overlap") {
+  const auto shifted = [](std::size_t by, bool folds) {
+    Schedule schedule = of(folds ? Collective::reduce : Collective::broadcast, 2, 8);
+    schedule.need_scratch(1, 32);
+    if (folds) {
+      append(schedule, 1, copy({in, 0, 8}, {scratch, 8, 8}), {});
+      append(schedule, 0, send({in, 0, 8}), {1});
+      append(schedule, 1, fold({scratch, 8 + by, 8}, {scratch, 8, 8}, 1), {0});
+      append(schedule, 1, send({scratch, 8 + by, 8}), {0});
+      append(schedule, 0, recv({out, 0, 8}), {1});
+    } else {
+      schedule.move({0, in, 0}, {0, out, 0}, 8);
+      schedule.move({0, in, 0}, {1, scratch, 8}, 8);
+      schedule.round();
+      schedule.move({1, scratch, 8}, {1, scratch, 8 + by}, 8);
+      schedule.round();
+      schedule.move({1, scratch, 8 + by}, {1, out, 0}, 8);
+    }
+    return complaint(schedule);
+  };
+  for (const bool folds : {false, true}) {
+    for (const std::size_t by : {1, 4, 7}) CHECK(has(shifted(by, folds), "what it reads and what it writes overlap"));
+    for (const std::size_t by : {0, 8}) CHECK(shifted(by, folds) == "no error");
+  }
+  Schedule in_place = of(Collective::all_gather, 2, 2, true);
+  append(in_place, 0, copy({in, 0, 2}, {out, 1, 2}), {});
+  CHECK_COMPLAINT(in_place, "what it reads and what it writes overlap");
+}
+
 TEST_CASE("regions outside of their buffers") {
   Schedule source = of(Collective::broadcast, 2, 3);
   source.move({0, in, 1}, {1, out, 0}, 3);
