@@ -82,19 +82,26 @@ Topology restricted(const Topology& whole, const std::vector<int>& keep,
 // Without the vertices that no way between two GPUs passes.
 Topology without_dead_ends(const Topology& topology) {
   const std::size_t n = topology.vertices().size();
+  std::vector<std::set<int>> neighbours(n);  // that are no dead ends
+  for (const Link& link : topology.links()) {
+    neighbours[static_cast<std::size_t>(link.from)].insert(link.to);
+    neighbours[static_cast<std::size_t>(link.to)].insert(link.from);
+  }
   std::vector<bool> dead(n);
-  for (bool changed = true; changed;) {
-    changed = false;
-    std::vector<std::set<int>> neighbours(n);
-    for (const Link& link : topology.links()) {
-      if (dead[static_cast<std::size_t>(link.from)] || dead[static_cast<std::size_t>(link.to)]) continue;
-      neighbours[static_cast<std::size_t>(link.from)].insert(link.to);
-      neighbours[static_cast<std::size_t>(link.to)].insert(link.from);
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-      if (dead[i] || topology.vertices()[i].kind == VertexKind::gpu || neighbours[i].size() > 1) continue;
-      dead[i] = true;
-      changed = true;
+  std::vector<int> found;
+  const auto look_at = [&](int vertex) {
+    const auto i = static_cast<std::size_t>(vertex);
+    if (dead[i] || topology.vertex(vertex).kind == VertexKind::gpu || neighbours[i].size() > 1) return;
+    dead[i] = true;
+    found.push_back(vertex);
+  };
+  for (std::size_t i = 0; i < n; ++i) look_at(static_cast<int>(i));
+  while (!found.empty()) {
+    const int end = found.back();
+    found.pop_back();
+    for (const int other : neighbours[static_cast<std::size_t>(end)]) {
+      neighbours[static_cast<std::size_t>(other)].erase(end);
+      look_at(other);
     }
   }
   std::vector<int> keep;
