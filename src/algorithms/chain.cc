@@ -12,6 +12,7 @@ namespace paceline::chain {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
+  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Load link{.steps = 2 * m.chunks, .sent = m.bytes, .taken = m.bytes};
   const Load root{.steps = m.chunks, .sent = m.bytes, .copied = m.kept};
   // On each link the receiver takes while the sender sends, where CPUs copy a chunk later, and nothing else goes on.

@@ -10,13 +10,13 @@ namespace paceline::fan {
 
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double others = problem.ranks - 1;
+  if (others == 0) return 0;
   const Load load{.steps = others + 1 + model.multicast_share * others,
                   .receivers = model.further(problem.ranks - 1, problem.ranks)};
-  const double rounds = others > 0 ? 1 : 0;
-  return model.time(Work{.hops = rounds,
+  return model.time(Work{.hops = 1,
                          .inside = 0,
-                         .turns = rounds,
-                         .boards = std::max(0.0, others - 1),
+                         .turns = 1,
+                         .boards = others - 1,
                          .fill = {},
                          .busiest = load,
                          .mean = load,

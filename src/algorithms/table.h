@@ -1,6 +1,6 @@
 // The table of algorithms: the one place that lists them. The choice, `paceline explain`, `paceline bench
-// --algorithm all`, the docs and the proof all read it. To add an algorithm: write its file, declare its two or three
-// functions in algorithms.h, add its row in table.cc (docs/algorithms.md, Adding one).
+// --algorithm all`, the docs and the proof all read it. To add an algorithm: write its file, declare its functions in
+// algorithms.h, add its row in table.cc (docs/algorithms.md, Adding one).
 #pragma once
 
 #include <span>

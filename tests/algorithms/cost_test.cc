@@ -105,6 +105,23 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
   }
 }
 
+TEST_CASE("one rank has nothing to do but its copy") {
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective collective : algorithm.collectives) {
+      for (const bool in_place : {false, true}) {
+        const Problem problem{collective, 1, 0, collective == Collective::barrier ? 0 : count, in_place};
+        if (!serves(algorithm, problem)) continue;
+        INFO(fmt::format("{} {} in place {}", algorithm.name, name(collective), in_place));
+        const CostModel model;
+        const bool copies = collective != Collective::barrier && !in_place;
+        const double bytes = copies ? static_cast<double>(count * model.element) : 0;
+        CHECK(algorithm.cost(problem, algorithm.parameters(problem, model), model) ==
+              doctest::Approx(model.time(Load{.copied = bytes})));
+      }
+    }
+  }
+}
+
 TEST_CASE("packs of blocks have a step for each of their chunks, in the formula as in the schedule") {
   CostModel steps = bytes_only(1e300, 1e300, 1e300, 1e300);
   steps.step = 1;

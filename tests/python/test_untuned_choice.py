@@ -54,7 +54,8 @@ def _check_choice(
     collective: str, ranks: int, nbytes: int, measured: dict[str, float], model: dict[str, float], within: float
 ) -> None:
     answer = predict({"collective": collective, "model": model, "ranks": ranks, "sizes": [nbytes]})
-    predicted = {row["algorithm"]: row["time_us"] for row in answer["rows"] if row["algorithm"] in measured}
+    predicted = {row["algorithm"]: row["time_us"] for row in answer["rows"]}
     chosen = min(predicted, key=lambda algorithm: predicted[algorithm])
+    assert chosen in measured, f"{nbytes} B: {chosen} is chosen, and its time is not known"
     fastest = min(measured, key=lambda algorithm: measured[algorithm])
     assert measured[chosen] <= within * measured[fastest], f"{nbytes} B: {chosen}, {fastest} is the fastest"
