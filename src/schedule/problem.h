@@ -34,7 +34,7 @@ std::ptrdiff_t input_in_output(const Problem& problem, int rank);
 // What an algorithm may be told beside the problem. Every rank must use the same.
 struct Parameters {
   std::size_t chunk = SIZE_MAX;  // elements that one step moves at most, >= 1
-  int radix = 2;                 // k of k-nomial trees, >= 2
+  int radix = 2;                 // ranks that meet in one step of a k-nomial tree or of recursive doubling, >= 2
   std::vector<int> order = {};   // the ranks in the order of chains and rings; empty: 0..n-1
   int node_ranks = 1;            // that share a node: the first so many in the order, the next, ... Divides n
 

@@ -1,5 +1,5 @@
-// A schedule: all ranks' steps for one collective at one size. It is what algorithms write, what the proof checks,
-// what the cost and the simulator walk, and what the engines run.
+// A schedule: all ranks' steps for one collective at one size. It is what algorithms write, what the proof checks, the
+// simulator walks and the engines run; a cost formula (cost.h) says what it takes.
 //
 // An algorithm writes *rounds* of moves. The moves of one round happen at once: each reads what was there before the
 // round. A move longer than the chunk is cut; the chunks of one round's moves are taken in turn, so that many moves
