@@ -7,7 +7,8 @@
 // are full duplex and shared max-min fairly between the messages that are on them at the same time; a link's latency
 // delays what it carries and holds up nothing else.
 //
-// With one port a rank this is the model of the published formulas (closed_forms.h), which come out exactly.
+// With one port a rank this is the model of the published formulas (tests/schedule/published_times.h), which come out
+// exactly.
 //
 // Times in microseconds, rates in bytes per microsecond, links' bandwidths in GB/s (1 GB/s = 1000 bytes/us).
 #pragma once

@@ -9,7 +9,7 @@
 //                     (algorithms/packed_trees.h)
 //   rings             the ring algorithm on all edge-disjoint rings at once, each with its share (topology/rings.h)
 //
-// and, by name only, those that are predicted by a formula (schedule/closed_forms.h): reduction_server, and
+// and, by name only, those that are predicted by a formula (closed_forms.h): reduction_server, and
 // `multicast`, the streamed one. Broadcasts of several sources are simulated (sources.h) where that is quick, and
 // predicted by a formula where it is not.
 #pragma once

@@ -1,5 +1,5 @@
 // Broadcasts of several sources, simulated: every one of the first ranks has a message for all. What the formulas of
-// schedule/closed_forms.h say for one port a rank and one bandwidth everywhere, this says for a topology and a machine.
+// closed_forms.h say for one port a rank and one bandwidth everywhere, this says for a topology and a machine.
 #pragma once
 
 #include "base/status.h"

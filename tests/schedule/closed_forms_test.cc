@@ -1,13 +1,12 @@
 // The simulator against the closed forms, each in the case that the form describes: ranks with one full-duplex port
 // each around a switch that never blocks. Equal means equal up to rounding.
-#include "schedule/closed_forms.h"
-
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
 #include <chrono>
 
 #include "algorithms/table.h"
+#include "schedule/published_times.h"
 #include "schedule/simulator.h"
 #include "schedule/star.h"
 

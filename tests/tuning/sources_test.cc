@@ -4,8 +4,8 @@
 
 #include <numeric>
 
-#include "schedule/closed_forms.h"
 #include "schedule/star.h"
+#include "tuning/closed_forms.h"
 
 namespace paceline {
 namespace {

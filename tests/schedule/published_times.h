@@ -1,5 +1,5 @@
-// The published times of collectives on n ranks with one full-duplex port each, as closed forms. The simulator equals
-// them where they are exact (tests/schedule/closed_forms_test.cc), and they reach where it cannot.
+// The published times of collectives on n ranks with one full-duplex port each, as closed forms: what the simulator
+// equals where they are exact (closed_forms_test.cc). Those that predictions go by are in tuning/closed_forms.h.
 //
 // M message (bytes), C chunk (bytes), B bandwidth (bytes per us), t_s set-up time of a message (us), n ranks, R bytes
 // per us that a rank folds into its own (infinite: at once).
@@ -11,24 +11,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
+
+#include "tuning/closed_forms.h"
 
 namespace paceline::closed_forms {
 
-struct Rates {
-  double start = 0;                                       // t_s
-  double bandwidth = 1;                                   // B
-  double fold = std::numeric_limits<double>::infinity();  // R
-
-  [[nodiscard]] double message(double bytes) const { return start + bytes / bandwidth; }
-};
-
 inline int log2_up(int n) { return n < 2 ? 0 : static_cast<int>(std::bit_width(static_cast<unsigned>(n - 1))); }
-inline int log_up(int n, int k) {
-  int rounds = 0;
-  for (double reached = 1; reached < n; reached *= k) ++rounds;
-  return rounds;
-}
 
 // ---- Broadcast ----
 
@@ -89,56 +77,11 @@ inline double master_all_reduce(double M, int n, const Rates& rates) {
 inline double double_tree_pace(double M, double C, int n, const Rates& rates) {
   return (n > 2 ? 4 : 2) * std::ceil(M / 2 / C) * rates.message(C);
 }
-// Reduction servers: each worker sends M and receives M at once; `servers` share it, each with bandwidth `server`.
-inline double reduction_server(double M, int workers, int servers, double server, const Rates& rates) {
-  return 2 * rates.start + std::max(M / rates.bandwidth, workers * M / (servers * server));
-}
 
-// ---- Several sources: each of m ranks broadcasts M ----
+// ---- Multicast ----
 
-// Cut into chunks that go one after another down a k-nomial tree; one source after another.
-inline double knomial_in_chunks(double M, double C, int n, int k, const Rates& rates) {
-  return std::ceil(M / C) * log_up(n, k) * rates.message(C);
-}
-// All at once round a ring, however many: in every step a rank forwards one message, and no two meet on a link.
-inline double ring_sources(double M, int n, const Rates& rates) { return (n - 1) * rates.message(M); }
-
-// Streamed multicast: a chunk goes from the GPU to the host over PCIe, then in datagrams of U bytes through the
-// network.
-struct Multicast {
-  double chunk = 512 << 10;  // C, bytes
-  double datagram = 4096;    // U, bytes
-  double pcie = 12000;       // B_P, bytes per us
-  double host = 12500;       // B_H: what the NIC reads from host memory
-  double gpu = 1000;         // B_G: and from GPU memory
-  double start = 0.05;       // t_s of a datagram, us
-  double alpha = 17.5;       // t_o(n) = ln(n) / alpha, us
-
-  // For a message of M bytes: no chunk is longer than it.
-  [[nodiscard]] Multicast of(double M) const {
-    Multicast fitting = *this;
-    fitting.chunk = std::clamp(M, 1.0, chunk);
-    return fitting;
-  }
-  [[nodiscard]] double issue(int n) const { return std::log(n) / alpha; }
-  [[nodiscard]] double copy() const { return chunk / pcie; }  // a
-  // b: each datagram is issued, the last one too where it is not full
-  [[nodiscard]] double cast(int n) const { return std::ceil(chunk / datagram) * (start + issue(n)) + chunk / host; }
-};
 inline double multicast_naive(double M, int n, const Multicast& m) {
   return M / m.datagram * (m.start + m.issue(n) + m.datagram / m.gpu);
-}
-inline double multicast_streamed(double M, int n, const Multicast& multicast) {
-  const Multicast m = multicast.of(M);
-  const double a = m.copy();
-  const double b = m.cast(n);
-  return a + std::max(M / m.chunk - 1, 0.0) * std::max(a, b) + b;
-}
-// Overlapped: while one source casts, others copy.
-inline double multicast_sources(double M, int sources, int n, const Multicast& multicast) {
-  const Multicast m = multicast.of(M);
-  const double one = multicast_streamed(M, n, m);
-  return std::max(one, m.copy() + sources * M / m.chunk * m.cast(n));
 }
 
 }  // namespace paceline::closed_forms
