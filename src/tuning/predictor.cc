@@ -1,0 +1,207 @@
+#include "tuning/predictor.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/wrong.h"
+#include "topology/arborescences.h"
+#include "tuning/symmetry.h"
+#include "tuning/topology_costs.h"
+
+namespace paceline {
+namespace {
+
+constexpr double most_steps_by_name = 5e7;
+constexpr double most_steps_counted = 1e9;
+constexpr int most_chunks = 1024;
+
+double bus_factor(Collective which, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  return which == Collective::all_reduce ? 2 * others : parts_count(which) ? others : 1;
+}
+
+}  // namespace
+
+bool parts_count(Collective which) {
+  using enum Collective;
+  return which == all_gather || which == reduce_scatter || which == all_to_all || which == gather || which == scatter;
+}
+
+Problem problem_of(const Question& question, int ranks, std::size_t bytes) {
+  Problem problem{.collective = question.collective, .ranks = ranks, .root = question.root};
+  problem.in_place = may_be_in_place(question.collective);
+  if (question.collective == Collective::barrier || bytes == 0) return problem;
+  const std::size_t parts = parts_count(question.collective) ? at(ranks) : 1;
+  problem.count = std::max<std::size_t>(1, bytes / (parts * question.element_bytes));
+  return problem;
+}
+
+Prediction row_of(const Question& question, const Problem& problem, std::string_view algorithm, double time) {
+  Prediction row;
+  row.algorithm = algorithm;
+  row.count = problem.count;
+  row.bytes = problem.count * question.element_bytes * (parts_count(problem.collective) ? at(problem.ranks) : 1);
+  row.time_us = time;
+  row.algbw_gbs = time > 0 ? static_cast<double>(row.bytes) / time / 1000 : 0;
+  row.busbw_gbs = row.algbw_gbs * bus_factor(problem.collective, problem.ranks);
+  return row;
+}
+
+double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters, CostModel model) {
+  model.call = model.start = model.node_start = 0;
+  model.partner = model.board = model.receiver = model.switching = 0;
+  model.step = 1;
+  model.bandwidth = model.reduce_bandwidth = model.copy_bandwidth = 1e300;
+  return problem.ranks * algorithm.cost(problem, parameters, model);
+}
+
+Predictor::Predictor(Topology topology, const Question& question)
+    : topology_(std::move(topology)), question_(question), finder_(topology_), folded_(topology_) {
+  const bool all =
+      question.gpus.size() == topology_.gpus().size() && std::is_sorted(question.gpus.begin(), question.gpus.end());
+  // Of one node's ranks there are neither all links nor all timelines.
+  if (all && !question.in_detail && question.machine.slow_gpus.empty() && question.machine.slow_links.empty())
+    period_ = folded_.fold_nodes();
+  model_ = cost_model_of(finder_, question_.gpus, question.machine, question.element_bytes);
+}
+
+// Simulates, and notes the row.
+Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
+                      std::size_t chunk) {
+  auto result = simulate(finder, traffic, question_.machine, question_.in_detail);
+  if (!result.ok()) return unless_unsupported(name, result.status());
+  note(finder.topology(), std::move(*result), std::move(traffic), problem, name, chunk);
+  return {};
+}
+
+void Predictor::note(const Topology& topology, Simulation result, std::vector<Traffic> traffic, const Problem& problem,
+                     std::string_view name, std::size_t chunk) {
+  Prediction row = row_of(question_, problem, name, result.time);
+  row.method = "simulated";
+  row.chunk_bytes = std::min(chunk, std::max<std::size_t>(problem.count, 1)) * question_.element_bytes;
+  for (std::size_t l = 0; l < result.link_bytes.size() && result.time > 0; ++l) {
+    const Link& link = topology.links()[l];
+    const auto slow = question_.machine.slow_links.find(static_cast<int>(l));
+    const double bandwidth =
+        slow == question_.machine.slow_links.end() ? link.bandwidth : link.bandwidth / slow->second;
+    const double share = result.link_bytes[l] / (bandwidth * 1000) / result.time;
+    if (share <= row.busiest_share * (1 + 1e-9)) continue;
+    row.busiest_share = share;
+    row.busiest_link = fmt::format("{} -> {}", topology.vertex(link.from).name, topology.vertex(link.to).name);
+  }
+  answer_.rows.push_back(std::move(row));
+  if (question_.in_detail) {
+    answer_.topology = topology;
+    answer_.simulation = std::move(result);
+    answer_.traffic = std::move(traffic);
+    answer_.slow_links = question_.machine.slow_links;
+  }
+}
+
+// What formulas say of rounds in which messages have many parts is too much: they count parts. Rank 0 and one half way
+// round stand for all.
+double Predictor::counted_steps(const Algorithm& algorithm, const Problem& problem,
+                                const Parameters& parameters) const {
+  const double formula = steps_of(algorithm, problem, parameters, model_);
+  // One rank's steps alone may be too many to write down.
+  if (formula <= most_steps || formula > most_steps_counted || formula / problem.ranks > most_steps) return formula;
+  std::size_t most = 0;
+  for (const int rank : {0, problem.ranks / 2}) {
+    Schedule schedule(problem, parameters, rank);
+    algorithm.write(schedule);
+    most = std::max(most, Program(schedule, rank, question_.element_bytes).acts.size());
+  }
+  return std::min(formula, static_cast<double>(most) * problem.ranks);
+}
+
+// Says once why there is no row, also of several sizes.
+void Predictor::leave_out(std::string_view name, std::string_view reason) {
+  std::string line = fmt::format("{}: {}", name, reason);
+  if (std::ranges::find(answer_.left_out, line) == answer_.left_out.end()) answer_.left_out.push_back(std::move(line));
+}
+
+// What an algorithm needs and this topology does not have, such as a way between two GPUs, is no reason to say nothing
+// of the others.
+Status Predictor::unless_unsupported(std::string_view name, const Status& status) {
+  if (status.code() != Code::unsupported) return status;
+  leave_out(name, status.message());
+  return {};
+}
+
+// And says that there is no row for them.
+bool Predictor::are_too_many(double steps, std::string_view name, double most) {
+  if (steps <= most) return false;
+  leave_out(name, fmt::format("{:.0f} steps are too many to simulate", steps));
+  return true;
+}
+
+bool Predictor::is_too_large(const Topology& part, std::string_view name) {
+  const std::size_t vertices = part.vertices().size();
+  if (vertices <= most_vertices_for_trees) return false;
+  leave_out(name, fmt::format("none are searched in a graph of {} GPUs, CPUs, switches and NICs", vertices));
+  return true;
+}
+
+Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem,
+                          Parameters parameters) {
+  parameters.chunk =
+      asked_chunk().value_or(std::max(parameters.chunk, (problem.count + most_chunks - 1) / most_chunks));
+  double steps = steps_of(algorithm, problem, parameters, model_);
+  if (period_ > 0 && steps > most_steps / 100) {
+    Problem even = problem;
+    if (!parts_count(problem.collective)) even.count = even_count(problem);
+    if (steps * period_ / problem.ranks <= most_steps) {
+      if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
+        std::vector<Traffic> one;
+        one.push_back(std::move(*traffic));
+        return run(folded_, std::move(one), even, name, parameters.chunk);
+      }
+    }
+  }
+  steps = counted_steps(algorithm, problem, parameters);
+  for (int times = 0; steps > most_steps && question_.chunk_bytes == 0 && times < 24; ++times) {
+    parameters.chunk += parameters.chunk / 4 + 1;
+    steps = steps_of(algorithm, problem, parameters, model_);
+  }
+  if (are_too_many(steps, name, by_name(name) ? most_steps_by_name : most_steps)) return {};
+  Schedule schedule(problem, parameters);
+  algorithm.write(schedule);
+  std::vector<Traffic> traffic;
+  traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
+  return run(finder_, std::move(traffic), problem, name, parameters.chunk);
+}
+
+Status Predictor::add_table(const Problem& problem) {
+  for (const Algorithm& algorithm : algorithms())
+    if (asked(algorithm.name) && serves(algorithm, problem))
+      PACE_TRY(add_row(algorithm, algorithm.name, problem, algorithm.parameters(problem, model_)));
+  return {};
+}
+
+Status Predictor::add_size(const Problem& problem) {
+  if (question_.sources > 0) return add_sources(problem);
+  PACE_TRY(add_table(problem));
+  PACE_TRY(add_chain(problem));
+  PACE_TRY(add_trees(problem));
+  PACE_TRY(add_rings(problem));
+  add_formulas(problem);
+  return {};
+}
+
+Result<Answer> Predictor::answer() {
+  for (const std::size_t bytes : question_.sizes) {
+    const std::size_t before = answer_.rows.size();
+    PACE_TRY(add_size(problem_of(question_, ranks(), bytes)));
+    for (std::size_t row = before; row < answer_.rows.size(); ++row) answer_.rows[row].asked_bytes = bytes;
+  }
+  if (answer_.rows.empty()) {
+    if (!answer_.left_out.empty()) return wrong(answer_.left_out[0]);
+    return wrong(fmt::format("there is no algorithm '{}' for {} on {} ranks", question_.algorithm,
+                             title(question_.collective), ranks()));
+  }
+  return std::move(answer_);
+}
+
+}  // namespace paceline

@@ -1,0 +1,79 @@
+// One prediction on a topology: what prediction.cc asks for each size, and what gathers its answer. The code is in
+// three files: simulated schedules of the table (predictor.cc), what comes from the topology (predictor_topology.cc),
+// formulas and sources (prediction.cc).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "algorithms/table.h"
+#include "base/index.h"
+#include "schedule/way_finder.h"
+#include "tuning/prediction.h"
+
+namespace paceline {
+
+// A simulation of more steps takes longer than a person waits; longer chunks make fewer. Who asks for one algorithm by
+// name and cannot have fewer steps may wait two minutes, with 8 GiB.
+inline constexpr double most_steps = 2.5e6;
+
+// Whether the sizes of `paceline bench` are of all ranks' parts together, of which a call's count is one.
+bool parts_count(Collective which);
+// A size of the question as a call on so many ranks.
+Problem problem_of(const Question& question, int ranks, std::size_t bytes);
+Prediction row_of(const Question& question, const Problem& problem, std::string_view algorithm, double time);
+// All ranks' steps, by the algorithm's cost formula.
+double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters, CostModel model);
+
+class Predictor {
+ public:
+  // Of NVSwitches that are alike the topology has one. The question must outlive it.
+  Predictor(Topology topology, const Question& question);
+
+  Result<Answer> answer();
+
+ private:
+  [[nodiscard]] int ranks() const { return static_cast<int>(question_.gpus.size()); }
+  [[nodiscard]] bool asked(std::string_view name) const {
+    return question_.algorithm == name || (question_.algorithm == "all" && !question_.in_detail);
+  }
+  [[nodiscard]] bool by_name(std::string_view name) const { return question_.algorithm == name; }
+  // Elements of the longest chunk, if the question says it.
+  [[nodiscard]] std::optional<std::size_t> asked_chunk() const {
+    if (question_.chunk_bytes == 0) return std::nullopt;
+    return std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
+  }
+
+  Status add_size(const Problem& problem);
+  Status add_table(const Problem& problem);
+  Status add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem, Parameters parameters);
+  Status add_chain(const Problem& problem);
+  Status add_trees(const Problem& problem);
+  Status add_rings(const Problem& problem);
+  void add_formulas(const Problem& problem);
+  Status add_sources(const Problem& problem);
+  [[nodiscard]] double counted_steps(const Algorithm& algorithm, const Problem& problem,
+                                     const Parameters& parameters) const;
+  void leave_out(std::string_view name, std::string_view reason);
+  Status unless_unsupported(std::string_view name, const Status& status);
+  bool are_too_many(double steps, std::string_view name, double most);
+  bool is_too_large(const Topology& part, std::string_view name);
+  [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
+  Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
+             std::size_t chunk);
+  void note(const Topology& topology, Simulation result, std::vector<Traffic> traffic, const Problem& problem,
+            std::string_view name, std::size_t chunk);
+
+  Topology topology_;
+  const Question& question_;
+  WayFinder finder_;
+  WayFinder folded_;
+  int period_ = 0;
+  CostModel model_;
+  Answer answer_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,153 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "algorithms/chunks.h"
+#include "algorithms/packed_trees.h"
+#include "topology/arborescences.h"
+#include "topology/chain_order.h"
+#include "topology/rings.h"
+#include "tuning/predictor.h"
+#include "tuning/topology_costs.h"
+#include "tuning/tree_predictions.h"
+
+namespace paceline {
+namespace {
+
+// Searches of orders and trees on more GPUs take too long.
+constexpr std::size_t most_for_orders = 256;
+constexpr std::size_t most_for_trees = 32;
+
+}  // namespace
+
+Status Predictor::add_chain(const Problem& problem) {
+  const Algorithm& algorithm = *algorithm_named("pipelined_chain");
+  if (!asked("topology_chain") || !serves(algorithm, problem)) return {};
+  if (question_.gpus.size() > most_for_orders) {
+    leave_out("topology_chain", fmt::format("no order is searched for {} ranks", ranks()));
+    return {};
+  }
+  const auto chain = least_loaded_chain(topology_, question_.gpus, question_.gpus[at(problem.root)]);
+  if (!chain.ok()) return unless_unsupported("topology_chain", chain.status());
+  std::vector<int> order;
+  std::vector<int> gpus;
+  for (const int gpu : chain->order) {
+    const auto rank = std::find(question_.gpus.begin(), question_.gpus.end(), gpu) - question_.gpus.begin();
+    order.push_back(static_cast<int>(rank));
+    gpus.push_back(gpu);
+  }
+  const CostModel model = cost_model_of(finder_, gpus, question_.machine, question_.element_bytes);
+  Parameters parameters = algorithm.parameters(problem, model);
+  parameters.order = std::move(order);
+  return add_row(algorithm, "topology_chain", problem, std::move(parameters));
+}
+
+// The same ways in the whole topology: what is simulated there has GPUs and links by the numbers that stragglers have.
+WayFinder Predictor::in_whole(WayFinder& of_part) const {
+  const std::vector<int> numbers = links_in_whole(of_part.topology(), topology_);
+  WayFinder finder(topology_);
+  for (int from = 0; from < ranks(); ++from) {
+    for (int to = 0; to < ranks(); ++to) {
+      std::vector<WayPart> ways = of_part.between(from, to);
+      for (WayPart& way : ways)
+        for (int& link : way.links) link = numbers[at(link)];
+      finder.set(question_.gpus[at(from)], question_.gpus[at(to)], std::move(ways));
+    }
+  }
+  return finder;
+}
+
+Status Predictor::add_trees(const Problem& problem) {
+  if (!asked("packed_trees") || !has_trees(problem.collective)) return {};
+  if (question_.gpus.size() > most_for_trees) {
+    leave_out("packed_trees", fmt::format("no trees are packed for {} ranks", ranks()));
+    return {};
+  }
+  const auto part = select(topology_, question_.gpus);
+  PACE_TRY(part.status());
+  if (is_too_large(*part, "packed_trees")) return {};
+  const auto packings = trees_of(problem, *part);
+  if (!packings.ok()) {
+    leave_out("packed_trees", packings.status().message());
+    return {};
+  }
+  WayFinder of_part(*part);
+  give_ways(*packings, *part, of_part);
+  WayFinder finder = in_whole(of_part);
+  // Of 1 GB in 2048 chunks, filling the trees takes 1%.
+  const std::size_t all = problem.count * (parts_count(problem.collective) ? at(ranks()) : 1);
+  const std::size_t trees = packings->front().trees.size();
+  const std::size_t longest = pipeline_chunk(all / std::max<std::size_t>(1, trees), ranks(), model_);
+  const Parameters parameters{.chunk = asked_chunk().value_or(std::max(all / 2048, longest))};
+  // Each chunk is sent and received on each edge of its tree, once in each pass.
+  const double chunks = std::ceil(static_cast<double>(all) / static_cast<double>(parameters.chunk));
+  if (are_too_many(2.0 * (ranks() - 1) * chunks * static_cast<double>(packings->size()), "packed_trees", most_steps))
+    return {};
+  // Which timing suits the packings best is seen by trying, until one is as good as at the bound or it takes too long.
+  const double roots = problem.collective == Collective::broadcast ? 1 : ranks();
+  const double bound = bound_of(*packings, static_cast<double>(all * question_.element_bytes) / roots);
+  std::vector<Traffic> best;
+  double messages = 0;
+  Simulation fastest;
+  fastest.time = std::numeric_limits<double>::infinity();
+  for (const TreeTiming& timing : tree_timings(problem.collective)) {
+    Schedule schedule(problem, parameters);
+    PACE_TRY(write_packed_trees(schedule, *packings, timing));
+    std::vector<Traffic> traffic;
+    traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
+    auto tried = simulate(finder, traffic, question_.machine, question_.in_detail);
+    PACE_TRY(tried.status());
+    messages += static_cast<double>(tried->messages);
+    if (tried->time < fastest.time) {
+      best = std::move(traffic);
+      fastest = std::move(*tried);
+    }
+    if (fastest.time <= 1.015 * bound || messages > most_steps) break;
+  }
+  note(topology_, std::move(fastest), std::move(best), problem, "packed_trees", parameters.chunk);
+  return {};
+}
+
+Status Predictor::add_rings(const Problem& problem) {
+  const Algorithm& algorithm = *algorithm_named("ring");
+  if (!asked("rings") || !serves(algorithm, problem) || ranks() == 1) return {};
+  if (question_.gpus.size() > most_for_trees) {
+    leave_out("rings", fmt::format("no rings are packed for {} ranks", ranks()));
+    return {};
+  }
+  const auto part = select(topology_, question_.gpus);
+  PACE_TRY(part.status());
+  if (is_too_large(*part, "rings")) return {};
+  const RingPacking packing = pack_rings(*part);
+  if (packing.rings.empty()) {
+    leave_out("rings",
+              packing.exact ? "no ring passes all of these GPUs" : "no ring was found before the search was given up");
+    return {};
+  }
+  WayFinder of_part(*part);
+  WayFinder finder = in_whole(of_part);
+  std::vector<Traffic> traffic;
+  Flow before = 0;
+  std::size_t begun = 0;
+  Parameters parameters = algorithm.parameters(problem, model_);
+  parameters.chunk = asked_chunk().value_or(parameters.chunk);
+  if (are_too_many(steps_of(algorithm, problem, parameters, model_), "rings", most_steps)) return {};
+  for (const Ring& ring : packing.rings) {
+    before += ring.rate;
+    const auto end = static_cast<std::size_t>(static_cast<double>(problem.count) * static_cast<double>(before) /
+                                              static_cast<double>(packing.rate));
+    Problem share = problem;
+    share.count = std::min(end, problem.count) - begun;
+    begun += share.count;
+    parameters.order = ring.order;
+    Schedule schedule(share, parameters);
+    algorithm.write(schedule);
+    traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
+  }
+  return run(finder, std::move(traffic), problem, "rings", parameters.chunk);
+}
+
+}  // namespace paceline
