@@ -1,8 +1,11 @@
-// Communicators that NCCL makes: what it is asked for, and when ours are ready.
+// Communicators that NCCL makes: what it is asked for, and when ours are ready. Those that Paceline makes behind the
+// program's back, and their end meanwhile.
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
-#include "nccl/door.h"
+#include "nccl/served_ranks.h"
 
 using namespace paceline;
 using namespace paceline::testing;
@@ -176,4 +179,107 @@ TEST_CASE("an error that comes by itself is NCCL's") {
   CHECK(state == ncclRemoteError);
   CHECK(ncclCommAbort(comm) == ncclSuccess);
   CHECK(Door::calls().find("ncclCommAbort(comm") != std::string::npos);
+}
+
+TEST_CASE("a nonblocking communicator of Paceline's is made behind the program's back") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t comms[2] = {};
+  CHECK(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config) == ncclInProgress);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclInProgress);
+  int value = 1;
+  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], nullptr) == ncclInvalidArgument);
+  CHECK(last_error(comms[0]).find("ncclAllReduce: the communicator is still being made") == 0);
+  CHECK(ncclCommDestroy(comms[0]) == ncclInvalidArgument);  // it does not wait for the others
+  CHECK(last_error(comms[0]).find("ncclCommDestroy: the communicator is still being made") == 0);
+  CHECK(ncclCommInitRankConfig(&comms[1], 2, id, 1, &config) == ncclInProgress);
+  for (ncclComm_t comm : comms)
+    for (state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+      REQUIRE(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+  CHECK(state == ncclSuccess);
+
+  // A parent is in progress as long as its child is, which another rank has yet to join; also where it gets no child.
+  ncclComm_t children[2] = {};
+  CHECK(ncclCommSplit(comms[0], NCCL_SPLIT_NOCOLOR, 0, &children[0], &config) == ncclInProgress);
+  CHECK(children[0] == nullptr);
+  CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclInProgress);
+  CHECK(ncclCommSplit(comms[1], 0, 0, &children[1], &config) == ncclInProgress);
+  for (ncclComm_t comm : {comms[0], comms[1], children[1]}) {
+    for (state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+      REQUIRE(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+    CHECK(state == ncclSuccess);
+  }
+  CHECK(ncclCommDestroy(children[1]) == ncclSuccess);
+  for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST_CASE("what comes from a nonblocking communicator is nonblocking, also where NCCL stands beside it") {
+  const Door door(has_engine, "gather");
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t parent = nullptr, child = nullptr;
+  ncclResult_t state = ncclInProgress;
+  CHECK(ncclCommInitRankConfig(&parent, 1, id, 0, &config) == ncclInProgress);
+  for (; state == ncclInProgress; std::this_thread::yield())
+    REQUIRE(ncclCommGetAsyncError(parent, &state) == ncclSuccess);
+  CHECK(ncclCommSplit(parent, 0, 0, &child, nullptr) == ncclInProgress);
+  for (state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+    REQUIRE(ncclCommGetAsyncError(child, &state) == ncclSuccess);
+  for (ncclComm_t comm : {child, parent}) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST_CASE("a configuration that nobody started is refused") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config{};
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInvalidArgument);
+  CHECK(last_error() == "ncclCommInitRankConfig: the configuration was not started from NCCL_CONFIG_INITIALIZER");
+}
+
+TEST_CASE("a communicator that nobody joins can be aborted at once") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInProgress);
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+  CHECK(ncclCommAbort(comm) == ncclInvalidArgument);
+}
+
+TEST_CASE("who comes to a communicator that was aborted while it was made gets none") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t left = nullptr, late = nullptr;
+  CHECK(ncclCommInitRankConfig(&left, 2, id, 0, &config) == ncclInProgress);
+  CHECK(ncclCommAbort(left) == ncclSuccess);
+  CHECK(ncclCommInitRank(&late, 2, id, 1) == ncclRemoteError);
+  CHECK(late == nullptr);
+}
+
+TEST_CASE("a communicator that another thread aborts while it is made is not made") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclComm_t waiting = nullptr, late = nullptr;
+  ncclResult_t result = ncclSuccess;
+  std::thread thread([&] { result = ncclCommInitRank(&waiting, 2, id, 0); });
+  const auto handed_out = [&] { return std::atomic_ref<ncclComm_t>(waiting).load(); };
+  while (handed_out() == nullptr) std::this_thread::yield();
+  CHECK(ncclCommAbort(handed_out()) == ncclSuccess);
+  CHECK(ncclCommInitRank(&late, 2, id, 1) == ncclRemoteError);
+  thread.join();
+  CHECK(result == ncclRemoteError);
+  CHECK(waiting == nullptr);
+  CHECK(late == nullptr);
 }

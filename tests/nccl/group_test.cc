@@ -1,0 +1,151 @@
+// Groups with calls and communicators of Paceline's.
+#include <array>
+#include <barrier>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "nccl/served_ranks.h"
+
+using namespace paceline;
+using namespace paceline::testing;
+
+TEST_CASE("one thread makes all ranks of a communicator and calls for them in groups") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[3] = {};
+  REQUIRE(ncclCommInitAll(comms, 3, nullptr) == ncclSuccess);
+  std::array<int, 3> values{1, 2, 4};
+  std::array<paceHostStream_t, 3> streams{};
+  for (paceHostStream_t& stream : streams) REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  CHECK(ncclGroupStart() == ncclSuccess);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(ncclAllReduce(&values[i], &values[i], 1, ncclInt32, ncclSum, comms[i],
+                        reinterpret_cast<cudaStream_t>(streams[i])) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  for (paceHostStream_t stream : streams) {
+    CHECK(paceHostStreamSynchronize(stream) == paceSuccess);
+    CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+  }
+  CHECK(values == std::array<int, 3>{7, 7, 7});
+  int rank = -1, count = 0;
+  CHECK((ncclCommUserRank(comms[2], &rank) == ncclSuccess && rank == 2));
+  CHECK((ncclCommCount(comms[2], &count) == ncclSuccess && count == 3));
+  std::vector<std::thread> threads;
+  for (ncclComm_t comm : comms) threads.emplace_back([comm] { CHECK(ncclCommDestroy(comm) == ncclSuccess); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("in a group of one thread's ranks NCCL's communicators are made together, at its end") {
+  const Door door(has_engine);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  ncclWindow_t windows[2] = {};
+  CHECK(ncclGroupStart() == ncclSuccess);
+  for (int i = 0; i < 2; ++i) CHECK(ncclCommWindowRegister(comms[i], at<void>(16), 4, &windows[i], 1) == ncclSuccess);
+  CHECK(Door::calls() == "");
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  const std::string calls = Door::calls();
+  std::string names;
+  for (std::size_t at = 0; at < calls.size(); at = calls.find('\n', at) + 1)
+    names += calls.substr(at, calls.find('(', at) - at) + " ";
+  CHECK(names ==
+        "ncclGetUniqueId ncclGroupStart ncclCommInitRankConfig ncclCommInitRankConfig ncclGroupEnd ncclGroupStart "
+        "ncclCommWindowRegister ncclCommWindowRegister ncclGroupEnd ");
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("a group with a rank that cannot be makes none of Paceline's, and waits for nobody") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t blocking = nullptr, other = nullptr, none = nullptr;
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommInitRank(&blocking, 3, id, 0) == ncclSuccess);
+  CHECK(ncclCommInitRankConfig(&other, 3, id, 1, &config) == ncclInProgress);
+  const ncclComm_t handles[] = {blocking, other};
+  CHECK(ncclCommInitRank(&none, 3, id, 3) == ncclInvalidArgument);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  CHECK(last_error() == "ncclCommInitRank: rank 3 of 3 ranks");
+  for (ncclComm_t comm : {blocking, other, none}) CHECK(comm == nullptr);
+  for (ncclComm_t handle : handles) {
+    ncclResult_t state = ncclSuccess;
+    CHECK(ncclCommGetAsyncError(handle, &state) == ncclSuccess);
+    CHECK(state == ncclInvalidArgument);
+  }
+}
+
+TEST_CASE("a group with a split that is refused splits none") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  ncclComm_t child = nullptr;
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommSplit(comms[0], 0, 0, &child, nullptr) == ncclSuccess);
+  CHECK(ncclCommSplit(comms[1], 0, 0, nullptr, nullptr) == ncclInvalidArgument);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  CHECK(child == nullptr);
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("a group with a call that was refused runs none of Paceline's") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  paceHostStream_t stream = nullptr;
+  REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  REQUIRE(ncclCommFinalize(comms[1]) == ncclSuccess);
+  int value = 1;
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], reinterpret_cast<cudaStream_t>(stream)) ==
+        ncclSuccess);
+  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[1], nullptr) == ncclInvalidUsage);
+  CHECK(ncclGroupEnd() == ncclInvalidUsage);
+  CHECK(paceHostStreamSynchronize(stream) == paceSuccess);
+  CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("in a group of aborts every communicator is told at once, NCCL's in a group of its own") {
+  const Door door(has_engine, "gather");
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  std::barrier both_have_both(2);  // an abort ends the other rank's split, too
+  on_every_rank(2, [&](int rank) -> std::string {
+    ncclComm_t comm = nullptr, other = nullptr;
+    NCCL_EXPECT(ncclCommInitRank(&comm, 2, id, rank));
+    NCCL_EXPECT(ncclCommSplit(comm, 0, rank, &other, nullptr));
+    both_have_both.arrive_and_wait();
+    std::thread waiting;
+    if (rank == 0)
+      waiting = std::thread([&] {
+        int value = 1;
+        (void)ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, other, nullptr);
+      });
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclCommAbort(comm));
+    NCCL_EXPECT(ncclCommAbort(other));
+    if (waiting.joinable()) waiting.join();
+    NCCL_EXPECT(ncclGroupEnd());
+    PACE_REQUIRE(ncclCommAbort(comm) == ncclInvalidArgument);
+    return "";
+  });
+  const std::string calls = Door::calls();
+  CHECK(calls.find("ncclGroupStart()") < calls.find("ncclCommAbort(comm"));
+  CHECK(calls.rfind("ncclCommAbort(comm") < calls.rfind("ncclGroupEnd()"));
+}
+
+TEST_CASE("a group with Paceline's calls has no estimate of NCCL's, and runs nothing") {
+  const Door door(has_engine);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int in = 1, out = 0;
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclAllReduce(&in, &out, 1, ncclInt32, ncclSum, comm, nullptr));
+    ncclSimInfo_t info{};
+    PACE_REQUIRE(ncclGroupSimulateEnd(&info) == ncclInvalidUsage);
+    PACE_REQUIRE(out == 0);
+    NCCL_EXPECT(ncclAllReduce(&in, &out, 1, ncclInt32, ncclSum, comm, nullptr));
+    PACE_REQUIRE(out == 1);
+    return "";
+  });
+}

@@ -1,0 +1,153 @@
+// Communicators of Paceline's that are there: their children, their end, their state and registrations.
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "nccl/served_ranks.h"
+
+using namespace paceline;
+using namespace paceline::testing;
+
+TEST_CASE("split, shrink and grow of Paceline's communicators") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId growth{};
+  std::atomic<bool> told{false};
+  on_ranks(3, [&](int rank, ncclComm_t comm) -> std::string {
+    ncclComm_t made = nullptr;
+    int count = 0, mine = -1;
+    NCCL_EXPECT(ncclCommSplit(comm, rank == 2 ? NCCL_SPLIT_NOCOLOR : 0, -rank, &made, nullptr));
+    PACE_REQUIRE((made == nullptr) == (rank == 2));
+    if (made != nullptr) {
+      NCCL_EXPECT(ncclCommCount(made, &count));
+      NCCL_EXPECT(ncclCommUserRank(made, &mine));
+      PACE_REQUIRE(count == 2);
+      PACE_REQUIRE(mine == 1 - rank);
+      NCCL_EXPECT(ncclCommDestroy(made));
+    }
+    int excluded[] = {0};
+    if (rank != 0) {
+      NCCL_EXPECT(ncclCommShrink(comm, excluded, 1, &made, nullptr, NCCL_SHRINK_DEFAULT));
+      int sum = rank;
+      NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, made, nullptr));
+      PACE_REQUIRE(sum == 3);
+      NCCL_EXPECT(ncclCommDestroy(made));
+    }
+    if (rank == 0) {
+      NCCL_EXPECT(ncclCommGetUniqueId(comm, &growth));
+      told = true;
+      told.notify_all();
+    }
+    std::thread newcomer;
+    std::string complaint;
+    if (rank == 1)
+      newcomer = std::thread([&] {
+        told.wait(false);
+        ncclComm_t joined = nullptr;
+        int one = 10;
+        if (ncclCommGrow(nullptr, 4, &growth, 3, &joined, nullptr) != ncclSuccess ||
+            ncclAllReduce(&one, &one, 1, ncclInt32, ncclSum, joined, nullptr) != ncclSuccess || one != 13)
+          complaint = "the newcomer: " + last_error();
+        (void)ncclCommDestroy(joined);
+      });
+    ncclComm_t grown = nullptr;
+    const ncclResult_t result = ncclCommGrow(comm, 4, rank == 0 ? &growth : nullptr, -1, &grown, nullptr);
+    int one = 1;
+    if (result == ncclSuccess) NCCL_EXPECT(ncclAllReduce(&one, &one, 1, ncclInt32, ncclSum, grown, nullptr));
+    if (newcomer.joinable()) newcomer.join();
+    NCCL_EXPECT(result);
+    PACE_REQUIRE(one == 13);
+    NCCL_EXPECT(ncclCommDestroy(grown));
+    return complaint;
+  });
+}
+
+TEST_CASE("an abort ends a call that waits, and says so") {
+  const Door door(has_engine, nullptr, nullptr);
+  std::atomic<ncclComm_t> waiting{nullptr};
+  on_ranks(2, [&](int rank, ncclComm_t comm) -> std::string {
+    if (rank == 0) {
+      waiting = comm;
+      waiting.notify_all();
+      int value = 1;
+      PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclRemoteError);
+      ncclResult_t state = ncclSuccess;
+      NCCL_EXPECT(ncclCommGetAsyncError(comm, &state));
+      PACE_REQUIRE(state == ncclRemoteError);
+      PACE_REQUIRE(!last_error(comm).empty());
+    } else {
+      waiting.wait(nullptr);
+      NCCL_EXPECT(ncclCommRevoke(comm, 0));
+      PACE_REQUIRE(ncclAllReduce(nullptr, nullptr, 0, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
+      PACE_REQUIRE(last_error(comm) == "ncclAllReduce: the communicator has been revoked");
+    }
+    return "";
+  });
+}
+
+TEST_CASE("no communicator can be finalized and revoked, as in NCCL") {
+  CHECK(ncclCommFinalize(nullptr) == ncclSuccess);
+  CHECK(ncclCommRevoke(nullptr, 0) == ncclSuccess);
+}
+
+TEST_CASE("a revocation with flags that there are not does nothing") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int value = 1;
+    PACE_REQUIRE(ncclCommRevoke(comm, 5) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "ncclCommRevoke: there are no flags 5");
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr));
+    return "";
+  });
+}
+
+TEST_CASE("a finalized and a suspended communicator take no calls, and are what they were") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int value = 1;
+    std::uint64_t suspended = 0;
+    NCCL_EXPECT(ncclCommSuspend(comm, 1));
+    NCCL_EXPECT(ncclCommMemStats(comm, ncclStatGpuMemSuspended, &suspended));
+    PACE_REQUIRE(suspended == 1);
+    PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
+    NCCL_EXPECT(ncclCommResume(comm));
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr));
+    NCCL_EXPECT(ncclCommFinalize(comm));
+    PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
+    PACE_REQUIRE(last_error(comm) == "ncclAllReduce: the communicator has been finalized");
+    int count = 0, mine = -1;
+    NCCL_EXPECT(ncclCommCount(comm, &count));
+    NCCL_EXPECT(ncclCommUserRank(comm, &mine));
+    PACE_REQUIRE(count == 1);
+    PACE_REQUIRE(mine == 0);
+    return "";
+  });
+}
+
+TEST_CASE("registrations are handles of ours, and go to NCCL where it is") {
+  const Door door(has_engine, "gather");
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    void* handle = nullptr;
+    NCCL_EXPECT(ncclCommRegister(comm, at<void>(16), 8, &handle));
+    PACE_REQUIRE(handle != at<void>(0x1234));
+    ncclWindow_t window = nullptr;
+    NCCL_EXPECT(ncclCommWindowRegister(comm, at<void>(16), 8, &window, 1));
+    NCCL_EXPECT(ncclCommFinalize(comm));
+    NCCL_EXPECT(ncclCommDeregister(comm, handle));
+    PACE_REQUIRE(ncclCommDeregister(comm, handle) == ncclInvalidArgument);
+    NCCL_EXPECT(ncclCommWindowDeregister(comm, window));
+    return "";
+  });
+  const std::string calls = Door::calls();
+  CHECK(calls.find("ncclCommRegister(comm") != std::string::npos);
+  CHECK(calls.find(", " + std::to_string(0x1234) + ")\n") != std::string::npos);
+}
+
+TEST_CASE("Paceline's errors are NCCL's codes, with Paceline's sentence") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int value = 1;
+    PACE_REQUIRE(ncclBroadcast(&value, &value, 1, ncclInt32, 7, comm, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "broadcast: root 7 is not among the ranks 0..0");
+    return "";
+  });
+}

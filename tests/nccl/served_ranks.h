@@ -1,0 +1,42 @@
+// Ranks of communicators that Paceline serves: its host buffers and host streams stand for a GPU's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nccl/door.h"
+
+// Leave the rank's function with a complaint unless the call succeeds.
+#define NCCL_EXPECT(call)                                                                             \
+  do {                                                                                                \
+    if (ncclResult_t nccl_result = (call); nccl_result != ncclSuccess)                                \
+      return std::to_string(__LINE__) + ": " + ncclGetErrorString(nccl_result) + ": " + last_error(); \
+  } while (false)
+
+namespace paceline::testing {
+
+// function(rank, communicator) on every rank of one communicator.
+template <class Function>
+void on_ranks(int ranks, Function function) {
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  on_every_rank(ranks, [&](int rank) -> std::string {
+    ncclComm_t comm = nullptr;
+    NCCL_EXPECT(ncclCommInitRank(&comm, ranks, id, rank));
+    std::string complaint = function(rank, comm);
+    NCCL_EXPECT(ncclCommDestroy(comm));
+    return complaint;
+  });
+}
+
+using Floats = std::vector<float>;
+
+inline ncclConfig_t nonblocking() {
+  ncclConfig_t config{};
+  config.size = sizeof config;
+  config.magic = NCCL_API_MAGIC;
+  config.blocking = 0;
+  return config;
+}
+
+}  // namespace paceline::testing
