@@ -19,7 +19,6 @@ namespace {
 // One thread a communicator: each waits for ranks that another one makes, so none begins unless all can. None: they
 // cannot.
 std::optional<ncclResult_t> run_together(const std::vector<std::function<ncclResult_t()>>& births) {
-  if (births.size() == 1) return births[0]();
   std::vector<ncclResult_t> results(births.size(), ncclSuccess);
   std::latch all_there(static_cast<std::ptrdiff_t>(births.size()));
   std::atomic<bool> all_can{true};  // relaxed: the latch orders the store before the loads
@@ -63,6 +62,8 @@ ncclResult_t end_of_paceline() {
 // The communicators of the group. One whose threads cannot all be had is spoiled.
 ncclResult_t make_all(Group& ending) {
   const auto births = std::exchange(ending.births, {});
+  // On this thread the calls of a making would only be queued, in the library's group that is open here.
+  if (births.size() == 1 && !ending.paceline_open && !ending.real_open) return births[0]();
   if (const std::optional<ncclResult_t> made = run_together(births)) return *made;
   ending.error = fail(nullptr, ncclSystemError,
                       fmt::format("ncclGroupEnd: cannot start a thread for each of the {} communicators that the group "

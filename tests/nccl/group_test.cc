@@ -149,3 +149,28 @@ TEST_CASE("a group with Paceline's calls has no estimate of NCCL's, and runs not
     return "";
   });
 }
+
+TEST_CASE("a group may hold calls beside the making of one communicator") {
+  const Door door(has_engine, "gather");
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  on_ranks(2, [&](int rank, ncclComm_t comm) -> std::string {
+    for (const bool from_parent : {true, false}) {
+      ncclComm_t made = nullptr;
+      int sum = rank + 1, gathered[2] = {};
+      NCCL_EXPECT(ncclGroupStart());
+      NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+      NCCL_EXPECT(ncclGather(&sum, gathered, 1, ncclInt32, 0, comm, nullptr));
+      NCCL_EXPECT(from_parent ? ncclCommSplit(comm, 0, -rank, &made, nullptr) : ncclCommInitRank(&made, 2, id, rank));
+      NCCL_EXPECT(ncclGroupEnd());
+      PACE_REQUIRE(sum == 3);
+      int mine = -1;
+      NCCL_EXPECT(ncclCommUserRank(made, &mine));
+      PACE_REQUIRE(mine == (from_parent ? 1 - rank : rank));
+      NCCL_EXPECT(ncclAllReduce(&mine, &sum, 1, ncclInt32, ncclSum, made, nullptr));
+      PACE_REQUIRE(sum == 1);
+      NCCL_EXPECT(ncclCommDestroy(made));
+    }
+    return "";
+  });
+}
