@@ -102,6 +102,36 @@ ncclResult_t conclude(ncclComm* made, ncclResult_t result) {
   return result == ncclSuccess ? fail_unwanted() : result;
 }
 
+// A parent's children are made one after another, in the order that all ranks ask for them in. It takes no calls
+// meanwhile, as they would meet its own of the making.
+void join_line(ncclComm* parent, const ncclComm* child) {
+  if (parent == nullptr) return;
+  const std::lock_guard lock(parent->mutex);
+  parent->unborn.push_back(child);
+}
+
+void start_splitting(ncclComm* parent) {
+  if (parent == nullptr) return;
+  State ready = State::ready;  // another one, such as of an abort, stays
+  parent->state.compare_exchange_strong(ready, State::splitting, std::memory_order_acq_rel);
+}
+
+void wait_in_line(ncclComm* parent, const ncclComm* child) {
+  if (parent == nullptr) return;
+  std::unique_lock lock(parent->mutex);
+  start_splitting(parent);
+  parent->one_born.wait(lock, [&] { return parent->unborn.front() == child; });
+}
+
+void leave_line(ncclComm* parent, const ncclComm* child) {
+  if (parent == nullptr) return;
+  const std::lock_guard lock(parent->mutex);
+  std::erase(parent->unborn, child);
+  parent->one_born.notify_all();
+  State splitting = State::splitting;
+  if (parent->unborn.empty()) parent->state.compare_exchange_strong(splitting, State::ready, std::memory_order_acq_rel);
+}
+
 }  // namespace
 
 std::string why_ids_are_nccls() {
@@ -152,38 +182,36 @@ ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
 
 ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth, ncclComm* parent) {
   if (out != nullptr) *out = made;
-  const auto give_up = [out, made](ncclResult_t error) {
+  const auto give_up = [out, made, parent](ncclResult_t error) {
+    leave_line(parent, made);
     (void)conclude(made, error);
     if (out != nullptr) *out = nullptr;
     return error;
   };
   if_dropped(give_up);
-  auto whole = [made, birth = std::move(birth)] {
+  auto whole = [made, parent, birth = std::move(birth)] {
+    wait_in_line(parent, made);
     const DeviceContext before = DeviceContext::current();
     made->device.enter();
     const ncclResult_t result = birth();
     before.restore();
+    leave_line(parent, made);  // before the child is ready: a program may ask only for that
     return conclude(made, result);
   };
-  if (!made->config.nonblocking())
+  if (!made->config.nonblocking()) {
+    join_line(parent, made);
     return give_birth([out, whole] {
       const ncclResult_t result = whole();
       if (result != ncclSuccess && out != nullptr) *out = nullptr;
       return result;
     });
-  const ncclResult_t result = give_birth([out, made, whole, parent, give_up] {
-    if (parent != nullptr) parent->unborn.fetch_add(1, std::memory_order_relaxed);
-    const auto born = [parent] {
-      if (parent != nullptr) parent->unborn.fetch_sub(1, std::memory_order_release);
-    };
-    made->maker = start_thread([whole, born] {
-      (void)whole();
-      born();
-    });
-    if (!made->maker.joinable()) {
-      born();
+  }
+  const ncclResult_t result = start_making([out, made, whole, parent, give_up] {
+    join_line(parent, made);
+    start_splitting(parent);
+    made->maker = start_thread([whole] { (void)whole(); });
+    if (!made->maker.joinable())
       return give_up(fail(nullptr, ncclSystemError, "cannot start a thread that makes the nonblocking communicator"));
-    }
     if (out == nullptr) made->maker.detach();  // nobody can ask for its end
     return ncclInProgress;
   });

@@ -33,6 +33,8 @@ const char* reason_of(State state) {
     case State::finalized: return "the communicator has been finalized";
     case State::revoked: return "the communicator has been revoked";
     case State::suspended: return "the communicator is suspended (ncclCommResume)";
+    case State::splitting:
+      return "another communicator is still being made from this one (ncclCommGetAsyncError says when it is ready)";
     default: return "the communicator has been destroyed, or is none";
   }
 }
@@ -103,8 +105,9 @@ bool is_nccls(const ncclComm* comm) {
 ncclResult_t refuse(ncclComm* comm, const char* function) {
   if (comm == nullptr) return fail(nullptr, ncclInvalidArgument, fmt::format("{}: the communicator is NULL", function));
   const State state = comm->state.load(std::memory_order_acquire);
-  const bool is_one = state >= State::making && state <= State::suspended;
-  const bool usage = is_one && state != State::making;  // NCCL calls an early use a wrong argument
+  const bool is_one = state >= State::making && state < State::destroyed;
+  // NCCL calls an early use a wrong argument.
+  const bool usage = is_one && state != State::making && state != State::splitting;
   return fail(is_one ? comm : nullptr, usage ? ncclInvalidUsage : ncclInvalidArgument,
               fmt::format("{}: {}", function, reason_of(state)));
 }

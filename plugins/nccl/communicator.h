@@ -10,7 +10,9 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <mutex>
 #include <set>
 #include <string>
@@ -25,7 +27,16 @@
 namespace paceline::nccl {
 
 // Why a call cannot be made now.
-enum class State : std::uint32_t { ready = 0x6e63636c, making = 1, failed, finalized, revoked, suspended, destroyed };
+enum class State : std::uint32_t {
+  ready = 0x6e63636c,
+  making = 1,
+  failed,
+  finalized,
+  revoked,
+  suspended,
+  splitting,
+  destroyed
+};
 
 // A program's ncclConfig_t, kept: whatever its size and version.
 class Config {
@@ -59,7 +70,6 @@ struct Operator {
 
 struct ncclComm {
   std::atomic<paceline::nccl::State> state{paceline::nccl::State::making};
-  std::atomic<int> unborn = 0;             // that threads are making of it
   paceComm_t pace = nullptr;               // nullptr: served by NCCL alone
   ncclComm_t real = nullptr;               // written by the real library's threads too: read by real_of()
   paceline::nccl::Services forwarded = 0;  // of one that Paceline serves: what goes to NCCL nonetheless
@@ -72,7 +82,9 @@ struct ncclComm {
   std::string last_error;
   ncclResult_t result = ncclInProgress;  // of a nonblocking communicator's making
   std::thread maker;
-  bool unwanted = false;  // aborted while it was made
+  bool unwanted = false;               // aborted while it was made
+  std::deque<const ncclComm*> unborn;  // made of this one, one after another; until none is left it is splitting
+  std::condition_variable one_born;
   std::vector<paceline::nccl::Operator> operators;
   std::set<void*> registrations;
 };

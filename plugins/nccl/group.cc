@@ -122,6 +122,12 @@ ncclResult_t give_birth(std::function<ncclResult_t()> birth) {
   return ncclSuccess;
 }
 
+ncclResult_t start_making(std::function<ncclResult_t()> start) {
+  if (group().depth == 0) return start();
+  group().makers.push_back(std::move(start));
+  return ncclSuccess;
+}
+
 void if_dropped(std::function<void(ncclResult_t)> drop) {
   if (group().depth > 0) group().drops.push_back(std::move(drop));
 }
@@ -140,7 +146,7 @@ ncclResult_t end_group() {
   Group& here = group();
   if (here.depth == 0) return fail(nullptr, ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--here.depth > 0) return ncclSuccess;
-  // Most groups have neither births nor deferred calls: their vectors stay where they are (70 ns).
+  // Most groups have neither communicators to make nor deferred calls: their vectors stay where they are (70 ns).
   ncclResult_t result = ncclSuccess;
   if (here.error == ncclSuccess && !here.births.empty()) [[unlikely]]
     result = make_all(here);
@@ -154,6 +160,8 @@ ncclResult_t end_group() {
   if (real_open) result = worse(result, from_real(nullptr, real()->ncclGroupEnd()));
   if (!here.deferred.empty()) [[unlikely]]
     result = worse(result, run_deferred(std::exchange(here.deferred, {})));
+  if (!here.makers.empty()) [[unlikely]]
+    for (const std::function<ncclResult_t()>& start : std::exchange(here.makers, {})) result = worse(result, start());
   if (!here.endings.empty()) [[unlikely]]
     for (const std::function<void()>& ending : std::exchange(here.endings, {})) ending();
   return result;
@@ -166,7 +174,7 @@ ncclResult_t simulate_group(const std::function<ncclResult_t()>& end) {
   if (ended.error != ncclSuccess) return end_unrun(ended);
   if (ended.paceline_open) end_paceline_unrun();
   ncclResult_t result = ended.real_open ? from_real(nullptr, end()) : ncclSuccess;
-  if (ended.paceline_open || !ended.births.empty() || !ended.deferred.empty())
+  if (ended.paceline_open || !ended.births.empty() || !ended.makers.empty() || !ended.deferred.empty())
     result = worse(result, fail(nullptr, ncclInvalidUsage,
                                 "ncclGroupSimulateEnd: the group has calls that Paceline serves, whose time NCCL does "
                                 "not know: ask paceExplain, or set PACELINE_NCCL_FORWARD=all"));

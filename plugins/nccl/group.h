@@ -27,6 +27,7 @@ struct Group {
   bool real_open = false;
   ncclResult_t error = ncclSuccess;  // of the first call that failed
   std::vector<std::function<ncclResult_t()>> births;
+  std::vector<std::function<ncclResult_t()>> makers;
   std::vector<std::function<void(ncclResult_t)>> drops;  // what becomes of communicators where the group does not run
   std::vector<Deferred> deferred;
   std::vector<std::function<void()>> endings;  // after everything else
@@ -51,6 +52,8 @@ ncclResult_t join_real_group();
 
 // Make a communicator of Paceline's: at the group's end, or at once.
 ncclResult_t give_birth(std::function<ncclResult_t()> birth);
+// Start a thread that makes one: after the group's calls, which may be of its parent too.
+ncclResult_t start_making(std::function<ncclResult_t()> start);
 // What to do, with the group's error, if the group ends without running its calls.
 void if_dropped(std::function<void(ncclResult_t)> drop);
 

@@ -22,7 +22,7 @@ bool take_away(ncclComm* comm) {
   if (comm == nullptr) return false;
   State state = comm->state.load(std::memory_order_acquire);
   do {
-    if (state != State::ready && (state < State::making || state > State::suspended)) return false;
+    if (state != State::ready && (state < State::making || state >= State::destroyed)) return false;
   } while (!comm->state.compare_exchange_weak(state, State::destroyed, std::memory_order_acq_rel));
   return true;
 }
@@ -145,8 +145,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
-  // To wait for its making would be to wait for the other ranks.
-  if (comm->state.load(std::memory_order_acquire) == State::making) return refuse(comm, "ncclCommDestroy");
+  // To wait for a making, its own or its child's, would be to wait for the other ranks.
+  const State state = comm->state.load(std::memory_order_acquire);
+  if (state == State::making || state == State::splitting) return refuse(comm, "ncclCommDestroy");
   join_maker(comm);
   if (!take_away(comm)) return refuse(comm, "ncclCommDestroy");
   // A communicator that NCCL serves alone ends within the thread's group.
@@ -211,7 +212,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     if (trouble != paceSuccess) *error = failed_in_paceline(comm, trouble);
   }
   if (*error != ncclSuccess) return ncclSuccess;
-  if (comm->unborn.load(std::memory_order_acquire) != 0) {
+  if (state == State::splitting) {
     *error = ncclInProgress;
     return ncclSuccess;
   }

@@ -283,3 +283,66 @@ TEST_CASE("a communicator that another thread aborts while it is made is not mad
   CHECK(waiting == nullptr);
   CHECK(late == nullptr);
 }
+
+TEST_CASE("while a nonblocking child is made its parent takes no calls, and can be aborted") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t child = nullptr, other = nullptr;
+  CHECK(ncclCommSplit(comms[0], 0, 0, &child, &config) == ncclInProgress);
+  int value = 1;
+  int none[] = {1};
+  CHECK(ncclCommSplit(comms[0], 0, 0, &other, &config) == ncclInvalidArgument);
+  CHECK(last_error(comms[0]) ==
+        "ncclCommSplit: another communicator is still being made from this one (ncclCommGetAsyncError says when it is "
+        "ready)");
+  CHECK(ncclCommShrink(comms[0], none, 1, &other, &config, NCCL_SHRINK_DEFAULT) == ncclInvalidArgument);
+  CHECK(ncclCommGrow(comms[0], 3, nullptr, -1, &other, &config) == ncclInvalidArgument);
+  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommFinalize(comms[0]) == ncclInvalidArgument);
+  CHECK(ncclCommDestroy(comms[0]) == ncclInvalidArgument);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclInProgress);
+  CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
+  for (state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+    REQUIRE(ncclCommGetAsyncError(child, &state) == ncclSuccess);
+  CHECK(state == ncclRemoteError);
+  for (ncclComm_t comm : {child, comms[1]}) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("the children of one parent are made in the order in which they were asked for, after its calls") {
+  const Door door(has_engine, nullptr, nullptr);
+  for (const bool blocking : {true, false})
+    on_ranks(2, [&](int rank, ncclComm_t comm) -> std::string {
+      ncclConfig_t config = nonblocking();
+      config.blocking = blocking ? 1 : 0;
+      for (int round = 0; round < 20; ++round) {
+        ncclComm_t children[4] = {};
+        int sum = 1;
+        NCCL_EXPECT(ncclGroupStart());
+        for (int i = 0; i < 4; ++i) {
+          NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+          // Only in the order of the calls do both ranks give the same keys: every other child has the ranks reversed.
+          const ncclResult_t asked = ncclCommSplit(comm, 0, i % 2 == 0 ? rank : -rank, &children[i], &config);
+          PACE_REQUIRE(asked == (blocking ? ncclSuccess : ncclInProgress));
+        }
+        PACE_REQUIRE(ncclGroupEnd() == (blocking ? ncclSuccess : ncclInProgress));
+        PACE_REQUIRE(sum == 16);
+        for (int i = 0; i < 4; ++i) {
+          ncclResult_t state = ncclInProgress;
+          for (; state == ncclInProgress; std::this_thread::yield())
+            NCCL_EXPECT(ncclCommGetAsyncError(children[i], &state));
+          NCCL_EXPECT(state);
+          int mine = -1, theirs = i;
+          NCCL_EXPECT(ncclCommUserRank(children[i], &mine));
+          PACE_REQUIRE(mine == (i % 2 == 0 ? rank : 1 - rank));
+          NCCL_EXPECT(ncclBcast(&theirs, 1, ncclInt32, 0, children[i], nullptr));
+          PACE_REQUIRE(theirs == i);
+        }
+        for (ncclComm_t child : children) NCCL_EXPECT(ncclCommDestroy(child));
+      }
+      return "";
+    });
+}
