@@ -86,12 +86,14 @@ ncclResult_t fail_unwanted() {
 
 // The end of the making, and what it is: none that the program has aborted meanwhile was made.
 ncclResult_t conclude(ncclComm* made, ncclResult_t result) {
-  const std::lock_guard lock(made->mutex);
-  made->result = result;
-  if (!made->unwanted) {
-    // Release: what was made comes before.
-    made->state.store(result == ncclSuccess ? State::ready : State::failed, std::memory_order_release);
-    return result;
+  {
+    const std::lock_guard lock(made->mutex);
+    made->result = result;
+    if (!made->unwanted) {
+      // Release: what was made comes before.
+      made->state.store(result == ncclSuccess ? State::ready : State::failed, std::memory_order_release);
+      return result;
+    }
   }
   // The handle's state says already that it is gone.
   if (made->real != nullptr) (void)real()->ncclCommAbort(made->real);
@@ -206,13 +208,15 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
       return result;
     });
   }
-  const ncclResult_t result = start_making([out, made, whole, parent, give_up] {
+  const ncclResult_t result = start_making([made, whole, parent, give_up] {
     join_line(parent, made);
     start_splitting(parent);
-    made->maker = start_thread([whole] { (void)whole(); });
-    if (!made->maker.joinable())
+    std::thread maker = start_thread([whole] { (void)whole(); });
+    if (!maker.joinable())
       return give_up(fail(nullptr, ncclSystemError, "cannot start a thread that makes the nonblocking communicator"));
-    if (out == nullptr) made->maker.detach();  // nobody can ask for its end
+    // Its last act is the end of the making, after which alone a communicator can be destroyed: nobody waits for it,
+    // and a forked child, which has no such thread, need not.
+    maker.detach();
     return ncclInProgress;
   });
   return worse(result, ncclInProgress);

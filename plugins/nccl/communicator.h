@@ -16,7 +16,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "device_context.h"
@@ -81,9 +80,8 @@ struct ncclComm {
   std::mutex mutex;  // of all below
   std::string last_error;
   ncclResult_t result = ncclInProgress;  // of a nonblocking communicator's making
-  std::thread maker;
-  bool unwanted = false;               // aborted while it was made
-  std::deque<const ncclComm*> unborn;  // made of this one, one after another; until none is left it is splitting
+  bool unwanted = false;                 // aborted while it was made
+  std::deque<const ncclComm*> unborn;    // made of this one, one after another; until none is left it is splitting
   std::condition_variable one_born;
   std::vector<paceline::nccl::Operator> operators;
   std::set<void*> registrations;

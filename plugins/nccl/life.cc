@@ -6,6 +6,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "communicator.h"
@@ -17,18 +18,15 @@
 namespace paceline::nccl {
 namespace {
 
-// A state that a communicator can be destroyed or aborted in, left for `destroyed`. False: it is gone already.
-bool take_away(ncclComm* comm) {
-  if (comm == nullptr) return false;
+// The state that a communicator is destroyed or aborted in, left for `destroyed`. None: it is gone already, or still
+// at work for a making of its own or of a child, which only an abort ends.
+std::optional<State> take_away(ncclComm* comm, bool also_at_work) {
   State state = comm->state.load(std::memory_order_acquire);
   do {
-    if (state != State::ready && (state < State::making || state >= State::destroyed)) return false;
+    if (state != State::ready && (state < State::making || state >= State::destroyed)) return {};
+    if (!also_at_work && (state == State::making || state == State::splitting)) return {};
   } while (!comm->state.compare_exchange_weak(state, State::destroyed, std::memory_order_acq_rel));
-  return true;
-}
-
-void join_maker(ncclComm* comm) {
-  if (comm->maker.joinable()) comm->maker.join();
+  return state;
 }
 
 // The end of the real communicator, where there is one.
@@ -40,11 +38,19 @@ ncclResult_t end_real(ncclComm* comm, ncclResult_t (*Real::*function)(ncclComm_t
 // Free an aborted communicator. GPU memory is freed only when no kernel runs on the GPU, and a program may abort its
 // next communicator only after this one: an abort waits for it no longer than this. Where there is no thread for it,
 // the memory stays.
-void free_in_time(paceComm_t pace) {
+void free_in_time(ncclComm* comm) {
+  using namespace std::chrono_literals;
   constexpr std::chrono::seconds patience{3};
-  std::packaged_task<void()> freeing([pace] {
-    // Refused while another thread is inside a call, which ends now: the communicator's memory then stays.
-    (void)paceCommDestroy(pace);
+  std::packaged_task<void()> freeing([comm] {
+    const auto deadline = std::chrono::steady_clock::now() + 1min;
+    {
+      // The makings of its children learn of the abort from it.
+      std::unique_lock lock(comm->mutex);
+      (void)comm->one_born.wait_until(lock, deadline, [&] { return comm->unborn.empty(); });
+    }
+    // Refused while another thread is inside a call, which ends now.
+    while (paceCommDestroy(comm->pace) == paceInvalidUsage && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(1ms);
   });
   const std::future<void> freed = freeing.get_future();
   std::thread thread = start_thread(std::move(freeing));
@@ -59,7 +65,6 @@ bool left_to_its_maker(ncclComm* comm) {
   if (comm->state.load(std::memory_order_acquire) != State::making) return false;
   comm->unwanted = true;
   comm->state.store(State::destroyed, std::memory_order_release);
-  if (comm->maker.joinable()) comm->maker.detach();
   return true;
 }
 
@@ -145,33 +150,37 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
-  // To wait for a making, its own or its child's, would be to wait for the other ranks.
-  const State state = comm->state.load(std::memory_order_acquire);
-  if (state == State::making || state == State::splitting) return refuse(comm, "ncclCommDestroy");
-  join_maker(comm);
-  if (!take_away(comm)) return refuse(comm, "ncclCommDestroy");
+  const std::optional<State> before = take_away(comm, false);
+  if (!before.has_value()) return refuse(comm, "ncclCommDestroy");
+  // What is refused leaves the communicator as it was: it can still be aborted.
+  const auto refused = [&](ncclResult_t why) {
+    comm->state.store(*before, std::memory_order_release);
+    return why;
+  };
+  if (comm->pace != nullptr) {
+    const paceResult_t left = paceCommDestroy(comm->pace);
+    if (left == paceInvalidUsage) return refused(failed_in_paceline(comm, left));
+    const ncclResult_t result = left == paceSuccess ? ncclSuccess : failed_in_paceline(comm, left);
+    return worse(result, end_real(comm, &Real::ncclCommDestroy));
+  }
+  if (real_of(comm) == nullptr) return ncclSuccess;
   // A communicator that NCCL serves alone ends within the thread's group.
-  const bool only_real = comm->pace == nullptr && real_of(comm) != nullptr;
-  ncclResult_t result = only_real ? join_real_group() : ncclSuccess;
-  result = worse(result, end_real(comm, &Real::ncclCommDestroy));
-  if (comm->pace != nullptr)
-    if (paceResult_t left = paceCommDestroy(comm->pace); left != paceSuccess)
-      result = worse(result, failed_in_paceline(comm, left));
-  return result;
+  if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return refused(joined);
+  const ncclResult_t result = end_real(comm, &Real::ncclCommDestroy);
+  return is_error(result) && group().depth == 0 ? refused(result) : result;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   if (left_to_its_maker(comm)) return ncclSuccess;
-  join_maker(comm);
-  if (!take_away(comm)) return refuse(comm, "ncclCommAbort");
+  if (!take_away(comm, true)) return refuse(comm, "ncclCommAbort");
   ncclResult_t result = ncclSuccess;
   if (comm->pace != nullptr)
     if (paceResult_t ended = paceCommAbort(comm->pace); ended != paceSuccess) result = failed_in_paceline(comm, ended);
   if (real_of(comm) != nullptr) result = worse(result, join_real_group());
   result = worse(result, end_real(comm, &Real::ncclCommAbort));
   // Programs abort all their communicators in one group: each is told to end before the first is freed.
-  if (comm->pace != nullptr) end_later([pace = comm->pace] { free_in_time(pace); });
+  if (comm->pace != nullptr) end_later([comm] { free_in_time(comm); });
   return result;
 }
 

@@ -1,12 +1,66 @@
 // Communicators of Paceline's that are there: their children, their end, their state and registrations.
 #include <atomic>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "bootstrap/ranks.h"
 #include "nccl/served_ranks.h"
 
 using namespace paceline;
 using namespace paceline::testing;
+
+namespace {
+
+std::size_t entries_of(const char* folder) {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+// Two ranks, of which the first is inside a call on a thread of its own: it waits for the second until it is aborted.
+struct InsideACall {
+  ncclComm_t comms[2] = {};
+  std::thread thread;
+
+  InsideACall() {
+    REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+    thread = std::thread([comm = comms[0]] {
+      int value = 1;
+      CHECK(ncclGroupStart() == ncclSuccess);
+      CHECK(ncclSend(&value, 1, ncclInt32, 1, comm, nullptr) == ncclSuccess);
+      CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclSuccess);
+      CHECK(ncclGroupEnd() == ncclRemoteError);
+    });
+    int value = 0;
+    CHECK(ncclRecv(&value, 1, ncclInt32, 0, comms[1], nullptr) == ncclSuccess);
+  }
+  ~InsideACall() {
+    CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
+    thread.join();
+    CHECK(ncclCommAbort(comms[1]) == ncclSuccess);
+  }
+  InsideACall(const InsideACall&) = delete;
+  InsideACall& operator=(const InsideACall&) = delete;
+};
+
+// Made behind the program's back, and ready.
+std::vector<ncclComm_t> nonblocking_ranks(int ranks) {
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  std::vector<ncclComm_t> comms(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank)
+    CHECK(ncclCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], ranks, id, rank, &config) == ncclInProgress);
+  for (ncclComm_t comm : comms)
+    for (ncclResult_t state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+      REQUIRE(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+  return comms;
+}
+
+}  // namespace
 
 TEST_CASE("split, shrink and grow of Paceline's communicators") {
   const Door door(has_engine, nullptr, nullptr);
@@ -150,4 +204,59 @@ TEST_CASE("Paceline's errors are NCCL's codes, with Paceline's sentence") {
     PACE_REQUIRE(last_error(comm) == "broadcast: root 7 is not among the ranks 0..0");
     return "";
   });
+}
+
+TEST_CASE("of two threads that abort a nonblocking communicator one does") {
+  const Door door(has_engine, nullptr, nullptr);
+  for (int round = 0; round < 300; ++round) {
+    const ncclComm_t comm = nonblocking_ranks(1)[0];
+    std::atomic<int> there = 0;
+    ncclResult_t results[2] = {};
+    const auto abort = [&](ncclResult_t& result) {
+      for (++there; there < 2;) {
+      }
+      result = ncclCommAbort(comm);
+    };
+    std::thread other(abort, std::ref(results[1]));
+    abort(results[0]);
+    other.join();
+    CHECK(results[0] + results[1] == ncclSuccess + ncclInvalidArgument);
+  }
+}
+
+TEST_CASE("a forked child may destroy its copies of nonblocking communicators") {
+  const Door door(has_engine, nullptr, nullptr);
+  const auto comms = nonblocking_ranks(2);
+  Child child([&](const Child::Say& say) {
+    for (ncclComm_t comm : comms) say(std::to_string(ncclCommDestroy(comm)));
+  });
+  for (int i = 0; i < 2; ++i) CHECK(child.line() == "0");
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("an abort beside a call frees the communicator when that has ended") {
+  const Door door(has_engine, nullptr, nullptr);
+  { const InsideACall first; }  // what the process keeps for itself is there from now on
+  const std::size_t descriptors = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
+  for (int round = 0; round < 4; ++round) {
+    const InsideACall again;
+  }
+  REQUIRE(entries_of("/proc/self/fd") <= descriptors);
+  while (entries_of("/proc/self/task") > threads) std::this_thread::yield();
+}
+
+TEST_CASE("what refuses to be destroyed can still be aborted") {
+  const Door door(has_engine, nullptr, nullptr);
+  const InsideACall busy;
+  CHECK(ncclCommDestroy(busy.comms[0]) == ncclInvalidUsage);
+  CHECK(last_error(busy.comms[0]).find("another thread is inside a call on this communicator") == 0);
+
+  const Door nccls;
+  const ncclComm_t comm = one_rank();
+  {
+    const Failing in_progress("ncclCommDestroy", ncclInvalidArgument);
+    CHECK(ncclCommDestroy(comm) == ncclInvalidArgument);
+  }
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+  CHECK(Door::calls().find("ncclCommAbort(comm") != std::string::npos);
 }
