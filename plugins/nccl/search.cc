@@ -46,12 +46,19 @@ void split_into(std::vector<std::string>& folders, const char* list) {
     if (!folder.empty() && folder.front() == '/') folders.push_back(folder);
 }
 
+// As far as the folder can be read: a step of the iterator may fail too, and throws in a range-for.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed))
+    entries.push_back(at->path());
+  return entries;
+}
+
 // What ldconfig reads, as far as it names folders.
 std::vector<std::string> configured_folders() {
   std::vector<std::string> folders, files = {"/etc/ld.so.conf"};
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/etc/ld.so.conf.d", ignored))
-    files.push_back(entry.path().string());
+  for (const std::filesystem::path& file : entries_of("/etc/ld.so.conf.d")) files.push_back(file.string());
   for (const std::string& file : files) {
     std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);)
@@ -63,19 +70,18 @@ std::vector<std::string> configured_folders() {
 // The Python environments above a folder `bin`: its ../lib/python3.X/site-packages.
 void add_environments(std::vector<std::string>& environments, const std::filesystem::path& bin) {
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(bin.parent_path() / "lib", ignored))
+  for (const std::filesystem::path& entry : entries_of(bin.parent_path() / "lib"))
     for (const char* packages : {"site-packages", "dist-packages"})
-      if (std::filesystem::is_directory(entry.path() / packages, ignored))
-        environments.push_back((entry.path() / packages).string());
+      if (std::filesystem::is_directory(entry / packages, ignored)) environments.push_back((entry / packages).string());
 }
 
 // The folder of the program, as it was called: the interpreter of a virtual environment is a link out of it.
 std::filesystem::path program_folder() {
   const std::filesystem::path called = program_invocation_name;
-  if (called.has_parent_path()) return std::filesystem::absolute(called).parent_path();
+  std::error_code ignored;
+  if (called.has_parent_path()) return std::filesystem::absolute(called, ignored).parent_path();  // none: nowhere
   std::vector<std::string> folders;
   split_into(folders, std::getenv("PATH"));
-  std::error_code ignored;
   for (const std::string& folder : folders)
     if (std::filesystem::exists(std::filesystem::path(folder) / called, ignored)) return folder;
   return {};

@@ -2,6 +2,7 @@
 #include "nccl/search.h"
 
 #include <doctest/doctest.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/ranks.h"
 #include "nccl/real_library.h"
 
 using namespace paceline::nccl;
@@ -86,4 +88,18 @@ TEST_CASE("the variable decides alone") {
 TEST_CASE("versions read as NCCL writes them") {
   CHECK(version_text(22809) == "2.28.9");
   CHECK(version_text(23007) == "2.30.7");
+}
+
+TEST_CASE("a program whose own folder cannot be told looks elsewhere") {
+  paceline::testing::Child child([](const paceline::testing::Child::Say& say) {
+    const Folder gone;
+    std::filesystem::create_directory(gone.path / "here");
+    std::filesystem::current_path(gone.path / "here");
+    std::filesystem::remove(gone.path / "here");
+    (void)::unsetenv("PACELINE_NCCL_LIBRARY");
+    program_invocation_name = const_cast<char*>("./relative");
+    (void)find_real();
+    say("looked");
+  });
+  CHECK(child.line() == "looked");
 }
