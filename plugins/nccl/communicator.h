@@ -107,12 +107,15 @@ inline bool ready(const ncclComm* comm) {
   // Acquire: what the making thread wrote comes before.
   return comm != nullptr && comm->state.load(std::memory_order_acquire) == State::ready;
 }
-// One that Paceline serves, and that takes no more calls. What is registered with it is given back still: PyTorch does.
-inline bool finalized(const ncclComm* comm) {
-  return comm != nullptr && comm->state.load(std::memory_order_acquire) == State::finalized;
+// One that takes no calls, for good or until it is resumed. What is registered with it is given back still: PyTorch
+// does, also before it aborts what it has revoked.
+inline bool out_of_use(const ncclComm* comm) {
+  if (comm == nullptr) return false;
+  const State state = comm->state.load(std::memory_order_acquire);
+  return state == State::finalized || state == State::revoked || state == State::suspended;
 }
-// For one that is not ready: why not.
-ncclResult_t refuse(ncclComm* comm, const char* function);
+// For one that is not ready: why not. `out_of_use`: the code for one that once was.
+ncclResult_t refuse(ncclComm* comm, const char* function, ncclResult_t out_of_use = ncclInvalidUsage);
 
 // The real communicators of communicators that Paceline serves, where they have none: by all of their ranks, each in
 // one call for all of its communicators. `function` needed them.

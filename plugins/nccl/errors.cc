@@ -62,6 +62,10 @@ ncclResult_t from_real(ncclComm* comm, ncclResult_t result) {
   return result;
 }
 
+ncclResult_t missing(ncclComm* comm, const char* function, const char* what) {
+  return fail(comm, ncclInvalidArgument, fmt::format("{}: {} is NULL", function, what));
+}
+
 ncclResult_t fail_without_real(ncclComm* comm, const char* function, const std::string& need) {
   return fail(
       comm, ncclInvalidUsage,

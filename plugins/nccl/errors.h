@@ -19,6 +19,8 @@ ncclResult_t from_real(ncclComm* comm, ncclResult_t result);
 
 ncclResult_t nccl_code(paceResult_t result);
 
+// An argument that may not be NULL is.
+ncclResult_t missing(ncclComm* comm, const char* function, const char* what);
 // `function` needs the real library, which is not there.
 ncclResult_t fail_without_real(ncclComm* comm, const char* function, const std::string& need);
 // The real library is older than `function`, or there is none.

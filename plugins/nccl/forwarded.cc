@@ -18,11 +18,20 @@ Answer failure(ncclResult_t result) {
   if constexpr (!std::is_void_v<Answer>) return Answer{};
 }
 
+// Whether the call is of ncclCommWindowDeregister, without a window: NCCL does nothing then, and needs not be made.
+template <class... Arguments>
+bool deregisters_nothing(const Arguments&...) {
+  return false;
+}
+bool deregisters_nothing(ncclComm* comm, ncclWindow_t window) {
+  return window == nullptr && (ready(comm) || out_of_use(comm)) && comm->pace != nullptr;
+}
+
 // A function that returns no code answers now, also inside a group: there a real communicator cannot be made.
 template <class Answer, class Function, class Call>
 Answer of_communicator(ncclComm* comm, const char* name, Function Real::*function, Call call) {
   if constexpr (std::is_same_v<Answer, ncclResult_t>) {
-    if (finalized(comm) && real_of(comm) != nullptr && real()->*function != nullptr) [[unlikely]]
+    if (out_of_use(comm) && real_of(comm) != nullptr && real()->*function != nullptr) [[unlikely]]
       return from_real(comm, call(real()->*function, real_of(comm)));
     return forward(comm, name, function, call);
   } else {
@@ -55,6 +64,7 @@ using namespace paceline::nccl;
 #define PACE_NCCL_OF_COMMUNICATOR(since, result, name, parameters, arguments)                                \
   extern "C" result name parameters {                                                                        \
     ncclComm* const handle = comm;                                                                           \
+    if (deregisters_nothing arguments) return failure<result>(ncclSuccess);                                  \
     return of_communicator<result>(handle, #name, &Real::name, [=](auto function, ncclComm_t real) mutable { \
       comm = real;                                                                                           \
       return function arguments;                                                                             \

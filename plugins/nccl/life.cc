@@ -78,7 +78,7 @@ ncclResult_t change(ncclComm* comm, const char* function, State from, State to) 
 bool only_nccl(const ncclComm* comm) { return !ready(comm) || comm->pace == nullptr; }
 
 // Whether the communicator's size, rank and device are known here: one that takes no more calls still has them.
-bool answers_here(const ncclComm* comm) { return finalized(comm) || !only_nccl(comm); }
+bool answers_here(const ncclComm* comm) { return (out_of_use(comm) && comm->pace != nullptr) || !only_nccl(comm); }
 
 std::size_t size_of(ncclDataType_t type) {
   constexpr std::size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
@@ -140,6 +140,8 @@ extern "C" {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
+  if (out_of_use(comm) && comm->pace != nullptr)
+    return spoil_if_failed(refuse(comm, "ncclCommFinalize", ncclInvalidArgument));  // as NCCL does
   if (only_nccl(comm))
     return forward(comm, "ncclCommFinalize", &Real::ncclCommFinalize,
                    [](auto function, ncclComm_t real) { return function(real); });
@@ -186,6 +188,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
+  if (out_of_use(comm) && comm->pace != nullptr)
+    return spoil_if_failed(refuse(comm, "ncclCommRevoke", ncclInvalidArgument));  // as NCCL does
   if (only_nccl(comm))
     return forward(comm, "ncclCommRevoke", &Real::ncclCommRevoke,
                    [=](auto function, ncclComm_t real) { return function(real, flags); });
@@ -231,25 +235,28 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
-  if (!answers_here(comm) || count == nullptr)
+  if (!answers_here(comm))
     return forward(comm, "ncclCommCount", &Real::ncclCommCount,
                    [=](auto function, ncclComm_t real) { return function(real, count); });
+  if (count == nullptr) return missing(comm, "ncclCommCount", "count");
   *count = comm->ranks;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
-  if (!answers_here(comm) || rank == nullptr)
+  if (!answers_here(comm))
     return forward(comm, "ncclCommUserRank", &Real::ncclCommUserRank,
                    [=](auto function, ncclComm_t real) { return function(real, rank); });
+  if (rank == nullptr) return missing(comm, "ncclCommUserRank", "rank");
   *rank = comm->rank;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
-  if (!answers_here(comm) || device == nullptr)
+  if (!answers_here(comm))
     return forward(comm, "ncclCommCuDevice", &Real::ncclCommCuDevice,
                    [=](auto function, ncclComm_t real) { return function(real, device); });
+  if (device == nullptr) return missing(comm, "ncclCommCuDevice", "device");
   if (comm->device.device() < 0)
     return fail(comm, ncclInvalidUsage, "ncclCommCuDevice: no CUDA device was current when the communicator was made");
   *device = comm->device.device();
@@ -277,11 +284,12 @@ ncclResult_t ncclCommResume(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
-  const bool here = comm != nullptr && comm->pace != nullptr && real_of(comm) == nullptr && value != nullptr;
+  const bool here = comm != nullptr && comm->pace != nullptr && real_of(comm) == nullptr;
   const State state = comm == nullptr ? State::destroyed : comm->state.load(std::memory_order_acquire);
   if (!here || (state != State::ready && state != State::suspended))
     return forward(comm, "ncclCommMemStats", &Real::ncclCommMemStats,
                    [=](auto function, ncclComm_t real) { return function(real, stat, value); });
+  if (value == nullptr) return missing(comm, "ncclCommMemStats", "value");
   switch (stat) {
     case ncclStatGpuMemSuspend: *value = 0; return ncclSuccess;
     case ncclStatGpuMemSuspended: *value = state == State::suspended ? 1 : 0; return ncclSuccess;
@@ -290,9 +298,10 @@ ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t*
 }
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void** handle) {
-  if (only_nccl(comm) || handle == nullptr)
+  if (only_nccl(comm))
     return forward(comm, "ncclCommRegister", &Real::ncclCommRegister,
                    [=](auto function, ncclComm_t real) { return function(real, buffer, bytes, handle); });
+  if (handle == nullptr) return missing(comm, "ncclCommRegister", "handle");
   auto made = std::make_unique<Registration>();
   if (real_of(comm) != nullptr)
     if (ncclResult_t result = from_real(comm, real()->ncclCommRegister(real_of(comm), buffer, bytes, &made->real));
@@ -305,7 +314,7 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void*
 }
 
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
-  if (!finalized(comm) && only_nccl(comm))
+  if (!answers_here(comm))
     return forward(comm, "ncclCommDeregister", &Real::ncclCommDeregister,
                    [=](auto function, ncclComm_t real) { return function(real, handle); });
   {

@@ -16,10 +16,6 @@
 namespace paceline::nccl {
 namespace {
 
-ncclResult_t missing(const char* function, const char* what) {
-  return fail(nullptr, ncclInvalidArgument, fmt::format("{}: {} is NULL", function, what));
-}
-
 // There is no such communicator after all.
 void take_back(ncclComm_t* out, ncclComm* made) {
   made->state.store(State::destroyed, std::memory_order_release);
@@ -97,7 +93,7 @@ ncclResult_t bad_settings() {
 template <class Function, class Call>
 ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank, const ncclConfig_t* config,
                   const char* name, Function Real::*function, Call call) {
-  if (comm == nullptr) return missing(name, "comm");
+  if (comm == nullptr) return missing(nullptr, name, "comm");
   if (ranks < 1 || rank < 0 || rank >= ranks)
     return fail(nullptr, ncclInvalidArgument, fmt::format("{}: rank {} of {} ranks", name, rank, ranks));
   if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
@@ -144,7 +140,7 @@ ncclResult_t tell_growth(ncclComm* parent, const ncclUniqueId* mine, ncclUniqueI
 }
 
 ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
-  if (comms == nullptr || devices < 1) return missing("ncclCommInitAll", "comm");
+  if (comms == nullptr || devices < 1) return missing(nullptr, "ncclCommInitAll", "comm");
   if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
   if (const std::string why = why_ids_are_nccls(); !why.empty()) {
     const Real* library = real();
@@ -173,7 +169,7 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
 
 ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
   if (!ready(comm)) return refuse(comm, "ncclCommSplit");
-  if (made == nullptr) return missing("ncclCommSplit", "newcomm");
+  if (made == nullptr) return missing(nullptr, "ncclCommSplit", "newcomm");
   ncclComm* child = child_of(comm, config);
   ncclResult_t result = ncclSuccess;
   if (comm->pace == nullptr)
@@ -198,7 +194,7 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
 ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config, int flags) {
   if (!ready(comm)) return refuse(comm, "ncclCommShrink");
   if (made == nullptr || excluded == nullptr)
-    return missing("ncclCommShrink", made == nullptr ? "newcomm" : "the list");
+    return missing(nullptr, "ncclCommShrink", made == nullptr ? "newcomm" : "the list");
   ncclComm* child = child_of(comm, config);
   if (comm->pace == nullptr)
     return made_from(comm, made, child, "ncclCommShrink", &Real::ncclCommShrink, [=](auto function, ncclComm_t real) {
@@ -224,7 +220,7 @@ ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
 
 // A new rank of a communicator that grows.
 ncclResult_t come_new(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made, ncclConfig_t* config) {
-  if (id == nullptr) return missing("ncclCommGrow", "uniqueId");
+  if (id == nullptr) return missing(nullptr, "ncclCommGrow", "uniqueId");
   return init(made, ranks, *id, rank, config, "ncclCommGrow", &Real::ncclCommGrow,
               [=](auto function, ncclComm_t* real) { return function(nullptr, ranks, id, rank, real, config); });
 }
@@ -232,7 +228,7 @@ ncclResult_t come_new(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* m
 ncclResult_t grow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made,
                   ncclConfig_t* config) {
   if (!ready(comm)) return refuse(comm, "ncclCommGrow");
-  if (made == nullptr) return missing("ncclCommGrow", "newcomm");
+  if (made == nullptr) return missing(nullptr, "ncclCommGrow", "newcomm");
   ncclComm* child = child_of(comm, config);
   if (comm->pace == nullptr)
     return made_from(comm, made, child, "ncclCommGrow", &Real::ncclCommGrow, [=](auto function, ncclComm_t real) {
@@ -259,7 +255,7 @@ using namespace paceline::nccl;
 extern "C" {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  if (id == nullptr) return missing("ncclGetUniqueId", "uniqueId");
+  if (id == nullptr) return missing(nullptr, "ncclGetUniqueId", "uniqueId");
   if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
   if (const std::string why = why_ids_are_nccls(); !why.empty()) {
     const Real* library = real();
@@ -285,7 +281,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int ids, ncclUniqueId* id,
                                       ncclConfig_t* config) {
-  if (id == nullptr || ids < 1) return spoil_if_failed(missing("ncclCommInitRankScalable", "commIds"));
+  if (id == nullptr || ids < 1) return spoil_if_failed(missing(nullptr, "ncclCommInitRankScalable", "commIds"));
   return spoil_if_failed(
       init(comm, ranks, id[0], rank, config, "ncclCommInitRankScalable", &Real::ncclCommInitRankScalable,
            [=](auto function, ncclComm_t* real) { return function(real, ranks, rank, ids, id, config); }));
@@ -308,7 +304,7 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
   if (!ready(comm) || comm->pace == nullptr)
     return forward(comm, "ncclCommGetUniqueId", &Real::ncclCommGetUniqueId,
                    [=](auto function, ncclComm_t real) { return function(real, id); });
-  if (id == nullptr) return missing("ncclCommGetUniqueId", "uniqueId");
+  if (id == nullptr) return missing(nullptr, "ncclCommGetUniqueId", "uniqueId");
   paceUniqueId own{};
   if (paceResult_t made = paceGetUniqueId(&own); made != paceSuccess) return failed_in_paceline(comm, made);
   std::memcpy(id, &own, sizeof *id);

@@ -260,3 +260,49 @@ TEST_CASE("what refuses to be destroyed can still be aborted") {
   CHECK(ncclCommAbort(comm) == ncclSuccess);
   CHECK(Door::calls().find("ncclCommAbort(comm") != std::string::npos);
 }
+
+TEST_CASE("one rank's call without a place for its result is refused at once, and brings no communicator of NCCL's") {
+  const Door door(has_engine);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  CHECK(ncclCommCount(comms[1], nullptr) == ncclInvalidArgument);
+  CHECK(last_error(comms[1]) == "ncclCommCount: count is NULL");
+  CHECK(ncclCommUserRank(comms[1], nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommCuDevice(comms[1], nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommMemStats(comms[1], ncclStatGpuMemTotal, nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommRegister(comms[1], at<void>(16), 8, nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommWindowDeregister(comms[1], nullptr) == ncclSuccess);
+  CHECK(Door::calls().empty());
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("a revoked and a suspended communicator are what they were, and give back what is registered") {
+  const Door door(has_engine, "gather");
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    void* handles[2] = {};
+    ncclWindow_t windows[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      NCCL_EXPECT(ncclCommRegister(comm, at<void>(16), 8, &handles[i]));
+      NCCL_EXPECT(ncclCommWindowRegister(comm, at<void>(16), 8, &windows[i], 1));
+    }
+    const auto what_is_left = [&](int i) -> std::string {
+      int count = 0, mine = -1;
+      NCCL_EXPECT(ncclCommCount(comm, &count));
+      NCCL_EXPECT(ncclCommUserRank(comm, &mine));
+      PACE_REQUIRE(count == 1);
+      PACE_REQUIRE(mine == 0);
+      NCCL_EXPECT(ncclCommDeregister(comm, handles[i]));
+      NCCL_EXPECT(ncclCommWindowDeregister(comm, windows[i]));
+      return "";
+    };
+    NCCL_EXPECT(ncclCommSuspend(comm, 1));
+    PACE_REQUIRE(what_is_left(0).empty());
+    NCCL_EXPECT(ncclCommResume(comm));
+    NCCL_EXPECT(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+    PACE_REQUIRE(what_is_left(1).empty());
+    PACE_REQUIRE(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT) == ncclInvalidArgument);
+    PACE_REQUIRE(ncclCommFinalize(comm) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "ncclCommFinalize: the communicator has been revoked");
+    return "";
+  });
+}
