@@ -177,14 +177,7 @@ ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, n
 ncclResult_t ncclGroupStart() { return start_group(); }
 ncclResult_t ncclGroupEnd() { return end_group(); }
 
-ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
-  return simulate_group([&] {
-    const Real* library = real();
-    return library == nullptr || library->ncclGroupSimulateEnd == nullptr
-               ? fail_to_forward(nullptr, "ncclGroupSimulateEnd")
-               : library->ncclGroupSimulateEnd(info);
-  });
-}
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) { return simulate_group(info); }
 
 }  // extern "C"
 

@@ -82,6 +82,12 @@ void end_real_unrun() {
   (void)real()->ncclGroupEnd();
 }
 
+ncclResult_t simulate_real(ncclSimInfo_t* info) {
+  if (real()->ncclGroupSimulateEnd != nullptr) return from_real(nullptr, real()->ncclGroupSimulateEnd(info));
+  end_real_unrun();
+  return fail_to_forward(nullptr, "ncclGroupSimulateEnd");
+}
+
 ncclResult_t end_unrun(const Group& spoiled) {
   if (spoiled.paceline_open) end_paceline_unrun();
   if (spoiled.real_open) end_real_unrun();
@@ -167,13 +173,13 @@ ncclResult_t end_group() {
   return result;
 }
 
-ncclResult_t simulate_group(const std::function<ncclResult_t()>& end) {
+ncclResult_t simulate_group(ncclSimInfo_t* info) {
   if (group().depth == 0) return fail(nullptr, ncclInvalidUsage, "ncclGroupSimulateEnd without ncclGroupStart");
   if (--group().depth > 0) return ncclSuccess;
   const Group ended = std::exchange(group(), {});
   if (ended.error != ncclSuccess) return end_unrun(ended);
   if (ended.paceline_open) end_paceline_unrun();
-  ncclResult_t result = ended.real_open ? from_real(nullptr, end()) : ncclSuccess;
+  ncclResult_t result = ended.real_open ? simulate_real(info) : ncclSuccess;
   if (ended.paceline_open || !ended.births.empty() || !ended.makers.empty() || !ended.deferred.empty())
     result = worse(result, fail(nullptr, ncclInvalidUsage,
                                 "ncclGroupSimulateEnd: the group has calls that Paceline serves, whose time NCCL does "

@@ -174,3 +174,18 @@ TEST_CASE("a group may hold calls beside the making of one communicator") {
     return "";
   });
 }
+
+TEST_CASE("where NCCL cannot simulate a group its group ends all the same") {
+  nccl::Real old = fake();
+  old.ncclGroupSimulateEnd = nullptr;
+  const Door door(nullptr, nullptr, &old);
+  const ncclComm_t comm = one_rank();
+  ncclSimInfo_t info{};
+  int value = 0;
+  (void)Door::calls();
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclSuccess);
+  CHECK(ncclGroupSimulateEnd(&info) == ncclInvalidUsage);
+  CHECK(last_error().find("ncclGroupSimulateEnd: NCCL 2.30.7 (") == 0);
+  CHECK(Door::calls().find("ncclGroupEnd()") != std::string::npos);
+}
