@@ -89,6 +89,12 @@ ncclResult_t bad_settings() {
   return choice().problem.empty() ? ncclSuccess : fail(nullptr, ncclInvalidUsage, choice().problem);
 }
 
+ncclResult_t bad_config(const ncclConfig_t* config, const char* function) {
+  if (config == nullptr || config->magic == NCCL_API_MAGIC) return ncclSuccess;
+  return fail(nullptr, ncclInvalidArgument,
+              fmt::format("{}: the configuration was not started from NCCL_CONFIG_INITIALIZER", function));
+}
+
 // Rank and size as the ids are read: whose they are decides who makes the communicator.
 template <class Function, class Call>
 ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank, const ncclConfig_t* config,
@@ -97,10 +103,9 @@ ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
   if (ranks < 1 || rank < 0 || rank >= ranks)
     return fail(nullptr, ncclInvalidArgument, fmt::format("{}: rank {} of {} ranks", name, rank, ranks));
   if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
+  if (is_pacelines(id))
+    if (ncclResult_t bad = bad_config(config, name); bad != ncclSuccess) return bad;
   ncclComm* made = new_rank(ranks, rank, config, current_or_first());
-  if (is_pacelines(id) && config != nullptr && config->magic != NCCL_API_MAGIC)
-    return fail(nullptr, ncclInvalidArgument,
-                fmt::format("{}: the configuration was not started from NCCL_CONFIG_INITIALIZER", name));
   if (!is_pacelines(id))
     return made_by_nccl(comm, made, name, function, [&](Function target) { return call(target, &made->real); });
   return hand_out(comm, made, [made, id] { return join(made, id); });
@@ -140,7 +145,8 @@ ncclResult_t tell_growth(ncclComm* parent, const ncclUniqueId* mine, ncclUniqueI
 }
 
 ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
-  if (comms == nullptr || devices < 1) return missing(nullptr, "ncclCommInitAll", "comm");
+  if (comms == nullptr) return missing(nullptr, "ncclCommInitAll", "comm");
+  if (devices < 1) return fail(nullptr, ncclInvalidArgument, fmt::format("ncclCommInitAll: {} devices", devices));
   if (ncclResult_t bad = bad_settings(); bad != ncclSuccess) return bad;
   if (const std::string why = why_ids_are_nccls(); !why.empty()) {
     const Real* library = real();
@@ -170,6 +176,8 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
 ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
   if (!ready(comm)) return refuse(comm, "ncclCommSplit");
   if (made == nullptr) return missing(nullptr, "ncclCommSplit", "newcomm");
+  if (comm->pace != nullptr)
+    if (ncclResult_t bad = bad_config(config, "ncclCommSplit"); bad != ncclSuccess) return bad;
   ncclComm* child = child_of(comm, config);
   ncclResult_t result = ncclSuccess;
   if (comm->pace == nullptr)
@@ -195,11 +203,17 @@ ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
   if (!ready(comm)) return refuse(comm, "ncclCommShrink");
   if (made == nullptr || excluded == nullptr)
     return missing(nullptr, "ncclCommShrink", made == nullptr ? "newcomm" : "the list");
+  if (comm->pace != nullptr)
+    if (ncclResult_t bad = bad_config(config, "ncclCommShrink"); bad != ncclSuccess) return bad;
   ncclComm* child = child_of(comm, config);
   if (comm->pace == nullptr)
     return made_from(comm, made, child, "ncclCommShrink", &Real::ncclCommShrink, [=](auto function, ncclComm_t real) {
       return function(real, excluded, count, &child->real, config, flags);
     });
+  const auto is_none = [&](int rank) { return rank < 0 || rank >= comm->ranks; };
+  if (count < 1 || std::any_of(excluded, excluded + count, is_none))
+    return fail(comm, ncclInvalidArgument,
+                fmt::format("ncclCommShrink: {} ranks to exclude, each of 0 to {}", count, comm->ranks - 1));
   std::vector<int> staying;
   for (int rank = 0; rank < comm->ranks; ++rank)
     if (std::find(excluded, excluded + count, rank) == excluded + count) staying.push_back(rank);
@@ -229,11 +243,16 @@ ncclResult_t grow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, 
                   ncclConfig_t* config) {
   if (!ready(comm)) return refuse(comm, "ncclCommGrow");
   if (made == nullptr) return missing(nullptr, "ncclCommGrow", "newcomm");
+  if (comm->pace != nullptr)
+    if (ncclResult_t bad = bad_config(config, "ncclCommGrow"); bad != ncclSuccess) return bad;
   ncclComm* child = child_of(comm, config);
   if (comm->pace == nullptr)
     return made_from(comm, made, child, "ncclCommGrow", &Real::ncclCommGrow, [=](auto function, ncclComm_t real) {
       return function(real, ranks, id, rank, &child->real, config);
     });
+  if (ranks <= comm->ranks)
+    return fail(comm, ncclInvalidArgument,
+                fmt::format("ncclCommGrow: from {} ranks to {}, which are no more", comm->ranks, ranks));
   child->ranks = ranks;
   const bool giver = id != nullptr;
   const ncclUniqueId given = giver ? *id : ncclUniqueId{};
@@ -282,6 +301,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int ids, ncclUniqueId* id,
                                       ncclConfig_t* config) {
   if (id == nullptr || ids < 1) return spoil_if_failed(missing(nullptr, "ncclCommInitRankScalable", "commIds"));
+  if (ids > ranks)
+    return spoil_if_failed(
+        fail(nullptr, ncclInvalidArgument, fmt::format("ncclCommInitRankScalable: {} ids for {} ranks", ids, ranks)));
   return spoil_if_failed(
       init(comm, ranks, id[0], rank, config, "ncclCommInitRankScalable", &Real::ncclCommInitRankScalable,
            [=](auto function, ncclComm_t* real) { return function(real, ranks, rank, ids, id, config); }));

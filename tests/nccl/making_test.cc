@@ -346,3 +346,29 @@ TEST_CASE("the children of one parent are made in the order in which they were a
       return "";
     });
 }
+
+TEST_CASE("what no communicator can be made by is refused at once, as in NCCL") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  const ncclComm_t comm = comms[0];
+  ncclComm_t made = nullptr;
+  int other[] = {1}, none[] = {77};
+  ncclConfig_t config{};
+  CHECK(ncclCommShrink(comm, other, 0, &made, nullptr, NCCL_SHRINK_DEFAULT) == ncclInvalidArgument);
+  CHECK(ncclCommShrink(comm, other, -1, &made, nullptr, NCCL_SHRINK_DEFAULT) == ncclInvalidArgument);
+  CHECK(ncclCommShrink(comm, none, 1, &made, nullptr, NCCL_SHRINK_DEFAULT) == ncclInvalidArgument);
+  CHECK(last_error(comm) == "ncclCommShrink: 1 ranks to exclude, each of 0 to 1");
+  CHECK(ncclCommGrow(comm, 2, nullptr, -1, &made, nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommSplit(comm, 0, 0, &made, &config) == ncclInvalidArgument);
+  CHECK(ncclCommShrink(comm, other, 1, &made, &config, NCCL_SHRINK_DEFAULT) == ncclInvalidArgument);
+  CHECK(ncclCommGrow(comm, 3, nullptr, -1, &made, &config) == ncclInvalidArgument);
+  CHECK(last_error() == "ncclCommGrow: the configuration was not started from NCCL_CONFIG_INITIALIZER");
+  ncclUniqueId ids[2]{};
+  for (ncclUniqueId& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  CHECK(ncclCommInitRankScalable(&made, 1, 0, 2, ids, nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommInitAll(&made, 0, nullptr) == ncclInvalidArgument);
+  CHECK(last_error() == "ncclCommInitAll: 0 devices");
+  CHECK(made == nullptr);
+  for (ncclComm_t one : comms) CHECK(ncclCommAbort(one) == ncclSuccess);
+}
