@@ -39,22 +39,30 @@ const char* reason_of(State state) {
   }
 }
 
-// What rank 0 tells the others about the real communicator that they make.
-struct Invitation {
+// What each rank tells the others about the real communicator that they make: whether it can, and rank 0 its id.
+struct Offer {
   ncclResult_t result = ncclSuccess;
   ncclUniqueId id{};
 };
 
-ncclResult_t exchange(const std::vector<ncclComm*>& comms, std::vector<Invitation>& invitations) {
+// offers[i][rank] of comms[i].
+ncclResult_t exchange(const std::vector<ncclComm*>& comms, std::vector<std::vector<Offer>>& offers) {
   paceResult_t result = paceGroupStart();
   for (std::size_t i = 0; i < comms.size(); ++i) {
+    Offer* const all = offers[i].data();
     const paceResult_t one =
-        paceBroadcast(&invitations[i], &invitations[i], sizeof(Invitation), paceUint8, 0, comms[i]->pace, nullptr);
+        paceAllGather(all + comms[i]->rank, all, sizeof(Offer), paceUint8, comms[i]->pace, nullptr);
     if (result == paceSuccess) result = one;
   }
   const paceResult_t ended = paceGroupEnd();
   if (result == paceSuccess) result = ended;
   return result == paceSuccess ? ncclSuccess : failed_in_paceline(comms[0], result);
+}
+
+// A communicator whose making failed may be written already.
+void give_up_real(ncclComm* comm) {
+  if (const ncclComm_t broken = real_of(comm); broken != nullptr) (void)real()->ncclCommAbort(broken);
+  __atomic_store_n(&comm->real, nullptr, __ATOMIC_RELEASE);  // as the real library's own stores
 }
 
 }  // namespace
@@ -112,19 +120,26 @@ ncclResult_t refuse(ncclComm* comm, const char* function, ncclResult_t out_of_us
               fmt::format("{}: {}", function, reason_of(state)));
 }
 
-ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function) {
+ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function, bool exists) {
   const Real* library = real();
-  std::vector<Invitation> invitations(comms.size());
-  for (std::size_t i = 0; i < comms.size(); ++i)
-    if (comms[i]->rank == 0)
-      invitations[i].result = library == nullptr ? ncclInvalidUsage : library->ncclGetUniqueId(&invitations[i].id);
-  if (ncclResult_t told = exchange(comms, invitations); told != ncclSuccess) return told;
-  if (library == nullptr) return fail_without_real(comms[0], function, why_not_served(function));
-  for (const Invitation& invitation : invitations)
-    if (invitation.result != ncclSuccess)
-      return fail(
-          comms[0], invitation.result,
-          fmt::format("{} needs NCCL itself, and rank 0 has no NCCL or cannot make a unique id of it", function));
+  const bool able = library != nullptr && exists;
+  std::vector<std::vector<Offer>> offers;
+  for (const ncclComm* comm : comms) {
+    Offer& mine = offers.emplace_back(static_cast<std::size_t>(comm->ranks))[static_cast<std::size_t>(comm->rank)];
+    if (!able)
+      mine.result = ncclInvalidUsage;
+    else if (comm->rank == 0)
+      mine.result = library->ncclGetUniqueId(&mine.id);
+  }
+  // Also a rank that cannot take part says so: the others would wait for it.
+  if (ncclResult_t told = exchange(comms, offers); told != ncclSuccess) return told;
+  if (!able) return fail_to_forward(comms[0], function);
+  for (const std::vector<Offer>& ranks : offers)
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      if (ranks[rank].result != ncclSuccess)
+        return fail(comms[0], ranks[rank].result,
+                    fmt::format("{} needs NCCL itself, and rank {} has no NCCL with it, or cannot make a unique id",
+                                function, rank));
 
   const DeviceContext before = DeviceContext::current();
   const bool together = comms.size() > 1;
@@ -133,11 +148,13 @@ ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function
     ncclComm* comm = comms[i];
     comm->device.enter();
     std::vector<std::byte> config = comm->config.as_blocking();
-    result = library->ncclCommInitRankConfig(&comm->real, comm->ranks, invitations[i].id, comm->rank,
+    result = library->ncclCommInitRankConfig(&comm->real, comm->ranks, offers[i][0].id, comm->rank,
                                              config.empty() ? nullptr : reinterpret_cast<ncclConfig_t*>(config.data()));
   }
   if (together) result = worse(result, library->ncclGroupEnd());
   before.restore();
+  if (is_error(result))
+    for (ncclComm* comm : comms) give_up_real(comm);
   return from_real(comms[0], result);
 }
 

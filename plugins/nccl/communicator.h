@@ -118,8 +118,8 @@ inline bool out_of_use(const ncclComm* comm) {
 ncclResult_t refuse(ncclComm* comm, const char* function, ncclResult_t out_of_use = ncclInvalidUsage);
 
 // The real communicators of communicators that Paceline serves, where they have none: by all of their ranks, each in
-// one call for all of its communicators. `function` needed them.
-ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function);
+// one call for all of its communicators. `function` needed them: where a rank has none such, it fails on all.
+ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function, bool exists = true);
 
 // The number by which the real library knows an operator of the communicator.
 ncclRedOp_t real_operator(ncclComm* comm, ncclRedOp_t op);

@@ -6,19 +6,21 @@ namespace paceline::nccl {
 
 ncclResult_t forward_later(ncclComm* comm, const char* function, bool exists, std::function<ncclResult_t()> call) {
   if (!ready(comm)) return refuse(comm, function);
-  if (!exists) return fail_to_forward(comm, function);
   Group& open = group();
   if (real_of(comm) == nullptr) {
+    if (comm->pace == nullptr && !exists) return fail_to_forward(comm, function);
     if (comm->pace == nullptr)
       return fail(comm, ncclInvalidUsage,
                   fmt::format("{}: NCCL has not made the communicator: its making failed, or has not ended "
                               "(ncclGroupEnd; ncclCommGetAsyncError until it is no more in progress)",
                               function));
     if (open.depth == 0)
-      if (ncclResult_t made = make_real({comm}, function); made != ncclSuccess) return made;
+      if (ncclResult_t made = make_real({comm}, function, exists); made != ncclSuccess) return made;
+  } else if (!exists) {
+    return fail_to_forward(comm, function);
   }
   if (open.depth > 0 && (real_of(comm) == nullptr || !open.deferred.empty())) {
-    open.deferred.push_back({comm, function, std::move(call)});
+    open.deferred.push_back({comm, function, exists, std::move(call)});
     return ncclSuccess;
   }
   if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return joined;

@@ -39,8 +39,8 @@ Answer of_communicator(ncclComm* comm, const char* name, Function Real::*functio
     const bool has = library != nullptr && library->*function != nullptr;
     if (!ready(comm) && has && is_nccls(comm)) return call(library->*function, comm);
     if (!ready(comm)) return failure<Answer>(refuse(comm, name));
+    if (real_of(comm) == nullptr && comm->pace != nullptr && group().depth == 0) (void)make_real({comm}, name, has);
     if (!has) return failure<Answer>(fail_to_forward(comm, name));
-    if (real_of(comm) == nullptr && comm->pace != nullptr && group().depth == 0) (void)make_real({comm}, name);
     return real_of(comm) == nullptr ? Answer{} : call(library->*function, real_of(comm));
   }
 }

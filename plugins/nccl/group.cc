@@ -47,8 +47,11 @@ ncclResult_t run_deferred(const std::vector<Deferred>& calls) {
   for (const Deferred& call : calls)
     if (real_of(call.comm) == nullptr && std::find(missing.begin(), missing.end(), call.comm) == missing.end())
       missing.push_back(call.comm);
+  // Where this process lacks one of the functions, that is the one to name.
+  auto needed = std::find_if(calls.begin(), calls.end(), [](const Deferred& call) { return !call.exists; });
+  if (needed == calls.end()) needed = calls.begin();
   if (!missing.empty())
-    if (ncclResult_t made = make_real(missing, calls[0].function); made != ncclSuccess) return made;
+    if (ncclResult_t made = make_real(missing, needed->function, needed->exists); made != ncclSuccess) return made;
   ncclResult_t result = real()->ncclGroupStart();
   for (const Deferred& call : calls) result = worse(result, call.call());
   return worse(result, from_real(nullptr, real()->ncclGroupEnd()));

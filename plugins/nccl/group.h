@@ -18,6 +18,7 @@ namespace paceline::nccl {
 struct Deferred {
   ncclComm* comm;
   const char* function;
+  bool exists;  // in this process's real library
   std::function<ncclResult_t()> call;
 };
 

@@ -342,7 +342,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
                    [=](auto function, ncclComm_t real) { return function(op, real); });
   // Calls of the group that wait for NCCL's communicator still need it.
   if (waits_for_real(comm)) {
-    group().deferred.push_back({comm, "ncclRedOpDestroy", [=] { return destroy_operator(op, comm); }});
+    group().deferred.push_back({comm, "ncclRedOpDestroy", true, [=] { return destroy_operator(op, comm); }});
     return ncclSuccess;
   }
   return destroy_operator(op, comm);

@@ -2,6 +2,7 @@
 #include <array>
 #include <string>
 
+#include "bootstrap/ranks.h"
 #include "nccl/served_ranks.h"
 
 using namespace paceline;
@@ -20,4 +21,49 @@ TEST_CASE("forwarded services go to NCCL's communicator, which is there from the
   const std::string calls = Door::calls();
   CHECK(calls.find("ncclAllReduce(") != std::string::npos);
   CHECK(calls.find("ncclReduceScatter(") == std::string::npos);
+}
+
+TEST_CASE("where one rank has no NCCL, what needs it is refused on every rank, which name it") {
+  for (const bool at_first : {true, false}) {
+    const Door door(has_engine);
+    ncclUniqueId id{};
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    const auto one = [&](int rank, bool lacks) -> std::string {
+      nccl::Real without_windows = fake();
+      if (lacks) without_windows.ncclCommWindowRegister = nullptr;
+      const Door own(has_engine, nullptr, &without_windows);
+      ncclComm_t comm = nullptr;
+      ncclWindow_t window = nullptr;
+      if (ncclCommInitRank(&comm, 2, id, rank) != ncclSuccess) return last_error();
+      const ncclResult_t result = ncclCommWindowRegister(comm, at<void>(16), 8, &window, 1);
+      std::string said = std::to_string(result) + " " + last_error(comm);
+      (void)ncclCommDestroy(comm);
+      return said;
+    };
+    Child child([&](const Child::Say& say) { say(one(1, !at_first)); });
+    const std::string here = one(0, at_first), there = child.line();
+    const std::string needs = "5 ncclCommWindowRegister needs NCCL itself, and rank ";
+    CHECK((at_first ? here : there).find("5 ncclCommWindowRegister: NCCL 2.30.7 (") == 0);
+    CHECK((at_first ? there : here).find(needs + (at_first ? "0" : "1") + " has no NCCL with it") == 0);
+  }
+}
+
+TEST_CASE("a communicator whose making failed in NCCL is given up, and made anew when it is needed again") {
+  const Door door(has_engine);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  ncclWindow_t windows[2] = {};
+  const auto register_both = [&] {
+    CHECK(ncclGroupStart() == ncclSuccess);
+    for (int i = 0; i < 2; ++i) CHECK(ncclCommWindowRegister(comms[i], at<void>(16), 4, &windows[i], 1) == ncclSuccess);
+    return ncclGroupEnd();
+  };
+  {
+    const Failing failing("ncclGroupEnd", ncclSystemError);
+    CHECK(register_both() == ncclSystemError);
+  }
+  CHECK(Door::calls().find("ncclCommAbort(comm") != std::string::npos);
+  CHECK(register_both() == ncclSuccess);
+  CHECK(Door::calls().find("ncclCommInitRankConfig(") != std::string::npos);
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
