@@ -229,7 +229,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     *error = ncclInProgress;
     return ncclSuccess;
   }
-  if (real_of(comm) != nullptr) return from_real(comm, real()->ncclCommGetAsyncError(real_of(comm), error));
+  if (real_of(comm) != nullptr) {
+    const ncclResult_t asked = from_real(comm, real()->ncclCommGetAsyncError(real_of(comm), error));
+    if (!is_error(asked)) (void)from_real(comm, *error);  // its sentence, too, is the last one
+    return asked;
+  }
   if (comm->pace == nullptr) *error = ncclInProgress;  // NCCL has not written the communicator yet
   return ncclSuccess;
 }

@@ -67,3 +67,14 @@ TEST_CASE("a communicator whose making failed in NCCL is given up, and made anew
   CHECK(Door::calls().find("ncclCommInitRankConfig(") != std::string::npos);
   for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
+
+TEST_CASE("the sentence of an error that came by itself is NCCL's, not that of an earlier error") {
+  const Door door;
+  const ncclComm_t comm = one_rank();
+  CHECK(ncclAllReduce(nullptr, nullptr, 0, ncclInt32, ncclSum, nullptr, nullptr) == ncclInvalidArgument);
+  REQUIRE(last_error() == "ncclAllReduce: the communicator is NULL");
+  const Failing failing("asynchronously", ncclRemoteError);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+  CHECK(last_error(comm) == "the fake's last error");
+}
