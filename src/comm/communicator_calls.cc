@@ -211,9 +211,8 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
     return begun;
   }
   membership_->activity.inside.store(true, std::memory_order_relaxed);
-  Execution* execution = execution_.get();
   if (begins_at_home(request.which, connections_.sharing)) wiring_.home.go();
-  Status status = paceline::run(std::span(&execution, 1));
+  Status status = paceline::run(*execution_);
   if (only_gives(request, rank())) {
     if (!connections_.oversubscribed && connections_.shared_memory) connections_.shared_memory->fetch_ahead();
     if (connections_.oversubscribed && root_waits_long(request)) sched_yield();

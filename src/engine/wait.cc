@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/configuration.h"
 
@@ -45,24 +46,29 @@ constexpr double doubt_us = 5000;
 // The transport of `execution` failed: end the communicator.
 Status end_of(Execution& execution) { return execution.wiring().membership->report(execution.failure()); }
 
-// Whom a wait has seen to be gone. What it did before it left, messages of pairs or a collective of this number, may be
-// there: what is missing after one more look does not come.
-struct Gone {
-  const Execution* execution = nullptr;
-  int rank = -1;
+// An execution that is under way, and how long it has not got on. Each has a time of its own, which the steps of others
+// do not put off.
+struct Driven {
+  Execution* execution = nullptr;
+  std::size_t number = 0;
+  bool timed = false;  // since its last step
+  // Whom it has seen to be gone; -1: nobody. What that rank did before it left, messages of pairs or a collective of
+  // this number, may be there: what is missing after one more look does not come.
+  int gone = -1;
+  Clock::time_point since;
+  double doubted_us = doubt_us;
 };
 
 enum class Leaver : std::uint8_t { none, left_before, ended_another };
 
-Leaver leaver(Execution& execution, const Transport& transport, const Execution::Wait& wait, Gone& gone) {
+Leaver leaver(const Wiring& wiring, const Transport& transport, const Execution::Wait& wait, int& gone) {
   std::uint32_t last = 0;
-  if (!execution.wiring().membership->has_left(wait.rank, &last) && !transport.has_left(wait.rank, &last))
-    return Leaver::none;
+  if (!wiring.membership->has_left(wait.rank, &last) && !transport.has_left(wait.rank, &last)) return Leaver::none;
   const bool is_of_pair = collective_of(wait.call) == Collective::send;
   if (!is_of_pair && comes_before(last, wait.call.sequence)) return Leaver::left_before;
   if (!transport.immediate()) return Leaver::none;  // its connection ends behind its last message
-  const bool looked_again = gone.execution == &execution && gone.rank == wait.rank;
-  if (gone.execution == nullptr) gone = {&execution, wait.rank};
+  const bool looked_again = gone == wait.rank;
+  if (gone < 0) gone = wait.rank;
   if (!looked_again) return Leaver::none;
   return is_of_pair ? Leaver::left_before : Leaver::ended_another;
 }
@@ -88,7 +94,7 @@ Status left(const Wiring& wiring, const Execution::Wait& wait, Leaver how) {
 }
 
 // Whether waiting is in vain: the other rank left, or is in another call. Ok: keep waiting.
-Status doubt(Execution& execution, Gone& gone) {
+Status doubt(Execution& execution, int& gone) {
   Wiring& wiring = execution.wiring();
   const Execution::Wait wait = execution.waiting_for();
   if (wait.rank < 0 || wait.rank == wiring.rank) return {};
@@ -100,7 +106,7 @@ Status doubt(Execution& execution, Gone& gone) {
     if (each->compare(waits_there ? wait.rank : -1, wait.call, waits_there && wait.owed) == Attempt::failed)
       return end_of(execution);
   }
-  const Leaver how = leaver(execution, transport, wait, gone);
+  const Leaver how = leaver(wiring, transport, wait, gone);
   return how == Leaver::none ? Status() : wiring.membership->report(left(wiring, wait, how));
 }
 
@@ -110,16 +116,23 @@ thread_local Clock::time_point turns_until;
 // One wait: from the last step that could be taken to the next.
 class Wait {
  public:
-  explicit Wait(std::span<Execution* const> executions) : executions_(executions) {
-    for (Execution* execution : executions) oversubscribed_ |= execution->wiring().oversubscribed;
+  // `all`: those under way, whenever this looks.
+  explicit Wait(const std::span<Driven>& all) : all_(all) {
+    for (const Driven& one : all) oversubscribed_ |= one.execution->wiring().oversubscribed;
   }
 
-  void over() { looks_ = 0; }
+  // Some have got on. An error: another one waits in vain.
+  Status over() {
+    looks_ = 0;
+    // Reading the clock costs as much as a step.
+    if (all_.size() == 1 || (++steps_ & 63U) != 0) return {};
+    return watch(Clock::now());
+  }
 
   // Spend a little time. An error ends the wait.
   Status pause() {
-    for (Execution* execution : executions_) {
-      Membership& membership = *execution->wiring().membership;
+    for (const Driven& one : all_) {
+      Membership& membership = *one.execution->wiring().membership;
       if (membership.failed()) return membership.failure();
     }
     const std::uint64_t looks = looks_++;
@@ -136,19 +149,14 @@ class Wait {
     if (!timed_) {
       timed_ = true;
       begin_ = Clock::now();
-      doubted_us_ = doubt_us;
       announced_ = false;
-      gone_ = {};
     }
     const auto now = Clock::now();
     const double elapsed = duration<double, std::micro>(now - begin_).count();
     const bool in_turns = !oversubscribed_ && now < turns_until;
     const double spin = configuration().spin;
     yielding_ = oversubscribed_ || elapsed > (in_turns ? std::max(spin, turn_us) : spin);
-    if (elapsed > doubted_us_) {
-      doubted_us_ = elapsed + doubt_us;
-      for (Execution* execution : executions_) PACE_TRY(check(*execution, elapsed / 1e6));
-    }
+    PACE_TRY(watch(now));
     if (!yielding_) return {};
     if (oversubscribed_ ? yields_ < crowded_yields : elapsed < yield_us && !in_turns) {
       ++yields_;
@@ -161,11 +169,29 @@ class Wait {
   }
 
  private:
-  Status check(Execution& execution, double seconds) {
-    PACE_TRY(doubt(execution, gone_));
-    const Wiring& wiring = execution.wiring();
+  // Look for reasons why those that have not got on for some time might wait in vain.
+  Status watch(Clock::time_point now) {
+    for (Driven& one : all_) {
+      if (!one.timed) {
+        one.timed = true;
+        one.gone = -1;
+        one.since = now;
+        one.doubted_us = doubt_us;
+        continue;
+      }
+      const double waited = duration<double, std::micro>(now - one.since).count();
+      if (waited <= one.doubted_us) continue;
+      one.doubted_us = waited + doubt_us;
+      PACE_TRY(check(one, waited / 1e6));
+    }
+    return {};
+  }
+
+  static Status check(Driven& one, double seconds) {
+    PACE_TRY(doubt(*one.execution, one.gone));
+    const Wiring& wiring = one.execution->wiring();
     if (seconds < wiring.timeout) return {};
-    const Execution::Wait wait = execution.waiting_for();
+    const Execution::Wait wait = one.execution->waiting_for();
     if (wait.rank < 0) return {};  // others of the group are waited for, or the next look moves on
     return wiring.membership->timed_out(wait.rank, wait.call, seconds);
   }
@@ -173,7 +199,7 @@ class Wait {
   // What a yield of so many microseconds says of other threads on this CPU, and what to do about it.
   void share(double yielded_us) {
     if (yielded_us <= shared_cpu_us) return;
-    const bool may_leave = executions_.front()->wiring().home.go();
+    const bool may_leave = all_.front().execution->wiring().home.go();
     if (!may_leave && yielded_us > turn_us) turns_until = Clock::now() + between_turns;
   }
 
@@ -186,10 +212,10 @@ class Wait {
     announced_us_ = elapsed;
     // Only a single transport can be slept on; with several, each in turn for a short while.
     std::size_t count = 0;
-    for (Execution* execution : executions_)
-      for (Transport* transport : execution->wiring().transports) count += transport != nullptr ? 1 : 0;
-    for (Execution* execution : executions_) {
-      for (Transport* transport : execution->wiring().transports) {
+    for (const Driven& one : all_)
+      for (Transport* transport : one.execution->wiring().transports) count += transport != nullptr ? 1 : 0;
+    for (const Driven& one : all_) {
+      for (Transport* transport : one.execution->wiring().transports) {
         if (transport == nullptr) continue;
         if (!announced_) {
           transport->announce_sleep();
@@ -201,57 +227,72 @@ class Wait {
     announced_ = !announced_;
   }
 
-  std::span<Execution* const> executions_;
+  const std::span<Driven>& all_;
   bool oversubscribed_ = false;
   bool yielding_ = false;
   bool timed_ = false;  // the clock has started
   bool announced_ = false;
   std::uint64_t looks_ = 0;
+  std::uint64_t steps_ = 0;
   int yields_ = 0;
-  Gone gone_;
   Clock::time_point begin_;
-  double doubted_us_ = doubt_us;
   double announced_us_ = 0;
 };
 
+// `all` shrinks: one that has ended, with nothing to go on to, is no more looked at, and its communicator's end is none
+// of the others.
 template <class GoOnWith>
-Status drive(std::span<Execution* const> executions, const GoOnWith& go_on) {
-  Wait wait(executions);
+Status drive(std::span<Driven> all, const GoOnWith& go_on) {
+  Wait wait(all);
   for (;;) {
     bool moved = false;
-    bool done = true;
-    for (std::size_t i = 0; i < executions.size(); ++i) {
+    std::size_t under_way = 0;
+    for (const Driven& each : all) {
+      Driven one = each;
       bool begun = false;
-      switch (executions[i]->advance()) {
+      switch (one.execution->advance()) {
         case Execution::Turn::done:
-          PACE_TRY(go_on(i, begun));
+          PACE_TRY(go_on(one.number, begun));
           if (!begun) continue;
+          [[fallthrough]];
+        case Execution::Turn::moved:
           moved = true;
+          one.timed = false;
           break;
-        case Execution::Turn::moved: moved = true; break;
         case Execution::Turn::stuck: break;
-        case Execution::Turn::failed: return end_of(*executions[i]);
+        case Execution::Turn::failed: return end_of(*one.execution);
       }
-      done = false;
+      all[under_way++] = one;
     }
-    if (done) return {};
+    all = all.first(under_way);
+    if (all.empty()) return {};
     if (moved) {
-      wait.over();
+      PACE_TRY(wait.over());
       continue;
     }
-    for (Execution* execution : executions)
-      for (Transport* transport : execution->wiring().transports)
-        if (transport != nullptr && transport->progress() == Attempt::failed) return end_of(*execution);
+    for (const Driven& one : all)
+      for (Transport* transport : one.execution->wiring().transports)
+        if (transport != nullptr && transport->progress() == Attempt::failed) return end_of(*one.execution);
     PACE_TRY(wait.pause());
   }
 }
 
 }  // namespace
 
-Status run(std::span<Execution* const> executions) {
-  return drive(executions, [](std::size_t, bool&) { return Status(); });
+// Alone, as most calls are: without memory of its own.
+Status run(Execution& execution) {
+  Driven one;
+  one.execution = &execution;
+  return drive(std::span(&one, 1), [](std::size_t, bool&) { return Status(); });
 }
 
-Status run(std::span<Execution* const> executions, const GoOn& go_on) { return drive(executions, go_on); }
+Status run(std::span<Execution* const> executions, const GoOn& go_on) {
+  std::vector<Driven> all(executions.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].execution = executions[i];
+    all[i].number = i;
+  }
+  return drive(std::span(all), go_on);
+}
 
 }  // namespace paceline

@@ -14,11 +14,12 @@
 
 namespace paceline {
 
-// Run all of these (of one or several communicators, driven by this thread) to their end.
-Status run(std::span<Execution* const> executions);
+// Run one execution to its end.
+Status run(Execution& execution);
 
-// The same where some have more than one thing to run. When the execution of this number is found to have ended, which
-// may be more than once, `go_on` begins what it has to run next, and says so by `begun`.
+// Run all of these, of several communicators, side by side to their ends. When the execution of this number is found to
+// have ended, `go_on` begins what it has to run next, and says so by `begun`. With nothing begun it is done: its
+// communicator's end is no more a reason to end the others.
 using GoOn = std::function<Status(std::size_t number, bool& begun)>;
 Status run(std::span<Execution* const> executions, const GoOn& go_on);
 

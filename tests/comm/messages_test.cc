@@ -1,6 +1,7 @@
 // send and recv, alone and in groups.
 #include <doctest/doctest.h>
 
+#include <barrier>
 #include <latch>
 #include <numeric>
 
@@ -197,6 +198,43 @@ TEST_CASE("a group that fails on one communicator ends the others whose part it 
       return expect(paceCommDestroy(part));
     });
   }
+}
+
+TEST_CASE("the end of a communicator whose part of a group is done is not the group's") {
+  const Ranks communicator(3);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    static paceComm_t first_of_rank_0 = nullptr;
+    static std::barrier together(3);
+    for (int round = 0; round < 10; ++round) {
+      paceComm_t with_1 = nullptr;
+      paceComm_t with_2 = nullptr;
+      PACE_EXPECT(paceCommSplit(comm, rank == 2 ? PACE_SPLIT_NOCOLOR : 0, rank, &with_1, nullptr));
+      PACE_EXPECT(paceCommSplit(comm, rank == 1 ? PACE_SPLIT_NOCOLOR : 0, rank, &with_2, nullptr));
+      if (rank == 0) first_of_rank_0 = with_1;
+      together.arrive_and_wait();
+      int token = 5;
+      paceResult_t result = paceSuccess;
+      if (rank == 0) {
+        PACE_EXPECT(paceGroupStart());
+        PACE_EXPECT(paceSend(&token, 1, paceInt32, 1, with_1, nullptr));
+        PACE_EXPECT(paceBarrier(with_2, nullptr));
+        result = paceGroupEnd();
+      } else if (rank == 1) {
+        PACE_EXPECT(paceRecv(&token, 1, paceInt32, 0, with_1, nullptr));
+        PACE_EXPECT(paceCommAbort(with_1));
+      } else {
+        // Not before rank 0 knows.
+        for (paceResult_t state = paceSuccess; state == paceSuccess;)
+          PACE_EXPECT(paceCommGetAsyncError(first_of_rank_0, &state));
+        result = paceBarrier(with_2, nullptr);
+      }
+      together.arrive_and_wait();
+      PACE_EXPECT(result);
+      for (paceComm_t part : {with_1, with_2})
+        if (part != nullptr) PACE_EXPECT(paceCommDestroy(part));
+    }
+    return "";
+  });
 }
 
 TEST_CASE("a group that fails in its messages ends the communicators of which it had collectives") {

@@ -24,6 +24,8 @@ Call message(std::uint32_t number) {
   return make_call(Collective::send, DataType::float32, Operation::sum, 0, 1, number);
 }
 
+Status nothing_more(std::size_t, bool&) { return {}; }
+
 // A rank that waits in `call` for a message of rank 1.
 struct Waiting : FakeRank {
   explicit Waiting(const Call& call = all_reduce(1)) : execution(wiring) {
@@ -31,10 +33,7 @@ struct Waiting : FakeRank {
     execution.add(writer.plan, call, memory_of(input, output));
   }
 
-  Status run() {
-    Execution* one = &execution;
-    return paceline::run(std::span(&one, 1));
-  }
+  Status run() { return paceline::run(execution); }
 
   PlanWriter writer;
   Floats input;
@@ -51,10 +50,7 @@ struct Sending : FakeRank {
     transport.held_by = 2;
   }
 
-  Status run() {
-    Execution* one = &execution;
-    return paceline::run(std::span(&one, 1));
-  }
+  Status run() { return paceline::run(execution); }
 
   PlanWriter writer;
   Floats input{1};
@@ -65,7 +61,7 @@ struct Sending : FakeRank {
 }  // namespace
 
 TEST_CASE("wait: what has nothing to wait for ends at once") {
-  CHECK(run({}).ok());
+  CHECK(run({}, nothing_more).ok());
   Waiting rank;
   rank.transport.deliver(0, 1, bytes_of({5}));
   CHECK(rank.run().ok());
@@ -84,7 +80,7 @@ TEST_CASE("wait: executions run to their ends side by side") {
     }
   };
   Execution* both[] = {&one.execution, &other.execution};
-  CHECK(run(both).ok());
+  CHECK(run(both, nothing_more).ok());
   CHECK(one.output == Floats{5});
 }
 
@@ -140,7 +136,67 @@ TEST_CASE("wait: so does the end of any of the communicators in a group") {
   Waiting other;
   other.membership.end(Status(Code::remote, "rank 2 died"));
   Execution* both[] = {&one.execution, &other.execution};
-  CHECK(run(both).message() == "rank 2 died");
+  CHECK(run(both, nothing_more).message() == "rank 2 died");
+}
+
+TEST_CASE("wait: but not the end of one that has done its part") {
+  for (const bool first_has_ended : {true, false}) {
+    Waiting one;
+    Waiting other;
+    Waiting& ended = first_has_ended ? one : other;
+    Waiting& stuck = first_has_ended ? other : one;
+    ended.transport.deliver(0, 1, bytes_of({5}));
+    stuck.transport.on = [&](const std::string&) {
+      if (stuck.transport.log.size() == 10) ended.membership.end(Status(Code::aborted, "rank 1 aborted"));
+      if (stuck.transport.log.size() == 100) stuck.transport.deliver(0, 1, bytes_of({6}));
+    };
+    Execution* both[] = {&one.execution, &other.execution};
+    CHECK(run(both, nothing_more).ok());
+    CHECK(stuck.output == Floats{6});
+    CHECK(ended.transport.log.empty());
+  }
+}
+
+TEST_CASE("wait: what one communicator of a group does is no time gained for another one's ranks") {
+  using std::chrono::milliseconds;
+  for (const milliseconds pace : {milliseconds(0), milliseconds(10)}) {
+    for (const bool is_elsewhere : {false, true}) {
+      Waiting busy;
+      Waiting stuck(all_reduce(5));
+      stuck.wiring.timeout = 0.1;
+      stuck.transport.other_call = is_elsewhere;
+      const auto begin = std::chrono::steady_clock::now();
+      auto last = begin;
+      const auto move_on = [&] {
+        const auto now = std::chrono::steady_clock::now();
+        if (now < last + pace) return;
+        last = now;
+        busy.transport.deliver(0, 1, bytes_of({5}));
+      };
+      move_on();
+      busy.transport.on = [&](const std::string&) {
+        if (busy.transport.taken(0, 1)) move_on();
+      };
+      const auto go_on = [&](std::size_t, bool& begun) {
+        if (last > begin + std::chrono::seconds(10)) return Status(Code::internal, "it waited for ever");
+        if (pace == milliseconds(0)) move_on();
+        busy.execution.clear();
+        busy.execution.add(busy.writer.plan, all_reduce(2), memory_of(busy.input, busy.output));
+        begun = true;
+        return Status();
+      };
+      Execution* both[] = {&busy.execution, &stuck.execution};
+      const Status status = run(both, go_on);
+      CHECK(status.message() == (is_elsewhere ? "reported: they are elsewhere" : "too late"));
+      CHECK(busy.membership.timeouts.empty());
+      if (is_elsewhere) continue;
+      REQUIRE(stuck.membership.timeouts.size() == 1);
+      CHECK(stuck.membership.timeouts[0].rank == 1);
+      CHECK(stuck.membership.timeouts[0].call == all_reduce(5));
+      CHECK(stuck.membership.timeouts[0].seconds >= 0.1);
+      CHECK(last < begin + std::chrono::seconds(5));
+    }
+  }
 }
 
 TEST_CASE("wait: at the timeout the rank and the call waited for are looked into") {
@@ -165,7 +221,7 @@ TEST_CASE("wait: at the timeout of a group, a communicator that has done its par
     ended.transport.deliver(0, 1, bytes_of({5}));
     for (Waiting* each : {&one, &other}) each->wiring.timeout = 0.02;
     Execution* both[] = {&one.execution, &other.execution};
-    CHECK(run(both).message() == "too late");
+    CHECK(run(both, nothing_more).message() == "too late");
     CHECK(ended.membership.timeouts.empty());
     REQUIRE(stuck.membership.timeouts.size() == 1);
     CHECK(stuck.membership.timeouts[0].rank == 1);
@@ -459,8 +515,7 @@ TEST_CASE("wait: every algorithm's all-reduce is exact over the smallest staging
             memory.scratch = scratch.data();
             Execution execution(rank.wiring);
             execution.add(plan, all_reduce(call), memory);
-            Execution* one = &execution;
-            Status status = run(std::span(&one, 1));
+            Status status = run(execution);
             if (!status.ok()) statuses[static_cast<std::size_t>(me)] = std::move(status);
             for (std::size_t i = 0; i < count; ++i) {
               float sum = 0;
