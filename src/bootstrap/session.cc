@@ -334,7 +334,8 @@ Pong CommunicatorMembership::answer(std::uint64_t inquiry) const {
 
 Status CommunicatorMembership::report(Status reason) {
   StarSession::Lock lock(session_->mutex_);
-  if (reason.code() == Code::remote && session_->supervised())
+  const bool of_another = reason.detail().rank != my_rank_;
+  if (reason.code() == Code::remote && of_another && session_->supervised())
     session_->changed_.wait_until(lock, Clock::now() + news_time, [this] { return failed(); });
   fail_for_all(lock, std::move(reason));
   return failure_;

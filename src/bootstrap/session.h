@@ -81,8 +81,8 @@ class Membership {
 
   // End the communicator on every rank for this reason; the first reason stands. Returns the reason that stands, when
   // it is on its way to the others: the program may end because of it.
-  // Code::remote means that a connection broke, which may only be the trace of a death: waits up to 0.3 s for news of
-  // one before the reason given stands.
+  // Code::remote of another rank means that a connection broke, which may only be the trace of a death: waits up to
+  // 0.3 s for news of one before the reason given stands.
   virtual Status report(Status reason) = 0;
   // A wait for `waiting_for` in `call` has lasted `seconds`. Finds out who holds the call up, ends the communicator
   // with an error of Code::timeout that names that rank, and returns it. Blocks for a second at most.

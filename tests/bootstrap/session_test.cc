@@ -291,6 +291,20 @@ TEST_CASE("a broken connection that nothing explains is the reason itself") {
   CHECK(memberships[0]->failure().message() == "connection lost");
 }
 
+TEST_CASE("what a rank says of itself waits for no news of a death") {
+  const auto sessions = join_all(2);
+  std::vector<Memberships> all;
+  for (std::uint64_t id = 1; id <= 20; ++id) all.push_back(enter_all(sessions, id));
+  Status::Detail reason;
+  reason.code = Code::remote;
+  reason.rank = 1;
+  reason.message = "rank 1 broke off its group of calls";
+  const auto begin = Clock::now();
+  for (const Memberships& memberships : all) CHECK(memberships[1]->report(Status(reason)).message() == reason.message);
+  CHECK(Clock::now() - begin < 3s);
+  for (const Memberships& memberships : all) CHECK(ends_within(*memberships[0], 5s));
+}
+
 TEST_CASE("who leaves in peace, and then ends, does no harm; the others learn how far it came") {
   auto sessions = join_all(3);
   auto memberships = enter_all(sessions);
