@@ -94,10 +94,10 @@ paceResult_t call(const Arguments& arguments, paceComm* comm, void* stream) {
       if (done) return finish(status, comm);
     }
     Checked ready;
-    const Status status = check_call(arguments, comm, stream, ready);
+    Status status = check_call(arguments, comm, stream, ready);
     if (status.ok()) [[likely]]
-      return finish(submit(comm, arguments, ready, stream), comm);
-    spoil_group(status);
+      status = submit(comm, arguments, ready, stream);
+    if (!status.ok()) spoil_group(status);
     return finish(status, comm);
   });
 }

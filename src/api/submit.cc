@@ -311,7 +311,7 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
   return {};
 }
 
-// A call of an open group that failed its checks: the group starts nothing.
+// A call of an open group that was refused: the group starts nothing.
 void spoil_group(const Status& status) {
   if (in_group() && group.error.ok()) group.error = status;
 }

@@ -280,6 +280,20 @@ TEST_CASE("a group with one bad call starts nothing") {
   });
 }
 
+TEST_CASE("a group with a call whose stream is none starts nothing") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    alignas(64) static char none[4096] = {};
+    int value = rank;
+    PACE_EXPECT(paceGroupStart());
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, nullptr));
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, none), paceInvalidArgument);
+    PACE_EXPECT(paceGroupEnd(), paceInvalidArgument);
+    PACE_REQUIRE(value == rank);
+    return "";
+  });
+}
+
 TEST_CASE("a group whose messages to itself do not match starts nothing") {
   const Ranks communicator(2);
   communicator.run([](int rank, paceComm_t comm) -> std::string {
