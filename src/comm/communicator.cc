@@ -130,13 +130,14 @@ void Communicator::abort() {
   (void)membership_->report(Status(std::move(detail)));
 }
 
-Result<std::vector<Bytes>> Communicator::gather_bytes(std::span<const std::byte> mine) {
+Result<std::vector<Bytes>> Communicator::gather_bytes(std::span<const std::byte> mine, bool of_split) {
   Bytes all(mine.size() * static_cast<std::size_t>(size()));
   Request request;
   request.which = Collective::all_gather;
   request.send = mine.data();
   request.recv = all.data();
   request.count = mine.size();
+  request.of_split = of_split;
   PACE_TRY(run(request));
   std::vector<Bytes> gathered;
   for (std::size_t i = 0; i < all.size(); i += mine.size())
@@ -151,7 +152,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
     int key;
   };
   const Wish mine{color, key};
-  auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)));
+  auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)), true);
   if (!shown.ok()) return shown.status();
   std::vector<std::pair<int, int>> members;  // key, rank here
   for (int r = 0; r < size(); ++r) {
@@ -164,7 +165,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
 
   // Everyone takes part in the exchanges, those without a color with empty cards.
   const auto among = [&](std::span<const std::byte> card) -> Result<std::vector<Bytes>> {
-    auto all = gather_bytes(card);
+    auto all = gather_bytes(card, true);
     if (!all.ok()) return all.status();
     std::vector<Bytes> ours;
     ours.reserve(members.size());

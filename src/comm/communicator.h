@@ -162,7 +162,7 @@ class Communicator {
   void end_turn(Part& part);
   static Parts parts_of(std::span<Communicator* const> communicators, std::span<const Request> calls);
   static void break_off_undone(const Parts& parts, const Communicator* not_begun, const Status& cause);
-  Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine);
+  Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine, bool of_split = false);
   Status connect_devices();
   // Where every rank uses a GPU already; else the first call with GPU memory does it.
   Status connect_devices_in_use() { return connections_.gpus_in_use ? connect_devices() : Status(); }

@@ -110,8 +110,9 @@ Status Communicator::prepare(const Request& request, KnownPlan& ready) {
 Status Communicator::begin(const Request& request, KnownPlan& known) {
   if (known.plan == nullptr || known.epoch != plans_.epoch() || known.arena != scratch_.begin())
     PACE_TRY(prepare(request, known));
-  const Call call =
+  Call call =
       make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_, known.plan->way);
+  if (request.of_split) call = of_split(call);
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
   if (connections_.single_copy) connections_.shared_memory->use_single_copy(known.plan->single_copy);

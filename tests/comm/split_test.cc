@@ -56,6 +56,22 @@ TEST_CASE("a negative color takes part without joining") {
   });
 }
 
+TEST_CASE("a split is not taken for an all-gather of as many bytes") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    paceComm_t part = nullptr;
+    std::uint64_t mine = 5;
+    std::uint64_t all[2] = {};
+    PACE_EXPECT(rank == 0 ? paceCommSplit(comm, 3, rank, &part, nullptr)
+                          : paceAllGather(&mine, all, sizeof mine, paceUint8, comm, nullptr),
+                paceMismatch);
+    const std::string reason = paceGetLastError(comm);
+    PACE_REQUIRE(reason.find("called split #") != std::string::npos);
+    PACE_REQUIRE(reason.find("called all-gather #") != std::string::npos);
+    return "";
+  });
+}
+
 TEST_CASE("the end of a part is not the end of the whole") {
   const Ranks communicator(2);
   communicator.run([](int rank, paceComm_t comm) -> std::string {
