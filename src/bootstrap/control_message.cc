@@ -46,7 +46,7 @@ void fields(Archive& archive, T& message) {
   } else if constexpr (std::is_same_v<M, Pong>) {
     archive(message.inquiry, message.state, message.sequence);
   } else if constexpr (std::is_same_v<M, Left>) {
-    archive(message.communicator, message.rank, message.sequence);
+    archive(message.communicator, message.rank, message.sequence, message.size);
   } else {
     static_assert(std::is_same_v<M, Farewell>);
     archive(message.rank);

@@ -76,6 +76,7 @@ struct Left {
   std::uint64_t communicator = 0;
   std::uint32_t rank = 0;  // the communicator's
   std::uint32_t sequence = 0;
+  std::uint32_t size = 0;  // of the communicator
 };
 // To rank 0, and from there to all: the rank's session ends in peace. Nothing follows.
 struct Farewell {

@@ -40,7 +40,9 @@ void Coordinator::handle(std::uint32_t from, const Contribution& contribution) {
 void Coordinator::handle(std::uint32_t, const Verdict& verdict) { end(verdict.communicator, verdict.reason); }
 
 void Coordinator::handle(std::uint32_t from, const Left& left) {
-  left_[left.communicator].emplace_back(from, left.sequence);
+  auto& who = left_[left.communicator];
+  who.emplace_back(from, left.sequence);
+  if (who.size() == left.size) left_.erase(left.communicator);  // nobody can wait there any more
   send_(everyone(from), left);
 }
 

@@ -238,10 +238,11 @@ void StarSession::handle(const Death& death) {
 }
 
 void StarSession::handle(const Left& left) {
-  if (forgotten_.count(left.communicator) > 0) return;
-  left_[left.communicator][left.rank] = left.sequence;
+  // Every rank of a communicator has entered it before any leaves it: this one has no part in it, or none any more.
   const auto place = memberships_.find(left.communicator);
-  if (place != memberships_.end() && place->second->when_left_) place->second->when_left_(static_cast<int>(left.rank));
+  if (place == memberships_.end()) return;
+  left_[left.communicator][left.rank] = left.sequence;
+  if (place->second->when_left_) place->second->when_left_(static_cast<int>(left.rank));
 }
 
 void StarSession::handle(const Farewell& farewell) {
@@ -413,7 +414,8 @@ bool CommunicatorMembership::leave() {
   if (i_left_ || failed()) return false;
   i_left_ = true;
   session_->post(Left{id_, static_cast<std::uint32_t>(my_rank_),
-                      activity.sequence.load(std::memory_order_relaxed)});  // relaxed: this thread's own
+                      activity.sequence.load(std::memory_order_relaxed),  // relaxed: this thread's own
+                      static_cast<std::uint32_t>(ranks_.size())});
   return true;
 }
 

@@ -28,7 +28,7 @@ std::vector<ControlMessage> one_of_each() {
           Suspicion{77, {0, 5, 2}, 0, 1, {812, 3, 1024}, 5.5},
           Ping{1, 77},
           Pong{1, Pong::State::left, 811},
-          Left{77, 1, 811},
+          Left{77, 1, 811, 3},
           Farewell{3}};
 }
 

@@ -98,8 +98,8 @@ TEST_CASE("an inquiry ends as soon as all have answered") {
 TEST_CASE("a rank that has left the communicator is judged by how far it came") {
   for (const bool session_ended : {true, false}) {
     Job job;
-    job.receive(1, Left{77, 0, 812});
-    job.receive(1, Left{78, 0, 5});
+    job.receive(1, Left{77, 0, 812, 3});
+    job.receive(1, Left{78, 0, 5, 3});
     if (session_ended) job.receive(1, Farewell{1});
     job.receive(3, suspicion());  // for rank 1, that has ended the call
     const Ping ping = session_ended ? job.last<Ping>({2, 3}) : job.last<Ping>({1, 2, 3});
@@ -110,6 +110,16 @@ TEST_CASE("a rank that has left the communicator is judged by how far it came") 
     CHECK(verdict.reason.rank == 1);  // the communicator's: session rank 2
     CHECK(verdict.reason.message.find("has not entered") != std::string::npos);
   }
+}
+
+TEST_CASE("of a communicator that all have left nothing is kept") {
+  Job job;
+  for (const std::uint32_t rank : {1, 2, 3}) job.receive(rank, Left{77, rank - 1, 811, 3});
+  CHECK(job.last<Left>({0, 1, 2}).size == 3);
+  job.receive(3, suspicion());
+  const Ping ping = job.last<Ping>({1, 2, 3});
+  for (const std::uint32_t rank : {1, 2, 3}) job.receive(rank, Pong{ping.inquiry, Pong::State::absent, 0});
+  CHECK(job.last<Verdict>({0, 1, 2, 3}).reason.message.find("has no such communicator") != std::string::npos);
 }
 
 TEST_CASE("a death ends the inquiry: it is the answer") {

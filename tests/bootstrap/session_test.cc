@@ -305,6 +305,18 @@ TEST_CASE("what a rank says of itself waits for no news of a death") {
   for (const Memberships& memberships : all) CHECK(ends_within(*memberships[0], 5s));
 }
 
+TEST_CASE("a communicator that this rank never enters leaves nothing behind when others leave it") {
+  const auto sessions = join_all(2);
+  const auto witness = enter_all(sessions, 2);
+  sessions[0]->enter(9, {0, 1}, 0)->leave();
+  witness[0]->leave();
+  // Messages stay in order: after this one the other has come.
+  for (const auto deadline = in(5s); !witness[1]->has_left(0, nullptr) && Clock::now() < deadline;)
+    std::this_thread::sleep_for(1ms);
+  REQUIRE(witness[1]->has_left(0, nullptr));
+  CHECK_FALSE(sessions[1]->enter(9, {0, 1}, 1)->has_left(0, nullptr));
+}
+
 TEST_CASE("who leaves in peace, and then ends, does no harm; the others learn how far it came") {
   auto sessions = join_all(3);
   auto memberships = enter_all(sessions);
