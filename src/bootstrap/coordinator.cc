@@ -49,17 +49,33 @@ void Coordinator::handle(std::uint32_t from, const Left& left) {
 void Coordinator::handle(std::uint32_t from, const Farewell&) {
   gone_[from] = true;
   send_(everyone(), Farewell{from});
+  note_departure(from, false);
 }
 
 void Coordinator::lost(std::uint32_t rank, const std::string& how) {
   if (gone_[rank]) return;
   gone_[rank] = true;
   send_(everyone(), Death{rank, how});
-  // The death ends those communicators: it is the answer.
-  std::erase_if(inquiries_, [&](const auto& entry) {
-    const Ranks& ranks = entry.second.suspicion.ranks;
-    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-  });
+  note_departure(rank, true);
+}
+
+// In the inquiries under way, which wait for an answer of this rank that does not come any more.
+void Coordinator::note_departure(std::uint32_t rank, bool by_death) {
+  for (auto place = inquiries_.begin(); place != inquiries_.end();) {
+    const auto here = place++;
+    Inquiry& inquiry = here->second;
+    const Ranks& ranks = inquiry.suspicion.ranks;
+    const auto found = std::find(ranks.begin(), ranks.end(), rank);
+    if (found == ranks.end()) continue;
+    const Pong departed = departure(inquiry, rank);
+    // The death of a rank that had not left ends the communicator: it is the answer.
+    if (by_death && departed.state != Pong::State::left) {
+      inquiries_.erase(here);
+      continue;
+    }
+    inquiry.answers[static_cast<std::size_t>(found - ranks.begin())] = departed;
+    conclude_if_complete(here);
+  }
 }
 
 void Coordinator::suspect(std::uint32_t from, const Suspicion& suspicion, Clock::time_point now) {
@@ -105,8 +121,12 @@ void Coordinator::answer(std::uint32_t from, const Pong& pong) {
   for (std::size_t i = 0; i < inquiry.answers.size(); ++i)
     if (inquiry.suspicion.ranks[i] == from)
       inquiry.answers[i] = pong.state == Pong::State::absent ? departure(inquiry, from) : pong;
-  if (std::all_of(inquiry.answers.begin(), inquiry.answers.end(),
-                  [](const auto& answer) { return answer.has_value(); }))
+  conclude_if_complete(place);
+}
+
+void Coordinator::conclude_if_complete(Inquiries::iterator place) {
+  const auto& answers = place->second.answers;
+  if (std::all_of(answers.begin(), answers.end(), [](const auto& answer) { return answer.has_value(); }))
     conclude(place);
 }
 

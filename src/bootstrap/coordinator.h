@@ -47,6 +47,8 @@ class Coordinator {
   void handle(std::uint32_t from, const Farewell& farewell);
   void suspect(std::uint32_t from, const Suspicion& suspicion, Clock::time_point now);
   void answer(std::uint32_t from, const Pong& pong);
+  void note_departure(std::uint32_t rank, bool by_death);
+  void conclude_if_complete(Inquiries::iterator inquiry);
   void conclude(Inquiries::iterator inquiry);
   void end(std::uint64_t communicator, const Status::Detail& reason);
   // Of a rank that has the communicator no more, or not yet: whether it left it, and when.

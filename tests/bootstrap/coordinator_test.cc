@@ -130,6 +130,35 @@ TEST_CASE("a death ends the inquiry: it is the answer") {
   CHECK_FALSE(job.coordinator.next_tick().has_value());
 }
 
+TEST_CASE("but the death of a rank that had left the communicator ends nothing") {
+  for (const bool says_farewell : {false, true}) {
+    Job job;
+    if (!says_farewell) job.receive(2, Left{77, 1, 811, 3});
+    job.receive(3, suspicion());
+    const Ping ping = job.last<Ping>({1, 2, 3});
+    job.receive(1, Pong{ping.inquiry, Pong::State::inside, 812});
+    if (says_farewell) job.receive(2, Left{77, 1, 811, 3});  // they crossed
+    if (says_farewell)
+      job.receive(2, Farewell{2});
+    else
+      job.coordinator.lost(2, "its control connection closed");
+    CHECK(job.coordinator.next_tick().has_value());
+    job.receive(3, Pong{ping.inquiry, Pong::State::inside, 812});
+    const Verdict verdict = job.last<Verdict>({0, 1, 3});
+    CHECK(verdict.reason.rank == 1);  // the communicator's: session rank 2
+    CHECK(verdict.reason.message.find("it left after #811") != std::string::npos);
+  }
+
+  // It may be the last that was waited for.
+  Job job;
+  job.receive(2, Left{77, 1, 811, 3});
+  job.receive(3, suspicion());
+  const Ping ping = job.last<Ping>({1, 2, 3});
+  for (const std::uint32_t rank : {1, 3}) job.receive(rank, Pong{ping.inquiry, Pong::State::inside, 812});
+  job.coordinator.lost(2, "its control connection closed");
+  CHECK(job.last<Verdict>({0, 1, 3}).reason.rank == 1);
+}
+
 TEST_CASE("a verdict ends the inquiry") {
   Job job;
   job.receive(3, suspicion());
