@@ -65,7 +65,8 @@ struct Ping {
   std::uint64_t communicator = 0;
 };
 struct Pong {
-  enum class State : std::uint8_t { absent, outside, inside, left };  // absent: has not made it yet, or no more
+  // absent: has not made it yet, or no more. inside: a collective; in_messages: sends and receives.
+  enum class State : std::uint8_t { absent, outside, inside, left, in_messages };
 
   std::uint64_t inquiry = 0;
   State state = State::absent;

@@ -31,6 +31,8 @@ std::string why_behind(const Pong& pong, const Call& call) {
     case Pong::State::left: return fmt::format("will not enter {}: it left after #{}", name, pong.sequence);
     case Pong::State::outside: return fmt::format("has not entered {}; it is outside of any call", name);
     case Pong::State::inside: return fmt::format("has not entered {}; it is still inside #{}", name, pong.sequence);
+    case Pong::State::in_messages:
+      return fmt::format("has not entered {}; it is inside a send or receive, after #{}", name, pong.sequence);
   }
   return {};
 }
@@ -39,14 +41,17 @@ std::string why_not_behind(const Pong& pong, const Call& call) {
   if (!is_collective(call)) {
     switch (pong.state) {
       case Pong::State::inside: return fmt::format("is inside another call (collectives so far: {})", pong.sequence);
+      case Pong::State::in_messages:
+        return fmt::format("is inside a send or receive (collectives so far: {})", pong.sequence);
       case Pong::State::outside: return "has not made the matching call; it is outside of any call";
       default: return why_behind(pong, call);
     }
   }
   if (pong.state == Pong::State::inside)
     return fmt::format("is inside {} and answers, but has not got on", short_name(call));
-  return fmt::format("has ended #{} and is outside of any call; what {} needs of it has not arrived", pong.sequence,
-                     short_name(call));
+  const bool in_messages = pong.state == Pong::State::in_messages;
+  return fmt::format("has ended #{} and is {}; what {} needs of it has not arrived", pong.sequence,
+                     in_messages ? "inside a send or receive" : "outside of any call", short_name(call));
 }
 
 }  // namespace

@@ -318,7 +318,7 @@ void CommunicatorMembership::learn_of_death(int session_rank, const std::string&
     detail.rank = rank;
     detail.host = member(rank).host;
     // relaxed: only told, nothing is read because of them
-    if (activity.inside.load(std::memory_order_relaxed))
+    if (activity.inside.load(std::memory_order_relaxed) == Inside::collective)
       detail.sequence = activity.sequence.load(std::memory_order_relaxed);
     fail(Status(std::move(detail)));
     return;
@@ -327,10 +327,15 @@ void CommunicatorMembership::learn_of_death(int session_rank, const std::string&
 
 Pong CommunicatorMembership::answer(std::uint64_t inquiry) const {
   // relaxed: the two may be of different moments; an inquiry is about seconds
-  const bool inside = activity.inside.load(std::memory_order_relaxed);
+  const Inside inside = activity.inside.load(std::memory_order_relaxed);
   const std::uint32_t sequence = activity.sequence.load(std::memory_order_relaxed);
-  const auto state = i_left_ ? Pong::State::left : inside ? Pong::State::inside : Pong::State::outside;
-  return {inquiry, state, sequence};
+  if (i_left_) return {inquiry, Pong::State::left, sequence};
+  switch (inside) {
+    case Inside::nothing: return {inquiry, Pong::State::outside, sequence};
+    case Inside::collective: return {inquiry, Pong::State::inside, sequence};
+    case Inside::messages: return {inquiry, Pong::State::in_messages, sequence};
+  }
+  return {inquiry, Pong::State::outside, sequence};
 }
 
 Status CommunicatorMembership::report(Status reason) {

@@ -61,10 +61,13 @@ class Session {
   virtual std::unique_ptr<Membership> enter(std::uint64_t id, std::vector<int> ranks, int my_rank) = 0;
 };
 
+// Which calls are under way: a collective, or sends and receives.
+enum class Inside : std::uint8_t { nothing, collective, messages };
+
 // What a rank of the communicator is doing now, for others to ask. Written by the calling thread, read by the monitor.
 struct Activity {
   std::atomic<std::uint32_t> sequence{0};  // of the last collective entered; 0: none yet
-  std::atomic<bool> inside{false};         // a call is under way
+  std::atomic<Inside> inside{Inside::nothing};
 };
 
 // One communicator's part of a session. All ranks in it and in its messages are the communicator's.

@@ -188,7 +188,7 @@ Status Communicator::begin_message(const Request& message, KnownPlan& known) {
 void Communicator::end(const Status& status) {
   if (!status.ok() && membership_->failed() && connections_.shared_memory) connections_.shared_memory->withdraw();
   if (status.ok() && connections_.shared_memory) connections_.shared_memory->end_wait();
-  membership_->activity.inside.store(false, std::memory_order_relaxed);
+  membership_->activity.inside.store(Inside::nothing, std::memory_order_relaxed);
   plans_.trim();
 }
 
@@ -211,7 +211,7 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
     if (is_lack(begun)) break_off(fmt::format("could not begin its {}: {}", title(request.which), begun.message()));
     return begun;
   }
-  membership_->activity.inside.store(true, std::memory_order_relaxed);
+  membership_->activity.inside.store(message ? Inside::messages : Inside::collective, std::memory_order_relaxed);
   if (begins_at_home(request.which, connections_.sharing)) wiring_.home.go();
   Status status = paceline::run(*execution_);
   if (only_gives(request, rank())) {
@@ -271,7 +271,8 @@ Status Communicator::begin_turn(Part& part) {
   PACE_TRY(begun_by([&] {
     return part.ended == 0 ? begin_messages(part.messages) : begin(*part.collectives[part.ended - 1], unknown);
   }));
-  membership_->activity.inside.store(true, std::memory_order_relaxed);
+  membership_->activity.inside.store(part.ended == 0 ? Inside::messages : Inside::collective,
+                                     std::memory_order_relaxed);
   part.begun = true;
   return {};
 }

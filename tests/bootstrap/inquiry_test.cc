@@ -53,6 +53,10 @@ TEST_CASE("the rank furthest behind is named, and where it is") {
         std::string("rank 2 (node-b, pid 102) has not entered all-reduce #812; it is outside of any call") + waited);
   CHECK(of_rank_2(State::inside, 809) ==
         std::string("rank 2 (node-b, pid 102) has not entered all-reduce #812; it is still inside #809") + waited);
+  CHECK(of_rank_2(State::in_messages, 811) ==
+        std::string("rank 2 (node-b, pid 102) has not entered all-reduce #812; it is inside a send or receive, after "
+                    "#811") +
+            waited);
   CHECK(of_rank_2(State::left, 811) ==
         std::string("rank 2 (node-b, pid 102) will not enter all-reduce #812: it left after #811") + waited);
   CHECK(of_rank_2(State::absent, 0).starts_with("rank 2 (node-b, pid 102) has no such communicator"));
@@ -72,6 +76,14 @@ TEST_CASE("of a rank that has ended the call, whichever it was, only that is sai
         std::string("rank 1 (node-a, pid 101) has ended #813 and is outside of any call; what all-reduce #812 needs of "
                     "it has not arrived") +
             waited_for_it);
+}
+
+TEST_CASE("of a rank inside a send or receive that is said, whatever is waited for") {
+  const auto inside = says(State::inside, 812);
+  CHECK(accuse(suspicion(), {inside, says(State::in_messages, 812), inside}, members)
+            .message.starts_with("rank 1 (node-a, pid 101) has ended #812 and is inside a send or receive; what "));
+  CHECK(accuse(suspicion(Collective::recv), {inside, says(State::in_messages, 5), inside}, members)
+            .message.starts_with("rank 1 (node-a, pid 101) is inside a send or receive (collectives so far: 5); "));
 }
 
 TEST_CASE("sequence numbers may wrap") {

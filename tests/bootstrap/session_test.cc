@@ -42,7 +42,7 @@ const Call all_reduce_812 = make_call(Collective::all_reduce, DataType::float32,
 // Waits for `rank` in all-reduce #812 and times out, unless the communicator ends before.
 Status wait_in_vain(Membership& membership, int rank) {
   membership.activity.sequence = 812;
-  membership.activity.inside = true;
+  membership.activity.inside = Inside::collective;
   return membership.timed_out(rank, all_reduce_812, 5);
 }
 
@@ -258,7 +258,7 @@ TEST_CASE("the rank that has not entered the call is named, although it answers"
   memberships[2]->activity.sequence = 811;
   for (const int rank : {0, 1}) {  // both are inside before either loses patience
     memberships[static_cast<std::size_t>(rank)]->activity.sequence = 812;
-    memberships[static_cast<std::size_t>(rank)]->activity.inside = true;
+    memberships[static_cast<std::size_t>(rank)]->activity.inside = Inside::collective;
   }
   const auto results = in_threads(
       2, [&](int rank) { return wait_in_vain(*memberships[static_cast<std::size_t>(rank)], rank == 0 ? 2 : 0); });
@@ -270,6 +270,17 @@ TEST_CASE("the rank that has not entered the call is named, although it answers"
   }
   REQUIRE(ends_within(*memberships[2], 5s));
   CHECK(memberships[2]->failure().message() == results[0].message());
+}
+
+TEST_CASE("a rank inside a send or receive is said to be there, and not in the collective before it") {
+  const auto sessions = join_all(2);
+  const auto memberships = enter_all(sessions);
+  memberships[1]->activity.sequence = 811;
+  memberships[1]->activity.inside = Inside::messages;
+  const Status status = wait_in_vain(*memberships[0], 1);
+  CHECK(status.detail().rank == 1);
+  CHECK(status.message().find(") has not entered all-reduce #812; it is inside a send or receive, after #811; rank 0 "
+                              "waited") != std::string::npos);
 }
 
 TEST_CASE("a broken connection waits for news of a death, which explains it") {
