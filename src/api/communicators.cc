@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <latch>
@@ -108,8 +109,11 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_all(int count, const int
     break;
   }
   threads.clear();  // joins them
-  for (const Status& status : ended) PACE_TRY(status);
-  return made;
+  const auto failed = std::ranges::find_if(ended, [](const Status& status) { return !status.ok(); });
+  if (failed == ended.end()) return made;
+  // Rank 0 may not have come to take the id's listener, which would wait for it.
+  (void)rendezvous_from_unique_id(*id, 0, count, 0);
+  return *failed;
 }
 
 paceResult_t give(paceComm_t* comm, Result<std::unique_ptr<Communicator>> made) {
