@@ -11,6 +11,7 @@
 #include "api/handle.h"
 #include "base/configuration.h"
 #include "base/reduction.h"
+#include "base/signals_blocked.h"
 #include "bootstrap/launch.h"
 #include "cuda/device.h"
 
@@ -98,6 +99,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_all(int count, const int
   };
   for (int rank = 0; rank < count; ++rank) {
     const Status started = guarded([&]() -> Status {
+      const SignalsBlocked blocked;
       threads.emplace_back(be, rank);
       return {};
     });

@@ -7,9 +7,14 @@
 #include <cmath>
 #include <utility>
 
+#include "base/signals_blocked.h"
+
 namespace paceline {
 
-HostStream::HostStream() : thread_([this] { run(); }) {}
+HostStream::HostStream() {
+  const SignalsBlocked blocked;
+  thread_ = std::thread([this] { run(); });
+}
 
 HostStream::~HostStream() {
   {

@@ -62,7 +62,7 @@ class HostStream {
   std::uint64_t pushed_ = 0;
   std::uint64_t ended_ = 0;
   std::vector<Failure> failures_;  // since the last synchronize, in order
-  std::thread thread_;             // last: begins when the rest is there
+  std::thread thread_;
 };
 
 }  // namespace paceline

@@ -1,8 +1,13 @@
 #include "comm/host_stream.h"
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <csignal>
+#include <functional>
 #include <latch>
 
 #include "transport/child.h"
@@ -43,6 +48,19 @@ TEST_CASE("a wait tells the first error up to its mark and leaves it for synchro
 TEST_CASE("no wait lasts NaN seconds") {
   HostStream stream;
   CHECK(stream.wait(0, std::nan("")).code() == Code::invalid_argument);
+}
+
+TEST_CASE("the program's signals are not for a stream's thread") {
+  bool blocked = false;
+  HostStream stream;
+  stream.push([&] {
+    sigset_t mask;
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    blocked = sigismember(&mask, SIGINT) == 1 && sigismember(&mask, SIGUSR1) == 1;
+    return Status();
+  });
+  CHECK(stream.synchronize().ok());
+  CHECK(blocked);
 }
 
 TEST_CASE("each call's own end can be asked for") {
