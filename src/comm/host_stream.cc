@@ -40,9 +40,11 @@ void HostStream::push(std::function<Status()> work) {
   changed_.notify_all();
 }
 
-Status HostStream::take_error() {
-  Status first = failures_.empty() ? Status() : std::move(failures_.front().status);
-  failures_.clear();
+Status HostStream::take_error(std::uint64_t mark) {
+  if (failures_.empty() || failures_.front().first > mark) return {};
+  Status first = failures_.front().status;
+  std::erase_if(failures_, [&](const Failure& one) { return one.last <= mark; });
+  if (!failures_.empty()) failures_.front().first = std::max(failures_.front().first, mark + 1);
   return first;
 }
 
@@ -59,15 +61,16 @@ void HostStream::note(Status status) {
 Status HostStream::synchronize() {
   if (in_child()) return no_thread();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return work_.empty() && !running_; });
-  return take_error();
+  const std::uint64_t mark = pushed_;
+  changed_.wait(lock, [&] { return ended_ >= mark; });
+  return take_error(mark);
 }
 
 Status HostStream::query() {
   if (in_child()) return no_thread();
   const std::lock_guard lock(mutex_);
   if (!work_.empty() || running_) return Status(Code::in_progress, "calls are still queued or running on this stream");
-  return take_error();
+  return take_error(pushed_);
 }
 
 std::uint64_t HostStream::mark() {

@@ -28,7 +28,7 @@ class HostStream {
   static Status no_thread();  // what is said there
 
   void push(std::function<Status()> work);
-  // Wait until all that was queued has ended; the first error since the last synchronize.
+  // Wait until all that was queued before has ended; the first error of it since the last synchronize.
   Status synchronize();
   // in_progress while anything is queued or running, else as synchronize().
   Status query();
@@ -51,7 +51,7 @@ class HostStream {
 
   void run();
   void note(Status status);
-  Status take_error();
+  Status take_error(std::uint64_t mark);
 
   const Origin origin_;
   std::mutex mutex_;

@@ -50,6 +50,31 @@ TEST_CASE("no wait lasts NaN seconds") {
   CHECK(stream.wait(0, std::nan("")).code() == Code::invalid_argument);
 }
 
+TEST_CASE("a synchronize ends with what was queued before it, whatever comes meanwhile") {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  std::atomic<bool> enough = false;
+  std::latch first(1);
+  std::function<Status()> endless;
+  HostStream stream;
+  endless = [&] {
+    // So that the queue is never empty.
+    if (!enough && std::chrono::steady_clock::now() < deadline) stream.push(endless);
+    return failure("a later one");
+  };
+  stream.push([&] {
+    first.wait();
+    return failure("first");
+  });
+  const std::uint64_t mark = stream.mark();
+  stream.push(endless);
+  first.count_down();
+  CHECK(stream.wait(mark, -1).message() == "first");
+  CHECK(stream.synchronize().message() == "first");
+  CHECK(std::chrono::steady_clock::now() < deadline);
+  CHECK(stream.synchronize().message() == "a later one");
+  enough = true;
+}
+
 TEST_CASE("the program's signals are not for a stream's thread") {
   bool blocked = false;
   HostStream stream;
