@@ -185,7 +185,15 @@ Result<Launch> find_launch(const Configuration& configuration, const Environment
   if (launch->size < 1 || launch->rank >= launch->size)
     return Status(Code::invalid_usage,
                   fmt::format("{}: rank {} of {} ranks cannot be", launch->launcher, launch->rank, launch->size));
-  if (!configuration.address.empty()) PACE_TRY(split_address(configuration.address, launch->host, launch->port));
+  if (!configuration.address.empty()) {
+    PACE_TRY(split_address(configuration.address, launch->host, launch->port));
+  } else if (launch->port > 65535) {
+    return Status(
+        Code::invalid_usage,
+        fmt::format("MASTER_PORT={}: rank 0 listens on the port after it, which must be from 1 to 65535: give "
+                    "torchrun another --master-port, or set PACELINE_ADDRESS",
+                    launch->port - 1));
+  }
   return launch;
 }
 
