@@ -279,8 +279,9 @@ class Connecting {
     const FileDescriptor ended(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!ended.valid()) return descriptor_error("cannot make an eventfd", errno);
     membership_.when_failed(this, [&](const Status&) { ::eventfd_write(ended.get(), 1); });
+    // Whatever comes: it writes to this function's descriptor.
+    const std::shared_ptr<void> told(nullptr, [&](void*) { membership_.when_failed(this, nullptr); });
     auto connected = TcpTransport::connect(std::move(*listener_), group, Until(deadline, ended.get()));
-    membership_.when_failed(this, nullptr);
     if (!connected.ok()) return connected.status();
     made.tcp = std::move(*connected);
     return {};
