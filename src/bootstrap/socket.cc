@@ -175,8 +175,12 @@ Result<FileDescriptor> connect_to(const std::string& host, int port, const Until
   Result<std::vector<SocketAddress>> addresses = resolve(host, port);
   PACE_TRY(addresses.status());
   Status first;
+  auto left = static_cast<std::ptrdiff_t>(addresses->size());
   for (const SocketAddress& address : *addresses) {
-    Result<FileDescriptor> fd = connect_to_address(address, until);
+    // One that does not answer at all leaves the others their share of the time.
+    const auto now = Clock::now();
+    const Until share((until.deadline - now) / left-- + now, until.given_up);
+    Result<FileDescriptor> fd = connect_to_address(address, share);
     if (fd.ok()) return fd;
     if (first.ok()) first = fd.status();
   }
