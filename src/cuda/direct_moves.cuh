@@ -5,6 +5,7 @@
 // way, 336 both ways.
 #pragma once
 
+#include "cuda/deal.cuh"
 #include "cuda/memory.cuh"
 
 namespace paceline::cuda {
@@ -14,24 +15,35 @@ namespace paceline::cuda {
 // each way from any 24 blocks with them, 367 from 12 to 24 without. So do 16 blocks in clusters of four.
 __device__ inline int from_the_end() { return static_cast<int>(gridDim.x - 1 - blockIdx.x); }
 
-class Copier {
-  static constexpr std::uint64_t step = direct_threads * 16;
+// A hand is what a warp moves at once: so many rows of 16 bytes a thread.
+inline constexpr std::uint64_t row_bytes = 32 * 16;
+template <int rows>
+__device__ std::uint32_t hands_of(std::uint64_t bytes) {
+  return static_cast<std::uint32_t>((bytes + rows * row_bytes - 1) / (rows * row_bytes));
+}
+template <int rows>
+__device__ std::uint64_t place_in_hand(std::uint32_t hand) {
+  return std::uint64_t{hand} * (rows * row_bytes) + threadIdx.x % 32 * 16;
+}
 
+class Copier {
  public:
   __device__ Copier(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs)
-      : task_(task), inputs_(inputs), outputs_(outputs) {}
+      : task_(task), inputs_(inputs), outputs_(outputs), deal_(words(task.windows[task.rank])) {}
 
   // What a rank keeps of its own input is copied by blocks of their own: in the others it would wait behind what waits
   // for the link.
-  __device__ void copy() const {
+  __device__ void copy() {
     const int kept = what_it_keeps();
     const int link_blocks = kept < 0 || goes_far() ? static_cast<int>(task_.link_blocks) : 0;
     const int block = from_the_end();
-    if (block < link_blocks)
+    if (block < link_blocks) {
+      deal_.begin();
 #pragma unroll 1
-      for (int i = 0; i < task_.count; ++i) copy_far(task_.stretches[i], block, link_blocks);
-    else if (kept >= 0)
-      copy<8>(task_.stretches[kept], self(), block - link_blocks, static_cast<int>(gridDim.x) - link_blocks);
+      for (int i = 0; i < task_.count; ++i) copy_far(task_.stretches[i]);
+    } else if (kept >= 0) {
+      keep(task_.stretches[kept], block - link_blocks, static_cast<int>(gridDim.x) - link_blocks);
+    }
   }
 
  private:
@@ -60,49 +72,65 @@ class Copier {
   }
   // A rank's own input goes to one peer after the other, beginning behind it: at any time each rank gives to one and
   // gets from one. What comes from a peer is loaded once, for all.
-  __device__ void copy_far(const Stretch& stretch, int block, int blocks) const {
+  __device__ void copy_far(const Stretch& stretch) {
     const std::uint32_t receivers = others(stretch);
     if (stretch.from != self() && receivers != self()) {
-      copy<4>(stretch, receivers, block, blocks);
+      deal_out<4>(stretch, receivers);
       return;
     }
 #pragma unroll 1
     for (int i = 1; i <= task_.ranks; ++i) {
       const int to = task_.rank + i < task_.ranks ? task_.rank + i : task_.rank + i - task_.ranks;
-      if ((receivers >> to & 1) != 0) copy<8>(stretch, 1u << to, block, blocks);
+      if ((receivers >> to & 1) != 0) deal_out<8>(stretch, 1u << to);
     }
   }
-  // `unroll` vectors a thread at once.
   template <int unroll>
-  __device__ void copy(const Stretch& stretch, std::uint32_t receivers, int block, int blocks) const {
-    const std::byte* const from = input(stretch);
+  __device__ void deal_out(const Stretch& stretch, std::uint32_t receivers) {
+    const std::uint32_t hands = hands_of<unroll>(stretch.bytes);
 #pragma unroll 1
-    for (std::uint64_t at = block * step * unroll + threadIdx.x * 16; at < stretch.bytes;
-         at += blocks * step * unroll) {
-      ulonglong2 pairs[unroll];
+    while (deal_.hand() < hands) {
+      const std::uint32_t hand = deal_.hand();
+      deal_.ask();
+      move<unroll>(stretch, receivers, hand);
+      deal_.take();
+    }
+    deal_.skip(hands);
+  }
+  __device__ void keep(const Stretch& stretch, int block, int blocks) const {
+    constexpr int warps = direct_threads / 32;
+    const std::uint32_t hands = hands_of<8>(stretch.bytes);
+#pragma unroll 1
+    for (std::uint32_t hand = block * warps + threadIdx.x / 32; hand < hands; hand += blocks * warps)
+      move<8>(stretch, self(), hand);
+  }
+  template <int unroll>
+  __device__ void move(const Stretch& stretch, std::uint32_t receivers, std::uint32_t hand) const {
+    const std::byte* const from = input(stretch);
+    const std::uint64_t at = place_in_hand<unroll>(hand);
+    ulonglong2 pairs[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u)
+      if (at + u * row_bytes < stretch.bytes)
+        pairs[u] = *reinterpret_cast<const ulonglong2*>(from + at + u * row_bytes);
+#pragma unroll 1
+    for (std::uint32_t left = receivers; left != 0; left &= left - 1) {
+      std::byte* const to = outputs_[__ffs(static_cast<int>(left)) - 1] + stretch.output;
 #pragma unroll
       for (int u = 0; u < unroll; ++u)
-        if (at + u * step < stretch.bytes) pairs[u] = *reinterpret_cast<const ulonglong2*>(from + at + u * step);
-#pragma unroll 1
-      for (std::uint32_t left = receivers; left != 0; left &= left - 1) {
-        std::byte* const to = outputs_[__ffs(static_cast<int>(left)) - 1] + stretch.output;
-#pragma unroll
-        for (int u = 0; u < unroll; ++u)
-          if (at + u * step < stretch.bytes) *reinterpret_cast<ulonglong2*>(to + at + u * step) = pairs[u];
-      }
+        if (at + u * row_bytes < stretch.bytes) *reinterpret_cast<ulonglong2*>(to + at + u * row_bytes) = pairs[u];
     }
   }
 
   const DirectTask& task_;
   std::byte* const* const inputs_;
   std::byte* const* const outputs_;
+  Deal deal_;
 };
 
-// The blocks' threads side by side: `unroll` pairs of `rows` inputs at once.
+// `unroll` pairs of `rows` inputs at once.
 template <class Element, int rows, int unroll>
 class Folder {
   using Pairs = ulonglong2[unroll];
-  static constexpr std::uint64_t step = direct_threads * 16;
 
  public:
   __device__ Folder(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs)
@@ -110,17 +138,21 @@ class Folder {
 
   // In the order of the ranks.
   __device__ void fold() const {
-    const std::uint64_t stride = task_.link_blocks * step * unroll;
-    const auto block = static_cast<std::uint64_t>(from_the_end());
-    if (block >= task_.link_blocks) return;
+    if (from_the_end() >= static_cast<int>(task_.link_blocks)) return;
+    Deal deal(words(task_.windows[task_.rank]));
+    deal.begin();
+    const std::uint32_t hands = hands_of<unroll>(stretch_.bytes);
 #pragma unroll 1
-    for (std::uint64_t at = block * step * unroll + threadIdx.x * 16; at < stretch_.bytes; at += stride) {
+    while (deal.hand() < hands) {
+      const std::uint64_t at = place_in_hand<unroll>(deal.hand());
+      deal.ask();
       Pairs results;
       if constexpr (rows == 2)
         fold_two(at, results);
       else
         fold_many(at, results);
       store(at, results);
+      deal.take();
     }
   }
 
@@ -132,7 +164,8 @@ class Folder {
       const std::byte* const from = inputs_[first + row] + stretch_.input;
 #pragma unroll
       for (int u = 0; u < unroll; ++u)
-        if (at + u * step < stretch_.bytes) pairs[row][u] = *reinterpret_cast<const ulonglong2*>(from + at + u * step);
+        if (at + u * row_bytes < stretch_.bytes)
+          pairs[row][u] = *reinterpret_cast<const ulonglong2*>(from + at + u * row_bytes);
     }
   }
   // Of two ranks: needs no place for sums.
@@ -174,7 +207,7 @@ class Folder {
       std::byte* const into = outputs_[to] + stretch_.output;
 #pragma unroll
       for (int u = 0; u < unroll; ++u)
-        if (at + u * step < stretch_.bytes) *reinterpret_cast<ulonglong2*>(into + at + u * step) = results[u];
+        if (at + u * row_bytes < stretch_.bytes) *reinterpret_cast<ulonglong2*>(into + at + u * row_bytes) = results[u];
     }
   }
 

@@ -80,6 +80,9 @@ __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers
   }
   fence_system();  // every thread's part comes before its block's word
   __syncthreads();
+  if (thread == direct_threads - 1 && (!task.folds || task.folding == Folding::loaded) &&
+      from_the_end() < static_cast<int>(task.link_blocks))
+    Deal::end(mine, task.link_blocks);
   if (thread >= task.ranks || thread == task.rank) return;
   const std::uint32_t number = numbers.taken() + 1;
   post(&words(task.windows[thread]).finished[task.rank][blockIdx.x], numbers.given() + 1);
