@@ -15,6 +15,7 @@ import sys
 from itertools import product
 from typing import Any
 
+from gpu_tables import go_by
 from paceline import Communicator, _native, init, tuning
 from paceline.command.collectives import COLLECTIVES
 from paceline.command.gpu_trial import GpuTrial
@@ -33,9 +34,7 @@ LONG = 16 << 20  # elements
 
 
 def use(comm: Communicator, name: str, way: dict[str, Any]) -> None:
-    machine = {key: tuning.gpu_table(comm)[key] for key in ("gpu", "link", "ranks", "blocks")}
-    table = [{"collective": name, "from": 0, **way}]
-    tuning.use(comm, tuning.profile([], [{**machine, "table": table}]))
+    go_by(comm, [{"collective": name, "from": 0, **way}])
 
 
 def trial_of(comm: Communicator, name: str, graphs: bool = False, most: int = MOST) -> GpuTrial:

@@ -12,10 +12,12 @@ import time
 
 import numpy as np
 import paceline
+from gpu_tables import go_direct
 from mapped_memory import BY_DESCRIPTOR, MappedMemory
 from numpy.typing import NDArray
 from paceline import _native
 from paceline.cuda_driver import Gpu, Stream
+from paceline.errors import check
 
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 COUNT = 4 << 20  # of float32 in a part: long enough to go direct, with any number of ranks
@@ -36,6 +38,8 @@ class Side:
         )
         self.library = _native.library()
         self.number = 0
+        check(self.library.paceBarrier(self.comm._handle, self.stream.handle))
+        go_direct(self.comm)
 
     def parts(self, collective: str) -> tuple[int, int]:
         """Of the input and the output, in parts of COUNT."""
@@ -151,12 +155,23 @@ def unshared() -> int:
     return direct
 
 
-def torch_tensors() -> int:
-    """Tensors of torch's expandable segments, which are unmapped and mapped again from round to round."""
+def connected() -> paceline.Communicator:
+    """For torch's tensors."""
     import torch
 
     comm = paceline.init(timeout=60)
     torch.cuda.set_device(comm.node_rank)
+    comm.all_reduce(torch.zeros(8 << 20, device="cuda"))
+    torch.cuda.synchronize()
+    go_direct(comm)
+    return comm
+
+
+def torch_tensors() -> int:
+    """Tensors of torch's expandable segments, which are unmapped and mapped again from round to round."""
+    import torch
+
+    comm = connected()
     for round_number, count in enumerate([8, 30, 16, 50, 8, 20, 30]):
         x = torch.empty(count << 20, device="cuda")
         y = torch.empty_like(x)
@@ -190,10 +205,7 @@ def graphs() -> int:
     """Graphs of tensors that no call has seen before, captured by one rank later than by the others; torch's own."""
     import torch
 
-    comm = paceline.init(timeout=60)
-    torch.cuda.set_device(comm.node_rank)
-    comm.all_reduce(torch.zeros(8 << 20, device="cuda"))
-    torch.cuda.synchronize()
+    comm = connected()
     for round_number, count in enumerate([8, 30, 20]):
         x, graph, kept = torch.empty(count << 20, device="cuda"), torch.cuda.CUDAGraph(), []
         index = torch.arange(count << 20, device="cuda") % 97

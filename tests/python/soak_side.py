@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import paceline
-from paceline import _native, tuning
+from gpu_tables import go_by
+from paceline import _native
 from paceline.command.pattern import PERIOD, SCALAR, Block, Pattern, repeated, wrong_elements
 from paceline.cuda_driver import Gpu, Graph, Memory, Stream
 from soak_plan import LARGEST, RING, SLOTS, Call, Episode
@@ -19,8 +20,7 @@ ROOM = 1 << 12  # bytes of a buffer beside the call's: offsets, guard, a part of
 
 def _go_by(team: paceline.Communicator, table: list[dict[str, Any]]) -> None:
     if team.gpus_direct():
-        machine = {key: tuning.gpu_table(team)[key] for key in ("gpu", "link", "ranks", "blocks")}
-        tuning.use(team, tuning.profile([], [{**machine, "table": table}]))
+        go_by(team, table)
 
 
 class Side:

@@ -271,6 +271,9 @@ def test_a_graph_is_replayed_among_eager_calls() -> None:
 
 def test_what_goes_through_host_memory_is_in_no_graph_also_where_it_reads_nothing() -> None:
     ranks = 17  # more than the engine takes
+    one_by_one = (
+        threading.Lock()
+    )  # torch waits for the whole GPU first, which CUDA refuses while another thread captures
 
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         x = torch.full((1000,), float(rank.rank), device="cuda")
@@ -282,6 +285,7 @@ def test_what_goes_through_host_memory_is_in_no_graph_also_where_it_reads_nothin
         barrier.wait(60)
         graph = torch.cuda.CUDAGraph()
         with (
+            one_by_one,
             pytest.raises(paceline.InvalidUsage, match="cannot be captured into a graph"),
             torch.cuda.graph(graph, stream=rank.stream, capture_error_mode="thread_local"),
         ):

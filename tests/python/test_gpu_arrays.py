@@ -79,26 +79,27 @@ def test_jax_arrays() -> None:
         pytest.skip(f"JAX has no GPU: {error}")
 
     def body(rank: Rank, barrier: threading.Barrier) -> None:
-        device = devices[torch.cuda.current_device()]
+        gpu = torch.cuda.current_device()  # until JAX makes another one current
+        device = devices[gpu]
         x = jax.device_put(np.full(1000, rank.rank + 1, np.float32), device).block_until_ready()
-        out = torch.zeros(1000, device="cuda")
-        torch.cuda.synchronize()
+        out = torch.zeros(1000, device=gpu)
+        torch.cuda.synchronize(gpu)
         barrier.wait()  # what JAX begins on one GPU may wait for a kernel on another, and that for this rank
         rank.comm.all_reduce(x, out=out)
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(gpu)
         assert rank.comm.get_async_error() is None
         assert bool((out == 3).all())
         # What JAX still computes is waited for, and what it gives away is given away when it has been read.
         busy = jax.jit(lambda a: jax.lax.fori_loop(0, 2000, lambda i, b: jax.numpy.sin(b) * 0 + 1, a))
         for number in range(5):
             product = busy(jax.device_put(np.zeros((1000, 1000), np.float32), device)) * (rank.rank + number)
-            out = torch.zeros(1000, 1000, device="cuda")
-            torch.cuda.synchronize()
+            out = torch.zeros(1000, 1000, device=gpu)
+            torch.cuda.synchronize(gpu)
             barrier.wait()
             rank.comm.all_reduce(product, out=out)
             del product
             jax.device_put(np.full((1000, 1000), 77, np.float32), device).block_until_ready()
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(gpu)
             assert bool((out == 1 + 2 * number).all())
         with pytest.raises(paceline.InvalidArgument, match="read-only"):  # JAX's arrays never change
             rank.comm.all_reduce(x)
