@@ -78,21 +78,21 @@ TEST_CASE("another version is named on both sides, with the remedy") {
   // What such a version 3 would learn: ours.
   std::array<std::byte, opening_size> answer{};
   CHECK(*receive_some(pair.connecting.get(), answer, in(5s)) == opening_size);
-  CHECK(std::memcmp(answer.data(), "PACELINE\x01\0\0\0", 12) == 0);
+  CHECK(std::memcmp(answer.data(), "PACELINE\x02\0\0\0", 12) == 0);
   other.join();
   CHECK(received.status().code() == Code::unsupported);
   CHECK(received.status().message().find(
-            "speaks version 3, this is version 1: install the same Paceline on all nodes") != std::string::npos);
+            "speaks version 3, this is version 2: install the same Paceline on all nodes") != std::string::npos);
 }
 
 TEST_CASE("the connecting side names another version too") {
   const Pair pair;
   std::array<std::byte, opening_size> opening{};
-  std::memcpy(opening.data(), "PACELINE\x02", 9);
+  std::memcpy(opening.data(), "PACELINE\x03", 9);
   CHECK(send_all(pair.accepting.get(), opening, in(5s)).ok());
   const Status introduced = introduce(pair.connecting.get(), "secret", {}, in(5s));
   CHECK(introduced.code() == Code::unsupported);
-  CHECK(introduced.message().find("speaks version 2, this is version 1") != std::string::npos);
+  CHECK(introduced.message().find("speaks version 3, this is version 2") != std::string::npos);
 }
 
 TEST_CASE("junk is known from its first byte, and answered with nothing") {
