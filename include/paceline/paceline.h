@@ -138,13 +138,13 @@ PACE_API const char* paceGetLastError(paceComm_t comm);
  * paceSystemError where it cannot listen. */
 PACE_API paceResult_t paceGetUniqueId(paceUniqueId* id);
 /* Join a communicator of nranks ranks as number rank, 0 <= rank < nranks. Collective; blocks until all have come, at
- * most joinTimeoutSeconds, and then returns paceTimeout and names those that did not. config may be NULL: the defaults,
- * which the first of the two takes. *comm is written only on success. */
+ * most joinTimeoutSeconds, and then returns paceTimeout and names those that did not. config may be NULL, and is for
+ * paceCommInitRank: the defaults. *comm is written only on success. */
 PACE_API paceResult_t paceCommInitRank(paceComm_t* comm, int nranks, paceUniqueId id, int rank);
 PACE_API paceResult_t paceCommInitRankConfig(paceComm_t* comm, int nranks, paceUniqueId id, int rank,
                                              const paceConfig_t* config);
 /* The same, with rank, size, address and secret from the environment of torchrun, mpirun, srun or `paceline run`;
- * a communicator of one rank where there is none of them. config may be NULL. */
+ * a communicator of one rank where no launcher has set them. config may be NULL. */
 PACE_API paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig_t* config);
 /* Communicators of one process, a GPU each: comms[i] is rank i of `count`, on GPU devices[i] (NULL: GPU i). Use them
  * from one thread, with paceGroupStart and paceGroupEnd around the ranks' calls, or from a thread each. On an error
@@ -152,12 +152,13 @@ PACE_API paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig
 PACE_API paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* devices);
 /* Ranks with the same color >= 0 form a new communicator, ordered by key, then by old rank. color < 0
  * (PACE_SPLIT_NOCOLOR) takes part without joining and gets NULL. Collective over `comm`. config may
- * be NULL: the defaults, not what `comm` was told; its joinTimeoutSeconds does not count. */
+ * be NULL: the defaults, not what `comm` was told; its joinTimeoutSeconds is ignored. */
 #define PACE_SPLIT_NOCOLOR (-1)
 PACE_API paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceComm_t* newcomm,
                                     const paceConfig_t* config);
 /* Leave, after the calls that are queued on streams. Calls of other ranks that still need this one fail with
- * paceRemoteError. The handle is invalid afterwards, but for paceInvalidUsage: another thread is inside a call. */
+ * paceRemoteError. The handle is invalid afterwards, unless this returned paceInvalidUsage because another thread is
+ * inside a call. */
 PACE_API paceResult_t paceCommDestroy(paceComm_t comm);
 /* End the communicator on every rank: calls under way return paceAborted within a second. Callable from any thread.
  * The handle stays valid until paceCommDestroy. Once the job's rank 0 has destroyed all its communicators, ranks on
@@ -226,9 +227,8 @@ PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, in
 /* Calls between start and end (of this thread, on any communicators) begin at the outermost end, which waits for those
  * without a stream. On each communicator the sends and receives come first, all together and in any order among each
  * other, then the collectives, one after another; ranks that make the same calls without a group must make them in
- * this order. No communicator waits for another one's calls. On GPU memory, of several messages in one direction
- * between two ranks the second begins when the group's first ones, with all ranks, have ended. A group whose call fails
- * its checks starts nothing; one that fails later ends each communicator whose part is not done. Groups nest. */
+ * this order. No communicator waits for another one's calls. On GPU memory a second message from one rank to another
+ * begins only when the group's first message between every two ranks has ended. A group whose call fails its checks starts nothing; one that fails later ends each communicator whose part is not done. Groups nest. */
 PACE_API paceResult_t paceGroupStart(void);
 PACE_API paceResult_t paceGroupEnd(void);
 
@@ -281,13 +281,13 @@ PACE_API const char* paceDescribe(const char* which);
  * `measured`: [{"collective", "algorithm", "chunk", "protocol", "points": [[bytes, microseconds], ...]}, ...], sizes
  * ascending, float32; chunk and protocol where they were forced.
  * fits != 0: the cost model's constants are fitted to the times (or are those of the links that were measured when the
- * job started, where these are narrower than CPUs); 0: the table of the fastest algorithms is made.
+ * job started, where these are slower than a CPU can send); 0: the table of the fastest algorithms is made.
  * *setting is valid until this thread's next call. */
 PACE_API paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const char** setting);
 /* Choose by this profile (JSON text, the same on every rank) from the next call on; NULL: by the model alone. */
 PACE_API paceResult_t paceCommSetTuning(paceComm_t comm, const char* profile);
-/* Whether communicators on this machine use such a profile when they find it in their file: paceInvalidArgument where
- * they do not; paceGetLastError(NULL) says why. */
+/* Whether communicators on this machine would use this profile if their file held it: paceInvalidArgument where they
+ * would not; paceGetLastError(NULL) says why. */
 PACE_API paceResult_t paceCheckTuning(const char* profile);
 /* How calls on GPU memory are launched, as JSON text: a GPU setting of a profile (src/tuning/gpu_setting.h says what it
  * has) with all rows of the table that counts, and "source": "measured" (by the profile), "shipped" or "rules".
