@@ -30,7 +30,7 @@ Result<CommunicatorOptions> options_of(const paceConfig_t* config) {
   if (config->size < offsetof(paceConfig_t, chunkBytes) + sizeof config->chunkBytes)
     return Status(Code::invalid_argument, "the paceConfig_t was not started from PACE_CONFIG_INITIALIZER");
   if (!is_duration(config->timeoutSeconds))
-    return Status(Code::invalid_argument, fmt::format("a timeout of {} seconds", config->timeoutSeconds));
+    return Status(Code::invalid_argument, fmt::format("timeoutSeconds is {}: give 0 to 1e9", config->timeoutSeconds));
   options.timeout = config->timeoutSeconds;
   if (config->algorithm != nullptr) options.algorithm = config->algorithm;
   options.chunk = config->chunkBytes;
@@ -46,7 +46,7 @@ Result<double> join_timeout_of(const paceConfig_t* config) {
   const bool given = config != nullptr && config->size >= offsetof(paceConfig_t, joinTimeoutSeconds) + sizeof(double);
   const double seconds = given ? config->joinTimeoutSeconds : 0;
   if (!is_duration(seconds))
-    return Status(Code::invalid_argument, fmt::format("a timeout of {} seconds for joining", seconds));
+    return Status(Code::invalid_argument, fmt::format("joinTimeoutSeconds is {}: give 0 to 1e9", seconds));
   return seconds > 0 ? seconds : configuration().join_timeout;
 }
 
@@ -216,7 +216,7 @@ paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* devices) {
   return guarded([&] {
     if (Status status = check_out(comms, "comms"); !status.ok()) return finish(status);
     if (count < 1 || count > max_ranks)
-      return finish(Status(Code::invalid_argument, fmt::format("a communicator of {} ranks", count)));
+      return finish(Status(Code::invalid_argument, fmt::format("count is {}: give 1 to {}", count, max_ranks)));
     auto made = make_all(count, devices);
     if (!made.ok()) return finish(made.status());
     for (int rank = 0; rank < count; ++rank)

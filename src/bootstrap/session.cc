@@ -428,7 +428,8 @@ bool CommunicatorMembership::leave() {
 
 Result<std::shared_ptr<Session>> join(Rendezvous where) {
   if (where.size < 1 || where.rank < 0 || where.rank >= where.size || where.size > max_ranks)
-    return Status(Code::invalid_argument, fmt::format("rank {} of {} ranks cannot be", where.rank, where.size));
+    return Status(Code::invalid_argument,
+                  fmt::format("rank {} of {} ranks: 0 <= rank < ranks <= {}", where.rank, where.size, max_ranks));
   if (where.size == 1) return alone();
   Result<Assembly> assembly = where.rank == 0 ? gather(where, std::move(where.listener)) : report_in(where);
   PACE_TRY(own_error(where.rank, assembly.status()));

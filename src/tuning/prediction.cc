@@ -51,7 +51,7 @@ Status check(const Question& question, int ranks) {
     return wrong(fmt::format("{} sources: there are {} ranks", question.sources, ranks));
   if (question.sources > 0 && question.collective != Collective::broadcast)
     return wrong("several sources are for broadcast");
-  if (question.servers < 0) return wrong(fmt::format("{} servers", question.servers));
+  if (question.servers < 0) return wrong(fmt::format("servers is {}: give 0 or more", question.servers));
   if (question.in_detail && (question.sizes.size() != 1 || question.algorithm == "all"))
     return wrong("links and timelines are of one algorithm at one size");
   return {};
@@ -134,7 +134,7 @@ Result<Answer> predict(const Topology& topology, const Question& question) {
 }
 
 Result<Answer> predict(const CostModel& model, int ranks, const Question& question, const Tuned* tuned) {
-  if (ranks < 1) return wrong(fmt::format("{} ranks", ranks));
+  if (ranks < 1) return wrong(fmt::format("ranks is {}: give 1 or more", ranks));
   if (ranks > most_ranks) return wrong(fmt::format("{} ranks: at most {}", ranks, most_ranks));
   PACE_TRY(check(question, ranks));
   if (question.in_detail) return wrong("links and timelines need a topology");

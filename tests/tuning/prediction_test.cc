@@ -273,7 +273,7 @@ TEST_CASE("a model answers without a topology") {
       choose({.collective = Collective::all_reduce, .ranks = 8, .count = 1 << 18, .in_place = true}, model, "ring", 0);
   CHECK(answer->rows[0].time_us == choice->predicted_us);
   CHECK(answer->rows[0].method == "model");
-  CHECK(predict(model, 0, question).status().message() == "0 ranks");
+  CHECK(predict(model, 0, question).status().message() == "ranks is 0: give 1 or more");
   CHECK(predict(model, 2'000'000'000, question).status().message() == "2000000000 ranks: at most 65536");
 }
 
