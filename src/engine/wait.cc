@@ -68,7 +68,7 @@ Leaver leaver(const Wiring& wiring, const Transport& transport, const Execution:
   if (!is_of_pair && comes_before(last, wait.call.sequence)) return Leaver::left_before;
   if (!transport.immediate()) return Leaver::none;  // its connection ends behind its last message
   const bool looked_again = gone == wait.rank;
-  if (gone < 0) gone = wait.rank;
+  gone = wait.rank;
   if (!looked_again) return Leaver::none;
   return is_of_pair ? Leaver::left_before : Leaver::ended_another;
 }
