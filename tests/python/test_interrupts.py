@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import signal
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
 import paceline
 import pytest
 from paceline import _native
+
+
+@pytest.fixture(autouse=True)
+def sigint_interrupts() -> Iterator[None]:
+    """Also where the tests were started in the background, which has SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupted(call: Callable[..., int], when: str) -> Callable[..., int]:
