@@ -107,7 +107,9 @@ Status Communicator::failure() const {
   if (connections_.shared_memory)
     if (Status elsewhere = connections_.shared_memory->failure_elsewhere(); !elsewhere.ok())
       return membership_->report(std::move(elsewhere));
-  return device_calls_ == nullptr ? Status() : device_calls_->failure();
+  // Acquire: as it was connected; another thread may be making the first call on GPU memory.
+  const DeviceCalls* const watched = watched_.load(std::memory_order_acquire);
+  return watched == nullptr ? Status() : watched->failure();
 }
 
 void Communicator::leave() {

@@ -195,7 +195,8 @@ class Communicator {
   std::vector<Messages> messages_from_;
   std::uint32_t groups_ = 0;
   std::unique_ptr<Trace> trace_;
-  std::unique_ptr<DeviceCalls> device_calls_;  // nullptr: none so far
+  std::unique_ptr<DeviceCalls> device_calls_;          // nullptr: none so far
+  std::atomic<const DeviceCalls*> watched_ = nullptr;  // the same, connected: for other threads that ask for errors
   std::uint64_t id_ = 0;
   std::atomic<bool> busy_{false};
 };

@@ -13,7 +13,10 @@ Status Communicator::connect_devices() {
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
   device_calls_ = std::make_unique<DeviceCalls>(members, rank(), options_.timeout, *membership_);
   const std::span<const GpuSetting> measured = profile_ ? profile_->gpus : std::span<const GpuSetting>();
-  return device_calls_->connect(measured, [this](std::span<const std::byte> mine) { return gather_bytes(mine); });
+  Status connected =
+      device_calls_->connect(measured, [this](std::span<const std::byte> mine) { return gather_bytes(mine); });
+  watched_.store(device_calls_.get(), std::memory_order_release);
+  return connected;
 }
 
 Result<std::string> Communicator::gpu_table() const {
