@@ -1,4 +1,4 @@
-// Ids, communicators, operators and host streams of paceline.h.
+// Ids and communicators of paceline.h: made, asked, ended.
 
 #include <fmt/format.h>
 
@@ -118,14 +118,10 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_all(int count, const int
   return *failed;
 }
 
-paceResult_t give(paceComm_t* comm, Result<std::unique_ptr<Communicator>> made) {
-  if (!made.ok()) return finish(made.status());
+Status give(paceComm_t* comm, Result<std::unique_ptr<Communicator>> made) {
+  PACE_TRY(made.status());
   *comm = *made == nullptr ? nullptr : make_handle(std::move(*made));
-  return paceSuccess;
-}
-
-Status check_out(const void* out, const char* what) {
-  return out == nullptr ? Status(Code::invalid_argument, fmt::format("{} is NULL", what)) : Status();
+  return {};
 }
 
 // What any thread may do while another one is inside a call, or destroys the communicator.
@@ -141,11 +137,11 @@ Status beside_calls(paceComm* comm, Look look) {
 // Answer a question about a communicator with one number.
 template <class Answer>
 paceResult_t answer(paceComm_t comm, int* out, Answer what) {
-  return guarded([&] {
-    if (Status status = check_in_any_process(comm); !status.ok()) return finish(status);
-    if (Status status = check_out(out, "the result pointer"); !status.ok()) return finish(status, comm);
+  return entry([&]() -> Status {
+    PACE_TRY(check_in_any_process(comm));
+    PACE_TRY(need(out, "the result pointer"));
     *out = what(*comm->communicator);
-    return paceSuccess;
+    return {};
   });
 }
 
@@ -158,10 +154,10 @@ using namespace paceline::api;
 extern "C" {
 
 paceResult_t paceGetVersion(int* version) {
-  return guarded([&] {
-    if (Status status = check_out(version, "version"); !status.ok()) return finish(status);
+  return entry([&]() -> Status {
+    PACE_TRY(need(version, "version"));
     *version = PACE_VERSION;
-    return paceSuccess;
+    return {};
   });
 }
 
@@ -178,13 +174,13 @@ const char* paceGetLastError(paceComm_t comm) try {
 }
 
 paceResult_t paceGetUniqueId(paceUniqueId* id) {
-  return guarded([&] {
-    if (Status status = check_out(id, "id"); !status.ok()) return finish(status);
+  return entry([&]() -> Status {
+    PACE_TRY(need(id, "id"));
     auto bytes = make_unique_id();
-    if (!bytes.ok()) return finish(bytes.status());
+    PACE_TRY(bytes.status());
     std::memset(id->internal, 0, sizeof id->internal);
     std::memcpy(id->internal, bytes->data(), std::min(bytes->size(), sizeof id->internal));
-    return paceSuccess;
+    return {};
   });
 }
 
@@ -194,11 +190,11 @@ paceResult_t paceCommInitRank(paceComm_t* comm, int nranks, paceUniqueId id, int
 
 paceResult_t paceCommInitRankConfig(paceComm_t* comm, int nranks, paceUniqueId id, int rank,
                                     const paceConfig_t* config) {
-  return guarded([&] {
-    if (Status status = check_out(comm, "comm"); !status.ok()) return finish(status);
+  return entry([&]() -> Status {
+    PACE_TRY(need(comm, "comm"));
     if (nranks < 1 || nranks > max_ranks || rank < 0 || rank >= nranks)
-      return finish(Status(Code::invalid_argument,
-                           fmt::format("rank {} of {} ranks: 0 <= rank < ranks <= {}", rank, nranks, max_ranks)));
+      return Status(Code::invalid_argument,
+                    fmt::format("rank {} of {} ranks: 0 <= rank < ranks <= {}", rank, nranks, max_ranks));
     return give(comm, create(config, [&](double seconds) {
                   return rendezvous_from_unique_id(std::as_bytes(std::span(id.internal)), rank, nranks, seconds);
                 }));
@@ -206,37 +202,31 @@ paceResult_t paceCommInitRankConfig(paceComm_t* comm, int nranks, paceUniqueId i
 }
 
 paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig_t* config) {
-  return guarded([&] {
-    if (Status status = check_out(comm, "comm"); !status.ok()) return finish(status);
+  return entry([&]() -> Status {
+    PACE_TRY(need(comm, "comm"));
     return give(comm, create(config, rendezvous_from_environment));
   });
 }
 
 paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* devices) {
-  return guarded([&] {
-    if (Status status = check_out(comms, "comms"); !status.ok()) return finish(status);
+  return entry([&]() -> Status {
+    PACE_TRY(need(comms, "comms"));
     if (count < 1 || count > max_ranks)
-      return finish(Status(Code::invalid_argument, fmt::format("count is {}: give 1 to {}", count, max_ranks)));
+      return Status(Code::invalid_argument, fmt::format("count is {}: give 1 to {}", count, max_ranks));
     auto made = make_all(count, devices);
-    if (!made.ok()) return finish(made.status());
+    PACE_TRY(made.status());
     for (int rank = 0; rank < count; ++rank)
       comms[rank] = make_handle(std::move((*made)[static_cast<std::size_t>(rank)]));
-    return paceSuccess;
+    return {};
   });
 }
 
 paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceComm_t* newcomm, const paceConfig_t* config) {
-  return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
-    if (Status status = check_out(newcomm, "newcomm"); !status.ok()) return finish(status, comm);
+  return entry(comm, [&]() -> Status {
+    PACE_TRY(need(newcomm, "newcomm"));
     auto options = options_of(config);
-    if (!options.ok()) return finish(options.status(), comm);
-    after_queued(*comm);
-    const Hold hold(*comm->communicator);
-    if (!hold.held()) return finish(two_threads(), comm);
-    auto made = comm->communicator->split(color, key, *options);
-    if (!made.ok()) return finish(made.status(), comm);
-    return give(newcomm, std::move(made));
+    PACE_TRY(options.status());
+    return inside(*comm, [&](Communicator& c) { return give(newcomm, c.split(color, key, *options)); });
   });
 }
 
@@ -270,7 +260,7 @@ paceResult_t paceCommAbort(paceComm_t comm) {
 paceResult_t paceCommGetAsyncError(paceComm_t comm, paceResult_t* asyncError) {
   return guarded([&] {
     if (Status status = check(comm); !status.ok()) return finish(status);
-    if (Status status = check_out(asyncError, "asyncError"); !status.ok()) return finish(status, comm);
+    if (Status status = need(asyncError, "asyncError"); !status.ok()) return finish(status, comm);
     Status failure;
     const Status looked = beside_calls(comm, [&](Communicator& communicator) { failure = communicator.failure(); });
     if (looked.ok()) *asyncError = finish(failure, comm);
@@ -296,119 +286,14 @@ paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct) {
 }
 
 paceResult_t paceCommGpuDirectCalls(paceComm_t comm, uint64_t* calls) {
-  return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
-    if (Status status = check_out(calls, "calls"); !status.ok()) return finish(status, comm);
-    after_queued(*comm);
-    const Hold hold(*comm->communicator);
-    if (!hold.held()) return finish(two_threads(), comm);
-    const auto count = comm->communicator->direct_calls();
-    if (!count.ok()) return finish(count.status(), comm);
-    *calls = *count;
-    return paceSuccess;
-  });
-}
-
-paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scalar, paceDataType_t type, paceComm_t comm) {
-  return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
-    if (Status status = check_out(op, "op"); !status.ok()) return finish(status, comm);
-    if (Status status = check_out(scalar, "scalar"); !status.ok()) return finish(status, comm);
-    if (type < 0 || type >= paceNumTypes)
-      return finish(Status(Code::invalid_argument, fmt::format("there is no data type {}", static_cast<int>(type))),
-                    comm);
-    paceComm::Operator made;
-    made.live = true;
-    made.type = static_cast<DataType>(type);
-    made.factor = factor_of_element(made.type, scalar);
-    const std::lock_guard lock(comm->error_mutex);
-    std::size_t number = 0;
-    while (number < comm->operators.size() && comm->operators[number].live) ++number;
-    if (number == comm->operators.size()) comm->operators.emplace_back();
-    comm->operators[number] = made;
-    *op = static_cast<paceRedOp_t>(paceNumOps + static_cast<int>(number));
-    return paceSuccess;
-  });
-}
-
-paceResult_t paceRedOpDestroy(paceRedOp_t op, paceComm_t comm) {
-  return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
-    const std::lock_guard lock(comm->error_mutex);
-    const int number = static_cast<int>(op) - paceNumOps;
-    if (number < 0 || static_cast<std::size_t>(number) >= comm->operators.size() ||
-        !comm->operators[static_cast<std::size_t>(number)].live) {
-      return finish(
-          Status(Code::invalid_argument, fmt::format("there is no operation {} to destroy", static_cast<int>(op))));
-    }
-    comm->operators[static_cast<std::size_t>(number)].live = false;
-    return paceSuccess;
-  });
-}
-
-paceResult_t paceHostStreamCreate(paceHostStream_t* stream) {
-  return guarded([&] {
-    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-    auto made = std::make_unique<paceHostStream>();
-    made->stream = std::make_unique<HostStream>();
-    *stream = made.release();
-    return paceSuccess;
-  });
-}
-
-paceResult_t paceHostStreamSynchronize(paceHostStream_t stream) {
-  return guarded([&] {
-    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-    auto queue = stream_of(stream);
-    return finish(queue.ok() ? (*queue)->synchronize() : queue.status());
-  });
-}
-
-paceResult_t paceHostStreamQuery(paceHostStream_t stream) {
-  return guarded([&] {
-    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-    auto queue = stream_of(stream);
-    return finish(queue.ok() ? (*queue)->query() : queue.status());
-  });
-}
-
-paceResult_t paceHostStreamMark(paceHostStream_t stream, uint64_t* mark) {
-  return guarded([&] {
-    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-    if (Status status = check_out(mark, "mark"); !status.ok()) return finish(status);
-    auto queue = stream_of(stream);
-    if (!queue.ok()) return finish(queue.status());
-    *mark = (*queue)->mark();
-    return paceSuccess;
-  });
-}
-
-paceResult_t paceHostStreamWait(paceHostStream_t stream, uint64_t mark, double seconds) {
-  return guarded([&] {
-    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-    auto queue = stream_of(stream);
-    return finish(queue.ok() ? (*queue)->wait(mark, seconds) : queue.status());
-  });
-}
-
-paceResult_t paceHostStreamResult(paceHostStream_t stream, uint64_t number) {
-  return guarded([&] {
-    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-    auto queue = stream_of(stream);
-    return finish(queue.ok() ? (*queue)->result(number) : queue.status());
-  });
-}
-
-paceResult_t paceHostStreamDestroy(paceHostStream_t stream) {
-  return guarded([&] {
-    if (Status status = check_out(stream, "stream"); !status.ok()) return finish(status);
-    if (auto queue = stream_of(stream); !queue.ok()) return finish(queue.status());
-    if (is_in_group(stream->stream.get()))
-      return finish(Status(Code::invalid_usage, "the open group has calls for this stream: end the group first"));
-    stream->magic = 0;
-    if (stream->stream->in_child()) (void)stream->stream.release();
-    delete stream;
-    return paceSuccess;
+  return entry(comm, [&]() -> Status {
+    PACE_TRY(need(calls, "calls"));
+    return inside(*comm, [&](Communicator& c) -> Status {
+      const auto count = c.direct_calls();
+      PACE_TRY(count.status());
+      *calls = *count;
+      return {};
+    });
   });
 }
 

@@ -52,6 +52,10 @@ Status caught() {
   return status;
 }
 
+Status need(const void* pointer, const char* what) {
+  return pointer == nullptr ? Status(Code::invalid_argument, fmt::format("{} is NULL", what)) : Status();
+}
+
 Status two_threads() {
   return Status(Code::invalid_usage,
                 "another thread is inside a call on this communicator: one thread at a time, or a communicator each "

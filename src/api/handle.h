@@ -72,6 +72,31 @@ auto guarded(Body&& body) noexcept -> decltype(body()) {
   }
 }
 
+// Relaxed: whoever destroys a communicator while another thread uses it has lost anyway.
+inline bool is_valid(const paceComm* comm) {
+  return comm != nullptr && comm->magic.load(std::memory_order_relaxed) == paceComm::valid;
+}
+// Ok, or what is wrong with the handle.
+Status check(paceComm* comm);
+// The same for what a forked child may do too: ask who it was, and destroy its copy.
+Status check_in_any_process(paceComm* comm);
+
+// A function of paceline.h, whose body returns a Status; `comm`, where there is one, is checked first.
+template <class Body>
+paceResult_t entry(Body&& body) noexcept {
+  return guarded([&] { return finish(body()); });
+}
+template <class Body>
+paceResult_t entry(paceComm* comm, Body&& body) noexcept {
+  return guarded([&] {
+    const Status status = check(comm);
+    return status.ok() ? finish(body(), comm) : finish(status);
+  });
+}
+
+// What a function needs a pointer for cannot be done without it.
+Status need(const void* pointer, const char* what);
+
 // A call's hold on its communicator; not held where another thread is inside.
 class Hold {
  public:
@@ -98,14 +123,14 @@ inline void after_queued(paceComm& comm) {
   if (comm.ended.load(std::memory_order_acquire) != queued) wait_for_queued(comm, queued);
 }
 
-// Relaxed: whoever destroys a communicator while another thread uses it has lost anyway.
-inline bool is_valid(const paceComm* comm) {
-  return comm != nullptr && comm->magic.load(std::memory_order_relaxed) == paceComm::valid;
+// Do something on a communicator, behind the calls that are queued for it, and as the only thread inside it.
+template <class Work>
+Status inside(paceComm& comm, Work work) {
+  after_queued(comm);
+  const Hold hold(*comm.communicator);
+  return hold.held() ? work(*comm.communicator) : two_threads();
 }
-// Ok, or what is wrong with the handle.
-Status check(paceComm* comm);
-// The same for what a forked child may do too: ask who it was, and destroy its copy.
-Status check_in_any_process(paceComm* comm);
+
 // The stream that the argument names; nullptr for none. An error for anything else.
 Result<HostStream*> stream_of(void* stream);
 

@@ -45,7 +45,8 @@ std::string configuration_text() {
 
 Status explain(Communicator& communicator, const char* collective, std::size_t count, paceDataType_t type,
                paceRedOp_t op, int root, pacePlanInfo_t* info) {
-  if (collective == nullptr || info == nullptr) return Status(Code::invalid_argument, "collective or info is NULL");
+  PACE_TRY(need(collective, "collective"));
+  PACE_TRY(need(info, "info"));
   const auto which = collective_named(collective);
   if (!which || is_message(*which))
     return Status(Code::invalid_argument, fmt::format("there is no collective '{}'", collective));
@@ -79,17 +80,6 @@ std::string gpus_text() {
   return devices.ok() && *devices > 0 ? nlohmann::json({{"devices", *devices}}).dump() : std::string();
 }
 
-// For what changes a communicator without being one of its calls.
-template <class Work>
-paceResult_t inside(paceComm_t comm, Work work) {
-  return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
-    after_queued(*comm);
-    const Hold hold(*comm->communicator);
-    return finish(hold.held() ? work(*comm->communicator) : two_threads(), comm);
-  });
-}
-
 }  // namespace
 }  // namespace paceline::api
 
@@ -100,13 +90,14 @@ extern "C" {
 
 paceResult_t paceExplain(paceComm_t comm, const char* collective, size_t count, paceDataType_t type, paceRedOp_t op,
                          int root, pacePlanInfo_t* info) {
-  return inside(
-      comm, [&](Communicator& communicator) { return explain(communicator, collective, count, type, op, root, info); });
+  return entry(comm, [&] {
+    return inside(*comm, [&](Communicator& c) { return explain(c, collective, count, type, op, root, info); });
+  });
 }
 
 paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm) {
-  return inside(comm, [&](Communicator& communicator) {
-    return communicator.set_algorithm(algorithm == nullptr ? "" : algorithm);
+  return entry(comm, [&] {
+    return inside(*comm, [&](Communicator& c) { return c.set_algorithm(algorithm == nullptr ? "" : algorithm); });
   });
 }
 
@@ -128,12 +119,13 @@ const char* paceDescribe(const char* which) try {
 }
 
 paceResult_t paceTraceStart(paceComm_t comm) {
-  return inside(comm, [](Communicator& communicator) { return communicator.start_trace(); });
+  return entry(comm, [&] { return inside(*comm, [](Communicator& c) { return c.start_trace(); }); });
 }
 
 paceResult_t paceTraceStop(paceComm_t comm, const char* path) {
-  return inside(comm, [&](Communicator& communicator) {
-    return path == nullptr ? Status(Code::invalid_argument, "path is NULL") : communicator.stop_trace(path);
+  return entry(comm, [&]() -> Status {
+    PACE_TRY(need(path, "path"));
+    return inside(*comm, [&](Communicator& c) { return c.stop_trace(path); });
   });
 }
 

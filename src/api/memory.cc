@@ -9,17 +9,17 @@ using namespace paceline::api;
 extern "C" {
 
 paceResult_t paceMemAlloc(void** ptr, size_t bytes) {
-  return guarded([&] {
-    if (ptr == nullptr) return finish(Status(Code::invalid_argument, "ptr is NULL"));
+  return entry([&]() -> Status {
+    PACE_TRY(need(ptr, "ptr"));
     auto memory = allocate_shared(bytes);
-    if (!memory.ok()) return finish(memory.status());
+    PACE_TRY(memory.status());
     *ptr = *memory;
-    return paceSuccess;
+    return {};
   });
 }
 
 paceResult_t paceMemFree(void* ptr) {
-  return guarded([&] { return finish(ptr == nullptr ? Status() : free_shared(ptr)); });
+  return entry([&] { return ptr == nullptr ? Status() : free_shared(ptr); });
 }
 
 }  // extern "C"

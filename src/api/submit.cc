@@ -214,14 +214,6 @@ Status run_group(std::vector<Queued> calls) {
   return run_group_now(here);
 }
 
-// Begin a call, or the messages of a group, on the GPU.
-template <class Begin>
-Status begin_on_device(paceComm* comm, Begin begin) {
-  after_queued(*comm);
-  const Hold hold(*comm->communicator);
-  return hold.held() ? begin(*comm->communicator) : two_threads();
-}
-
 // A group's calls on GPU memory: first the messages of each communicator and stream, together, then the collectives in
 // order. They only begin here, so no order among communicators can block. Those that have begun lose their
 // communicator; after a failure `failing` is the one that it is of.
@@ -237,14 +229,14 @@ Status run_group_on_device(std::vector<OnDevice>& calls, const paceComm*& failin
     std::vector<Request> messages;
     for (const OnDevice& call : calls)
       if (goes_along(call)) messages.push_back(call.request);
-    PACE_TRY(begin_on_device(comm, [&](Communicator& c) { return c.run_messages_on_device(messages, stream); }));
+    PACE_TRY(inside(*comm, [&](Communicator& c) { return c.run_messages_on_device(messages, stream); }));
     for (OnDevice& call : calls)
       if (goes_along(call)) call.comm = nullptr;
   }
   for (OnDevice& call : calls)
     if (call.comm != nullptr) {
       failing = call.comm;
-      PACE_TRY(begin_on_device(call.comm, [&](Communicator& c) { return c.run_on_device(call.request, call.stream); }));
+      PACE_TRY(inside(*call.comm, [&](Communicator& c) { return c.run_on_device(call.request, call.stream); }));
       call.comm = nullptr;
     }
   return {};
@@ -293,7 +285,7 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
       group.device_calls.push_back({comm, request, stream});
       return {};
     }
-    return begin_on_device(comm, [&](Communicator& communicator) {
+    return inside(*comm, [&](Communicator& communicator) {
       return is_message(request.which) ? communicator.run_messages_on_device({&request, 1}, stream)
                                        : communicator.run_on_device(request, stream);
     });

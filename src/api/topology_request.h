@@ -19,16 +19,16 @@ Result<std::vector<int>> gpus_of(const nlohmann::json& request, const Topology& 
 // What paceTopology and pacePredict do with a request. Each keeps a thread's last answer for it, beside the other's.
 template <Result<std::string> (*answer_to)(const char* request)>
 paceResult_t give_answer(const char* request, const char** answer) {
-  return guarded([&] {
-    if (request == nullptr || answer == nullptr)
-      return finish(Status(Code::invalid_argument, "request or answer is NULL"));
+  return entry([&]() -> Status {
+    PACE_TRY(need(request, "request"));
+    PACE_TRY(need(answer, "answer"));
     *answer = nullptr;
     Result<std::string> found = answer_to(request);
-    if (!found.ok()) return finish(found.status());
+    PACE_TRY(found.status());
     static thread_local std::string kept;
     kept = std::move(*found);
     *answer = kept.c_str();
-    return paceSuccess;
+    return {};
   });
 }
 

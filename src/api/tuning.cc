@@ -42,55 +42,47 @@ using namespace paceline::api;
 extern "C" {
 
 paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const char** setting) {
-  return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
-    if (measured == nullptr || setting == nullptr)
-      return finish(Status(Code::invalid_argument, "measured or setting is NULL"), comm);
+  return entry(comm, [&]() -> Status {
+    PACE_TRY(need(measured, "measured"));
+    PACE_TRY(need(setting, "setting"));
     *setting = nullptr;
-    after_queued(*comm);
-    const Hold hold(*comm->communicator);
-    if (!hold.held()) return finish(two_threads(), comm);
-    auto made = setting_of(*comm->communicator, measured, fits != 0);
-    if (!made.ok()) return finish(made.status(), comm);
-    static thread_local std::string kept;
-    kept = std::move(*made);
-    *setting = kept.c_str();
-    return paceSuccess;
+    return inside(*comm, [&](Communicator& c) -> Status {
+      auto made = setting_of(c, measured, fits != 0);
+      PACE_TRY(made.status());
+      static thread_local std::string kept;
+      kept = std::move(*made);
+      *setting = kept.c_str();
+      return {};
+    });
   });
 }
 
 paceResult_t paceCommSetTuning(paceComm_t comm, const char* profile) {
-  return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
-    after_queued(*comm);
-    const Hold hold(*comm->communicator);
-    if (!hold.held()) return finish(two_threads(), comm);
-    return finish(comm->communicator->set_tuning(profile == nullptr ? "" : profile), comm);
+  return entry(comm, [&] {
+    return inside(*comm, [&](Communicator& c) { return c.set_tuning(profile == nullptr ? "" : profile); });
   });
 }
 
 paceResult_t paceCheckTuning(const char* profile) {
-  return guarded([&] {
-    if (profile == nullptr) return finish(Status(Code::invalid_argument, "profile is NULL"));
+  return entry([&]() -> Status {
+    PACE_TRY(need(profile, "profile"));
     std::string reason = reason_against(profile, machine_fingerprint(), library_version());
-    return finish(reason.empty() ? Status() : Status(Code::invalid_argument, std::move(reason)));
+    return reason.empty() ? Status() : Status(Code::invalid_argument, std::move(reason));
   });
 }
 
 paceResult_t paceCommGpuTable(paceComm_t comm, const char** table) {
-  return guarded([&] {
-    if (Status status = check(comm); !status.ok()) return finish(status);
-    if (table == nullptr) return finish(Status(Code::invalid_argument, "table is NULL"), comm);
+  return entry(comm, [&]() -> Status {
+    PACE_TRY(need(table, "table"));
     *table = nullptr;
-    after_queued(*comm);
-    const Hold hold(*comm->communicator);
-    if (!hold.held()) return finish(two_threads(), comm);
-    auto text = comm->communicator->gpu_table();
-    if (!text.ok()) return finish(text.status(), comm);
-    static thread_local std::string kept;
-    kept = std::move(*text);
-    *table = kept.c_str();
-    return paceSuccess;
+    return inside(*comm, [&](Communicator& c) -> Status {
+      auto text = c.gpu_table();
+      PACE_TRY(text.status());
+      static thread_local std::string kept;
+      kept = std::move(*text);
+      *table = kept.c_str();
+      return {};
+    });
   });
 }
 

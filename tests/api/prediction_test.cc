@@ -78,7 +78,7 @@ TEST_CASE("each of a node's NVSwitches has links that may be slow") {
 }
 
 TEST_CASE("requests that make no sense say why") {
-  CHECK(error_of(nullptr) == "request or answer is NULL");
+  CHECK(error_of(nullptr) == "request is NULL");
   CHECK(error_of("nonsense") == "the request is no JSON object");
   CHECK(error_of("[]") == "the request is no JSON object");
   CHECK(error_of(("{\"collective\": " + std::string(200'000, '[')).c_str()) == "the request is no JSON object");
