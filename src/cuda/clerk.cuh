@@ -143,8 +143,8 @@ __device__ void move_unread_on(const Task& task, const WarpNumbers& numbers) {
   move_copies_on(task, numbers, 1, 0, 1);
 }
 
-// The last that a block does, by its first thread: a call on another stream waits for it (gpu_calls.cc). What the
-// block's other threads have written is to come before.
+// The last that a block does, by its first thread: a call on another stream waits for it (cuda_engine_calls.cc). What
+// the block's other threads have written is to come before.
 template <class Task>
 __device__ void sign_off(const Task& task) {
   if (!task.counted || threadIdx.x != 0) return;

@@ -1,4 +1,4 @@
-// The CUDA engine's state. How it is made, and how it ends, is in gpu_engine.cc; what it does in gpu_calls.cc.
+// The CUDA engine's state. How it is made, and how it ends, is in cuda_engine.cc; what it does in cuda_engine_calls.cc.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "cuda/device_plans.h"
+#include "cuda/device_plan_cache.h"
 #include "cuda/engine_copies.h"
 #include "cuda/exchange.h"
 #include "cuda/gpu_engine.h"
@@ -83,12 +83,12 @@ class CudaEngine final : public GpuEngine {
   std::uint32_t blocks_ = 0;                       // that were launched for them, ever, counting in a circle
   bool counts_ = false;                            // the call that is being made is one of them
   bool used_ = false;
-  bool shares_gpu_ = false;             // with another rank: clusters might not find room
-  cudaEvent_t last_call_ = nullptr;     // has come when the last of those calls has ended, where it does
-  bool on_hopper_ = false;              // or later: kernels may start early, and have clusters
-  std::unique_ptr<DevicePlans> plans_;  // nullptr: no algorithm was forced so far
-  std::unique_ptr<SideStream> side_;    // nullptr: none was needed so far
-  Registration::Holds holds_;           // that no graph has taken
+  bool shares_gpu_ = false;                 // with another rank: clusters might not find room
+  cudaEvent_t last_call_ = nullptr;         // has come when the last of those calls has ended, where it does
+  bool on_hopper_ = false;                  // or later: kernels may start early, and have clusters
+  std::unique_ptr<DevicePlanCache> plans_;  // nullptr: no algorithm was forced so far
+  std::unique_ptr<SideStream> side_;        // nullptr: none was needed so far
+  Registration::Holds holds_;               // that no graph has taken
 };
 
 }  // namespace paceline::cuda

@@ -61,8 +61,8 @@ __device__ inline std::uint64_t nanoseconds() {
   return time;
 }
 
-// A kernel is started while the one before it on the stream still runs (gpu_calls.cc), so that its start costs no
-// time. It must touch no memory before this: all that came before is done then. Measured: 0.5 us of a short call.
+// A kernel is started while the one before it on the stream still runs (cuda_engine_calls.cc), so that its start costs
+// no time. It must touch no memory before this: all that came before is done then. Measured: 0.5 us of a short call.
 __device__ inline void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -19,7 +19,7 @@
 
 #include "base/configuration.h"
 #include "base/log.h"
-#include "cuda/device_plans.h"
+#include "cuda/device_plan_cache.h"
 #include "cuda/driver.h"
 #include "cuda/exchange.h"
 #include "cuda/kernels.h"

@@ -337,7 +337,7 @@ Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorit
   const OnDevice here(device_);
   auto* const on = static_cast<cudaStream_t>(stream);
   PACE_TRY(follow(on));
-  if (plans_ == nullptr) plans_ = std::make_unique<DevicePlans>(rank_, ranks_, device_, own_stream_);
+  if (plans_ == nullptr) plans_ = std::make_unique<DevicePlanCache>(rank_, ranks_, device_, own_stream_);
   auto ready = plans_->ready(request, algorithm, chunk_bytes, on);
   if (!ready.ok()) return ready.status();
   const Kernels kernels = kernels_of(reduces(request.which) ? request.type : DataType::uint8);

@@ -1,4 +1,4 @@
-#include "cuda/device_plans.h"
+#include "cuda/device_plan_cache.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,10 +16,10 @@ static_assert(max_blocks * sizeof(std::uint32_t) <= steps_at && steps_at % align
 
 }  // namespace
 
-DevicePlans::DevicePlans(int rank, int ranks, int device, cudaStream_t uploads)
+DevicePlanCache::DevicePlanCache(int rank, int ranks, int device, cudaStream_t uploads)
     : rank_(rank), ranks_(ranks), device_(device), uploads_(uploads) {}
 
-DevicePlans::~DevicePlans() {
+DevicePlanCache::~DevicePlanCache() {
   if (pool_ == nullptr) return;
   for (auto& [key, kept] : plans_) drop(kept.memory, uploads_);
   for (const DeviceMemory& memory : outgrown_) drop(memory, uploads_);
@@ -29,7 +29,7 @@ DevicePlans::~DevicePlans() {
 }
 
 // Ordered on the stream of uploads, which no kernel is on; cudaMalloc may wait for all of the GPU.
-Result<DeviceMemory> DevicePlans::allocate(std::uint64_t bytes) {
+Result<DeviceMemory> DevicePlanCache::allocate(std::uint64_t bytes) {
   if (pool_ == nullptr) {
     cudaMemPoolProps properties{};
     properties.allocType = cudaMemAllocationTypePinned;
@@ -45,11 +45,11 @@ Result<DeviceMemory> DevicePlans::allocate(std::uint64_t bytes) {
 }
 
 // When all that is on the stream so far has ended.
-void DevicePlans::drop(const DeviceMemory& memory, cudaStream_t stream) {
+void DevicePlanCache::drop(const DeviceMemory& memory, cudaStream_t stream) {
   if (memory.begin != nullptr) (void)cudaFreeAsync(memory.begin, stream);
 }
 
-Status DevicePlans::upload(Kept& kept) {
+Status DevicePlanCache::upload(Kept& kept) {
   const std::uint64_t step_bytes = kept.plan.steps.size() * sizeof(DeviceStep);
   auto memory = allocate(steps_at + step_bytes);
   if (!memory.ok()) return memory.status();
@@ -61,7 +61,7 @@ Status DevicePlans::upload(Kept& kept) {
   return {};
 }
 
-Status DevicePlans::reserve_scratch(std::uint64_t bytes, cudaStream_t stream, bool captured) {
+Status DevicePlanCache::reserve_scratch(std::uint64_t bytes, cudaStream_t stream, bool captured) {
   if (bytes > scratch_.bytes) {
     auto larger = allocate(bytes);
     if (!larger.ok()) return larger.status();
@@ -78,7 +78,7 @@ Status DevicePlans::reserve_scratch(std::uint64_t bytes, cudaStream_t stream, bo
 }
 
 // A program whose counts never repeat must not fill the memory.
-void DevicePlans::trim(const Kept& current, cudaStream_t stream) {
+void DevicePlanCache::trim(const Kept& current, cudaStream_t stream) {
   while (plan_bytes_ > most_plan_bytes) {
     auto oldest = plans_.end();
     for (auto it = plans_.begin(); it != plans_.end(); ++it)
@@ -92,8 +92,8 @@ void DevicePlans::trim(const Kept& current, cudaStream_t stream) {
   }
 }
 
-Result<ReadyPlan> DevicePlans::ready(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
-                                     cudaStream_t stream) {
+Result<ReadyPlan> DevicePlanCache::ready(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
+                                         cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(stream, &capture));
   const bool captured = capture != cudaStreamCaptureStatusNone;

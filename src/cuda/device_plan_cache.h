@@ -24,14 +24,14 @@ struct ReadyPlan {
   PlanMemory memory;
 };
 
-class DevicePlans {
+class DevicePlanCache {
  public:
   // On the calling thread's current GPU, as all calls here. uploads: a stream for uploads alone.
-  DevicePlans(int rank, int ranks, int device, cudaStream_t uploads);
+  DevicePlanCache(int rank, int ranks, int device, cudaStream_t uploads);
   // Once no kernel runs.
-  ~DevicePlans();
-  DevicePlans(const DevicePlans&) = delete;
-  DevicePlans& operator=(const DevicePlans&) = delete;
+  ~DevicePlanCache();
+  DevicePlanCache(const DevicePlanCache&) = delete;
+  DevicePlanCache& operator=(const DevicePlanCache&) = delete;
 
   // For a call that comes next on `stream`, behind all calls before. Never waits for kernels: in a thread with several
   // ranks they may wait for this call.
