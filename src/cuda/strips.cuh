@@ -260,19 +260,17 @@ class StripLink {
       freed_ = room.freed;
       well_ = room.well;
     }
-    bool blanks = false;
+    unsigned blanks = 0;  // the strips, bit by bit, that look blank in this thread's pair
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       if (!well_ || (!inside && place(round, u) >= bytes)) continue;
       post(pair_in(out_, given_ + u), pairs[u]);
-      blanks = blanks || looks_blank(pairs[u]);
+      if (looks_blank(pairs[u])) blanks |= 1U << u;
     }
-    if (__any_sync(0xffffffff, blanks)) [[unlikely]] {
-      const unsigned which = blank_ones<inside>(bytes, round, pairs);
+    if (__any_sync(0xffffffff, blanks != 0)) [[unlikely]]
 #pragma unroll 1
       for (std::uint32_t u = 0; u < count; ++u)
-        if ((which >> u & 1) != 0) vouch(task_, peer_, lane_, given_ + u);
-    }
+        if (__any_sync(0xffffffff, (blanks >> u & 1) != 0)) vouch(task_, peer_, lane_, given_ + u);
     given_ += count;
   }
 
