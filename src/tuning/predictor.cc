@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/rounding.h"
 #include "base/wrong.h"
 #include "topology/arborescences.h"
 #include "tuning/symmetry.h"
@@ -137,17 +138,9 @@ bool Predictor::are_too_many(double steps, std::string_view name, double most) {
   return true;
 }
 
-bool Predictor::is_too_large(const Topology& part, std::string_view name) {
-  const std::size_t vertices = part.vertices().size();
-  if (vertices <= most_vertices_for_trees) return false;
-  leave_out(name, fmt::format("none are searched in a graph of {} GPUs, CPUs, switches and NICs", vertices));
-  return true;
-}
-
 Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem,
                           Parameters parameters) {
-  parameters.chunk =
-      asked_chunk().value_or(std::max(parameters.chunk, (problem.count + most_chunks - 1) / most_chunks));
+  parameters.chunk = asked_chunk().value_or(std::max(parameters.chunk, divided_up(problem.count, most_chunks)));
   double steps = steps_of(algorithm, problem, parameters, model_);
   if (period_ > 0 && steps > most_steps / 100) {
     Problem even = problem;

@@ -60,7 +60,7 @@ class Predictor {
   void leave_out(std::string_view name, std::string_view reason);
   Status unless_unsupported(std::string_view name, const Status& status);
   bool are_too_many(double steps, std::string_view name, double most);
-  bool is_too_large(const Topology& part, std::string_view name);
+  Result<std::optional<Topology>> small_part(std::string_view name);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
              std::size_t chunk);

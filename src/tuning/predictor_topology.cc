@@ -45,6 +45,23 @@ Status Predictor::add_chain(const Problem& problem) {
   return add_row(algorithm, "topology_chain", problem, std::move(parameters));
 }
 
+// The ranks' part of the topology; none, and a sentence that says so, if it is too large to pack trees or rings in it.
+Result<std::optional<Topology>> Predictor::small_part(std::string_view name) {
+  std::optional<Topology> part;
+  if (question_.gpus.size() > most_for_trees) {
+    leave_out(name, fmt::format("none are packed for {} ranks", ranks()));
+    return part;
+  }
+  auto selected = select(topology_, question_.gpus);
+  PACE_TRY(selected.status());
+  const std::size_t vertices = selected->vertices().size();
+  if (vertices <= most_vertices_for_trees)
+    part = std::move(*selected);
+  else
+    leave_out(name, fmt::format("none are packed in a graph of {} GPUs, CPUs, switches and NICs", vertices));
+  return part;
+}
+
 // The same ways in the whole topology: what is simulated there has GPUs and links by the numbers that stragglers have.
 WayFinder Predictor::in_whole(WayFinder& of_part) const {
   const std::vector<int> numbers = links_in_whole(of_part.topology(), topology_);
@@ -62,13 +79,10 @@ WayFinder Predictor::in_whole(WayFinder& of_part) const {
 
 Status Predictor::add_trees(const Problem& problem) {
   if (!asked("packed_trees") || !has_trees(problem.collective)) return {};
-  if (question_.gpus.size() > most_for_trees) {
-    leave_out("packed_trees", fmt::format("no trees are packed for {} ranks", ranks()));
-    return {};
-  }
-  const auto part = select(topology_, question_.gpus);
-  PACE_TRY(part.status());
-  if (is_too_large(*part, "packed_trees")) return {};
+  const auto small = small_part("packed_trees");
+  PACE_TRY(small.status());
+  const std::optional<Topology>& part = *small;
+  if (!part) return {};
   const auto packings = trees_of(problem, *part);
   if (!packings.ok()) {
     leave_out("packed_trees", packings.status().message());
@@ -114,13 +128,10 @@ Status Predictor::add_trees(const Problem& problem) {
 Status Predictor::add_rings(const Problem& problem) {
   const Algorithm& algorithm = *algorithm_named("ring");
   if (!asked("rings") || !serves(algorithm, problem) || ranks() == 1) return {};
-  if (question_.gpus.size() > most_for_trees) {
-    leave_out("rings", fmt::format("no rings are packed for {} ranks", ranks()));
-    return {};
-  }
-  const auto part = select(topology_, question_.gpus);
-  PACE_TRY(part.status());
-  if (is_too_large(*part, "rings")) return {};
+  const auto small = small_part("rings");
+  PACE_TRY(small.status());
+  const std::optional<Topology>& part = *small;
+  if (!part) return {};
   const RingPacking packing = pack_rings(*part);
   if (packing.rings.empty()) {
     leave_out("rings",

@@ -83,7 +83,7 @@ def test_an_algorithm_that_cannot_be_predicted_is_left_out_of_several(tmp_path: 
     assert shown.returncode == 0, shown.stderr
     rows = {(row["algorithm"], row["ranks"]) for row in json.loads(written.read_text())["rows"]}
     assert rows == {("ring", 16), ("rings", 16), ("ring", 64)}
-    assert "# left out: rings: no rings are packed for 64 ranks" in shown.stdout
+    assert "# left out: rings: none are packed for 64 ranks" in shown.stdout
     shown = paceline("broadcast", "--preset", "rx2", "--nodes", "2,4", "--algorithm", "magic,moon")
     assert (shown.returncode, "there is no algorithm 'magic'" in shown.stderr) == (1, True)
 

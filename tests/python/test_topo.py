@@ -200,7 +200,7 @@ def test_rings_and_trees_of_two_gpus_are_left_out_of_a_deep_graph() -> None:
     left_out = "left out beyond 2000 GPUs, CPUs, switches and NICs"
     assert {f"edge-disjoint rings: {left_out}", f"broadcast trees: {left_out}"} <= {*report("deep", found).splitlines()}
     answer = predict({"collective": "broadcast", "file": text, "sizes": [1024]})
-    assert "packed_trees: none are searched in a graph of 2002 GPUs, CPUs, switches and NICs" in answer["left_out"]
+    assert "packed_trees: none are packed in a graph of 2002 GPUs, CPUs, switches and NICs" in answer["left_out"]
 
 
 # In 4 GiB of address space.
