@@ -1,5 +1,7 @@
 #include "algorithms/chunks.h"
 
+#include "base/rounding.h"
+
 namespace paceline {
 namespace {
 
@@ -11,7 +13,7 @@ std::size_t aligned(std::size_t elements) {
 // Copies go by pairs of pages (base/copies.h).
 constexpr std::size_t pages = 8192;
 
-std::size_t whole_pages(std::size_t bytes) { return (bytes + pages - 1) / pages * pages; }
+std::size_t whole_pages(std::size_t bytes) { return rounded_up(bytes, pages); }
 
 }  // namespace
 

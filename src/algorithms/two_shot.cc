@@ -9,13 +9,14 @@
 #include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "base/rounding.h"
 
 namespace paceline::two_shot {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   if (problem.collective == Collective::reduce) return largest_chunks(problem, model);
   const auto n = static_cast<std::size_t>(problem.ranks);
-  return {.chunk = exchange_chunk((problem.count + n - 1) / n, problem.ranks, model)};
+  return {.chunk = exchange_chunk(divided_up(problem.count, n), problem.ranks, model)};
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {

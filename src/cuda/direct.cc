@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/rounding.h"
 #include "base/types.h"
 
 namespace paceline::cuda {
@@ -26,7 +27,7 @@ constexpr int both_blocks(int ranks, std::uint64_t bytes) {
 Stretch part(std::uint64_t bytes, int index, int count) {
   constexpr std::uint64_t grain = 512;
   const auto parts = static_cast<unsigned>(count);
-  const std::uint64_t stride = (bytes + parts * grain - 1) / (parts * grain) * grain;
+  const std::uint64_t stride = divided_up(bytes, parts * grain) * grain;
   Stretch stretch;
   stretch.input = stretch.output = std::min(bytes, stride * static_cast<unsigned>(index));
   stretch.bytes = std::min(bytes - stretch.input, stride);

@@ -4,13 +4,12 @@
 #include <functional>
 #include <map>
 
+#include "base/rounding.h"
 #include "engine/passing.h"
 #include "schedule/extent.h"
 
 namespace paceline {
 namespace {
-
-constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Numbered accesses of one lane, by place: answers which of them overlap another. Above all, the sends so far whose
 // data may still be read, for which a write must wait.
@@ -141,7 +140,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
       plan.peers.insert(plan.peers.end(), peers.begin(), peers.end());
       if (any_keeps) bound.after = open[step.channel].before_writing(extent_of(problem, routes.rank, step.target));
       if (any_places && step.action == Action::recv_reduce)
-        plan.place_bytes = std::max(plan.place_bytes, round_up(bound.bytes, 64) * step.peer_count);
+        plan.place_bytes = std::max(plan.place_bytes, rounded_up(bound.bytes, 64) * step.peer_count);
       lane.push_back(bound);
       Passing& passes = passing[step.channel];
       const Extent target = extent_of(problem, routes.rank, step.target);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/rounding.h"
 #include "base/types.h"
 
 namespace paceline {
@@ -51,7 +52,7 @@ inline Part part_of(std::size_t count, int parts, int index) {
   const auto n = static_cast<std::size_t>(parts);
   const auto i = static_cast<std::size_t>(index);
   const std::size_t grain = count >= n * 1024 ? 64 : 1;
-  const std::size_t grains = (count + grain - 1) / grain;
+  const std::size_t grains = divided_up(count, grain);
   // n parts of q grains, the first r of them one longer
   const std::size_t q = grains / n;
   const std::size_t r = grains % n;

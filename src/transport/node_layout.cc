@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/configuration.h"
+#include "base/rounding.h"
 #include "schedule/schedule.h"
 
 namespace paceline {
@@ -13,8 +14,6 @@ constexpr std::size_t page = 4096;
 constexpr std::size_t smallest_slot = 16 << 10;
 // Cell::bytes counts a slot.
 static_assert(largest_staging / static_cast<std::size_t>(capacity(1)) < std::size_t{1} << 29);
-
-constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -26,13 +25,13 @@ NodeLayout::NodeLayout(int ranks, int channels, std::size_t staging)
   cell_bytes_ = (ranks <= 16 ? 13 : 2) * cache_line;
   // More slots than ranks: some are reserved for one receiver each (SharedMemoryTransport::position_for).
   slots_ = 2 * cells_;
-  slot_bytes_ = std::max(round_up(staging / slots_, page), smallest_slot);
+  slot_bytes_ = std::max(rounded_up(staging / slots_, page), smallest_slot);
   shuttle_bytes_ = std::min(slot_bytes_, staging / shuttles_of_rank / page * page);
   reasons_at_ = ranks_ * sizeof(Presence);
-  mailboxes_at_ = round_up(reasons_at_ + ranks_ * sizeof(Reason), page);
+  mailboxes_at_ = rounded_up(reasons_at_ + ranks_ * sizeof(Reason), page);
   const std::size_t mailbox_bytes = cells_ * cell_bytes_ + sizeof(Taken);
   boards_at_ = mailboxes_at_ + ranks_ * ranks_ * channels_ * mailbox_bytes;
-  shuttles_at_ = round_up(boards_at_ + ranks_ * channels_ * board_bytes(), page);
+  shuttles_at_ = rounded_up(boards_at_ + ranks_ * channels_ * board_bytes(), page);
   slots_at_ = shuttles_at_ + shuttles() * shuttle_bytes_;
   total_ = slots_at_ + ranks_ * channels_ * slots_ * slot_bytes_;
 }

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <optional>
 
+#include "base/rounding.h"
 #include "transport/mismatch.h"
 #include "transport/single_copy.h"
 
@@ -278,7 +279,7 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
     // cache, and would have to be fetched from there to be written again.
     const std::uint32_t offset = offset_in_slot(held, data.size());
     where = layout_.slot(me_, channel, position) + offset;
-    held.next_offset = offset + static_cast<std::uint32_t>((data.size() + cache_line - 1) / cache_line * cache_line);
+    held.next_offset = offset + static_cast<std::uint32_t>(rounded_up(data.size(), cache_line));
     staging_writer_.write(segment_->data() + where, data.data(), data.size());
     ahead_ = {channel, to.front(), call, static_cast<std::uint32_t>(std::min(data.size(), fetched_ahead)), 0, nullptr};
   }

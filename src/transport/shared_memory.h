@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "base/rounding.h"
 #include "schedule/schedule.h"
 #include "transport/node_layout.h"
 #include "transport/segment.h"
@@ -179,7 +180,7 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] std::uint32_t offset_in_slot(const Held& held, std::size_t bytes) const {
     constexpr std::size_t page = 4096;
     std::size_t begin = held.next_offset;
-    if (begin % page + bytes > page) begin = (begin + page - 1) / page * page;
+    if (begin % page + bytes > page) begin = rounded_up(begin, page);
     return static_cast<std::uint32_t>(begin + bytes > layout_.slot_bytes() ? 0 : begin);
   }
   void post(Mailbox* boxes, std::span<const int> to, bool to_all, const Call& call, Payload payload, std::size_t bytes,

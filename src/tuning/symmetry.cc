@@ -1,5 +1,7 @@
 #include "tuning/symmetry.h"
 
+#include "base/rounding.h"
+
 namespace paceline {
 
 std::optional<Traffic> symmetric_traffic(const Algorithm& algorithm, const Problem& problem,
@@ -32,7 +34,7 @@ std::optional<Traffic> symmetric_traffic(const Algorithm& algorithm, const Probl
 std::size_t even_count(const Problem& problem) {
   const auto ranks = static_cast<std::size_t>(problem.ranks);
   const std::size_t grain = problem.count >= ranks * 1024 ? 64 : 1;
-  return (problem.count + ranks * grain - 1) / (ranks * grain) * (ranks * grain);
+  return rounded_up(problem.count, ranks * grain);
 }
 
 }  // namespace paceline
