@@ -9,7 +9,8 @@
  *
  * The first is what is compared. Where each rank has a CPU, all of them start at one moment (BENCH_MEETING), whatever
  * the library. With more ranks than CPUs that cannot be: they pass the library's own barrier and leave it one after the
- * other, and their own times may then overlap little; the span shows it.
+ * other, and their own times may then overlap little; the span shows it. After a long call they pass it once more: who
+ * rewrites megabytes at once does so on the CPU of ranks that are in the call still, and would be timed with it.
  *
  * The including file names the library: it defines the functions declared below and calls measure() from main.
  * `bytes` is counted as nccl-tests does: the whole of the gathered or scattered data. Elements are float32 and hold
@@ -86,6 +87,9 @@ static void* allocate(size_t bytes) {
   memset(memory, 0, bytes); /* so that no timed call takes the page faults */
   return memory;
 }
+
+/* From so many bytes on, rewriting the send buffer is longer than a barrier. */
+enum { LONG_CALL = 64 << 10 };
 
 /* Where the buffers of calls come from. */
 static void* (*allocate_buffer)(size_t bytes) = allocate;
@@ -191,6 +195,7 @@ static struct interval timed_call(enum collective collective, float* send, float
   else
     run_collective(collective, send, recv, count);
   time.end = now_us();
+  if (meeting == NULL && sent(collective, count) * sizeof(float) >= LONG_CALL) run_barrier();
   return time;
 }
 
