@@ -218,7 +218,9 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   work.inside = model.levels_inside(n, radix);
   work.cable = cables.busiest();
   if (which == Collective::reduce || which == Collective::gather) work.partners = depth * (radix - 2);
-  work.turns = in_blocks ? depth : depth + m.chunks * depth / capacity(n);
+  // In a reduce most ranks have given what they have after one turn, and stand in nobody's way.
+  const double first_turns = which == Collective::reduce ? 1 : depth;
+  work.turns = in_blocks ? depth : first_turns + m.chunks * depth / capacity(n);
   // A chunk passes all levels before the last rank has it, and a leaf copies it out, or in; in gather and scatter the
   // largest subtree is passed on whole.
   const Load leaf = which == Collective::broadcast ? Load{.taken = m.chunk} : Load{.sent = m.chunk};

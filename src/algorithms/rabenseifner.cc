@@ -14,6 +14,14 @@
 
 namespace paceline::rabenseifner {
 
+namespace {
+
+// Of messages that no cache holds, sums of some ranks and parts that are handed on go to memory and come back, which
+// takes three times as long as a copy in the caches. From so many bytes on, where ranks share CPUs.
+constexpr double beyond_caches = 24 << 20;
+
+}  // namespace
+
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Surplus surplus(problem.ranks);
   const Sizes m(problem, parameters, model, surplus.actors);
@@ -23,12 +31,14 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   double beside = 0;
   for (int distance = 1; distance < surplus.actors; distance *= 2)
     if (surplus.pairs == 0 && model.share_a_home(distance)) beside += 2 * distance * m.part;
+  const double again = model.homes > 0 && m.bytes >= beyond_caches ? moved : 0;
   const Load acts{.steps = 4 * (surplus.actors - 1) * m.chunks,
                   .sent = 2 * moved,
                   .beside = beside,
                   .taken = moved,
                   .folded = moved,
-                  .written = moved};
+                  .written = moved,
+                  .copied = 3 * again};
   Cables cables(model, problem.ranks);
   for (int distance = 1; distance < surplus.actors; distance *= 2)
     for (int actor = 0; actor < surplus.actors; ++actor)

@@ -50,6 +50,9 @@ constexpr double common_share_of_few = 0.6;
 // than in one (Xeon and EPYC); with what others cost, those of 50 to 110 KB would go in one.
 constexpr double passing_share_of_two = 0.3;
 
+// CostModel::switching: with ranks at home some of a call's steps are between two on one CPU, who go on at once.
+double switching_of(double sharing) { return (sharing <= 2 ? 0.75 : 2.0) * sharing; }
+
 // Whether nothing writes to what is read where it lies meanwhile, so that no slot limits how long it is. Nodes may not
 // agree on what is read so.
 bool gives_only_inputs(Collective which, std::string_view algorithm, int ranks) {
@@ -68,7 +71,7 @@ CostModel Communicator::cost_model(DataType type) const {
   model.sharing = connections_.sharing;
   if (size() == 2) model.passing_share = passing_share_of_two;
   if (connections_.sharing > 1) {
-    model.switching = 2.0 * connections_.sharing;
+    model.switching = switching_of(connections_.sharing);
     model.common_share = 0;  // ranks on one CPU have one cache
     model.passing_share = CostModel::passing_share_of(connections_.sharing);
     if (connections_.sharing <= 2) model.homes = static_cast<int>(std::lround(size() / connections_.sharing));
@@ -143,12 +146,18 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   if (tuned_ == nullptr && !connections_.several_nodes && streaming.early &&
       output_elements(problem, problem.root) * model.element >= streaming.copies)
     model.common_share = std::min(model.common_share, common_share_of_few);
-  auto choice = choose(problem, model, forced_.algorithm, forced_chunk(), tuned_.get());
+  const auto reads_in_place = [&](Protocol protocol) {
+    return connections_.single_copy && worth_single_copy(request, size(), connections_.oversubscribed, protocol);
+  };
+  std::string_view algorithm = forced_.algorithm;
+  // Who reads its part for itself gains nothing by a tree, whose inner ranks read others' parts as well.
+  if (algorithm.empty() && tuned_ == nullptr && !connections_.several_nodes && request.which == Collective::scatter &&
+      reads_in_place(forced_.variant.protocol))
+    algorithm = "direct";
+  auto choice = choose(problem, model, algorithm, forced_chunk(), tuned_.get());
   if (!choice.ok()) return choice.status();
-  const Protocol protocol =
-      forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol : choice->variant.protocol;
-  const bool single_copy =
-      connections_.single_copy && worth_single_copy(request, size(), connections_.oversubscribed, protocol);
+  const bool single_copy = reads_in_place(forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol
+                                                                                          : choice->variant.protocol);
   if (single_copy && !connections_.several_nodes && choice->variant.chunk == 0 &&
       gives_only_inputs(request.which, choice->algorithm->name, size()))
     choice->parameters.chunk = longest_read / model.element;
