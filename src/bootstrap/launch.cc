@@ -23,6 +23,13 @@ Status no_address(const Launch& launch) {
                             launch.launcher));
 }
 
+Status no_port(const Environment& environment) {
+  return Status(Code::invalid_usage,
+                fmt::format("MASTER_PORT={}: rank 0 listens on the port after it, which must be from 1 to 65535: give "
+                            "torchrun another --master-port, or set PACELINE_ADDRESS",
+                            environment("MASTER_PORT")));
+}
+
 Status no_secret() {
   return Status(Code::invalid_usage,
                 "the job has no secret: `(umask 077; openssl rand -hex 32 > paceline-secret)`, and set "
@@ -72,6 +79,7 @@ Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Env
                              where.timeout);
   if (!told_where) return no_address(*launch);
   if (secret->empty()) return no_secret();
+  if (launch->port > largest_port) return no_port(environment);
   where.address = listen_on.empty() ? launch->host : listen_on;
   where.port = launch->port;
   where.secret = *secret;

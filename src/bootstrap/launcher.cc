@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <sstream>
@@ -110,7 +111,7 @@ Result<Launch> from_torchrun(const Environment& environment) {
   launch.host = variables.text("MASTER_ADDR");
   if (!launch.host.empty()) {
     PACE_TRY(variables.number("MASTER_PORT", launch.port));
-    ++launch.port;  // torch itself listens on MASTER_PORT
+    launch.port = std::min(launch.port, largest_port) + 1;  // torch itself listens on MASTER_PORT
   }
   launch.job = fmt::format("torchrun {} {} {} {}", variables.text("TORCHELASTIC_RUN_ID"), launch.host, launch.port,
                            variables.text("TORCHELASTIC_RESTART_COUNT"));
@@ -185,15 +186,7 @@ Result<Launch> find_launch(const Configuration& configuration, const Environment
   if (launch->size < 1 || launch->rank >= launch->size)
     return Status(Code::invalid_usage,
                   fmt::format("{}: rank {} of {} ranks cannot be", launch->launcher, launch->rank, launch->size));
-  if (!configuration.address.empty()) {
-    PACE_TRY(split_address(configuration.address, launch->host, launch->port));
-  } else if (launch->port > 65535) {
-    return Status(
-        Code::invalid_usage,
-        fmt::format("MASTER_PORT={}: rank 0 listens on the port after it, which must be from 1 to 65535: give "
-                    "torchrun another --master-port, or set PACELINE_ADDRESS",
-                    launch->port - 1));
-  }
+  if (!configuration.address.empty()) PACE_TRY(split_address(configuration.address, launch->host, launch->port));
   return launch;
 }
 
@@ -211,7 +204,8 @@ Status split_address(const std::string& text, std::string& host, int& port) {
   // An IPv6 address without brackets could end anywhere.
   if (name.empty() || (!brackets && name.find(':') != name.npos)) return wrong();
   int number = 0;
-  if (!read_number(std::string_view(text).substr(colon + 1), number) || number < 1 || number > 65535) return wrong();
+  if (!read_number(std::string_view(text).substr(colon + 1), number) || number < 1 || number > largest_port)
+    return wrong();
   host = name;
   port = number;
   return {};

@@ -9,12 +9,14 @@
 
 namespace paceline {
 
+inline constexpr int largest_port = 65535;
+
 struct Launch {
   std::string launcher;  // for messages
   int rank = 0;
   int size = 1;
-  std::string host;  // of rank 0; empty: not told
-  int port = 0;
+  std::string host;       // of rank 0; empty: not told
+  int port = 0;           // more than the largest: torchrun's leaves none
   bool one_node = false;  // all ranks are known to be on this machine
   std::string job;        // the same on all ranks of the job, and of no other job that runs on this machine now
 };

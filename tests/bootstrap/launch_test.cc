@@ -64,6 +64,41 @@ TEST_CASE("several nodes need a secret, and are told how to make one") {
   CHECK(where->timeout == 7);
 }
 
+TEST_CASE("torchrun's port must leave one for rank 0, unless there is an address") {
+  Configuration configuration;
+  configuration.secret = "a secret";
+  auto variables = torchrun(1, "1");
+  variables["MASTER_PORT"] = "65534";
+  CHECK(rendezvous_with(variables, configuration)->port == 65535);
+  for (const char* port : {"65535", "65536", "2147483647"}) {
+    variables["MASTER_PORT"] = port;
+    const Status refused = rendezvous_with(variables, configuration).status();
+    CHECK(refused.code() == Code::invalid_usage);
+    CHECK(refused.message() ==
+          "MASTER_PORT=" + std::string(port) +
+              ": rank 0 listens on the port after it, which must be from 1 to 65535: give torchrun "
+              "another --master-port, or set PACELINE_ADDRESS");
+  }
+  configuration.address = "127.0.0.1:4000";
+  CHECK(rendezvous_with(variables, configuration)->port == 4000);
+}
+
+TEST_CASE("who needs no port may have the last one for torchrun") {
+  auto variables = torchrun(0, "1");
+  variables["MASTER_PORT"] = "65535";
+  variables["WORLD_SIZE"] = "1";
+  const Result<Rendezvous> one = rendezvous_with(variables);
+  CHECK_MESSAGE(one.ok(), one.status().message());
+
+  const Directory directory;
+  ::setenv("XDG_RUNTIME_DIR", directory.path.c_str(), 1);
+  variables = torchrun(0, "2");
+  variables["MASTER_PORT"] = "65535";
+  const Result<Rendezvous> one_node = rendezvous_with(variables);  // rank 0 writes the file, and does not wait
+  ::unsetenv("XDG_RUNTIME_DIR");
+  CHECK_MESSAGE(one_node.ok(), one_node.status().message());
+}
+
 TEST_CASE("without an address the variable to set is named") {
   Configuration configuration;
   configuration.secret = "a secret";

@@ -45,23 +45,6 @@ TEST_CASE("torchrun") {
   CHECK(good(variables).job != found.job);
 }
 
-TEST_CASE("torchrun's port must leave one for rank 0, unless there is an address") {
-  Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "n01"}, {"MASTER_PORT", "65534"}};
-  CHECK(good(variables).port == 65535);
-  for (const char* port : {"65535", "65536"}) {
-    variables["MASTER_PORT"] = port;
-    const Status refused = launch(variables).status();
-    CHECK(refused.code() == Code::invalid_usage);
-    CHECK(refused.message() ==
-          "MASTER_PORT=" + std::string(port) +
-              ": rank 0 listens on the port after it, which must be from 1 to 65535: give torchrun "
-              "another --master-port, or set PACELINE_ADDRESS");
-  }
-  Configuration configuration;
-  configuration.address = "n02:4000";
-  CHECK(launch(variables, configuration)->port == 4000);
-}
-
 TEST_CASE("Open MPI, with the job's name where it has one") {
   const Launch found = good({{"OMPI_COMM_WORLD_RANK", "3"},
                              {"OMPI_COMM_WORLD_SIZE", "4"},
