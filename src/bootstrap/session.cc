@@ -101,6 +101,7 @@ class CommunicatorMembership final : public Membership {
   void fail_for_all(StarSession::Lock& lock, Status reason);
   void learn_of_death(int session_rank, const std::string& how);
   [[nodiscard]] Pong answer(std::uint64_t inquiry) const;
+  [[nodiscard]] std::optional<std::uint32_t> left_after(int rank) const;  // its last collective, if it has left
   [[nodiscard]] const Member& member(int rank) const { return session_->members_[session_rank(rank)]; }
   [[nodiscard]] std::size_t session_rank(int rank) const {
     return static_cast<std::size_t>(ranks_[static_cast<std::size_t>(rank)]);
@@ -310,8 +311,7 @@ void CommunicatorMembership::fail_for_all(StarSession::Lock& lock, Status reason
 void CommunicatorMembership::learn_of_death(int session_rank, const std::string& how) {
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     if (ranks_[static_cast<std::size_t>(rank)] != session_rank) continue;
-    const auto left = session_->left_.find(id_);
-    if (left != session_->left_.end() && left->second.count(static_cast<std::uint32_t>(rank)) > 0) return;
+    if (left_after(rank)) return;
     Status::Detail detail;
     detail.code = Code::remote;
     detail.message = fmt::format("{} {}", named(rank, member(rank)), how);
@@ -367,16 +367,19 @@ Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, doub
   suspicion.waiting_for = static_cast<std::uint32_t>(waiting_for);
   suspicion.call = call;
   suspicion.seconds = seconds;
+  if (session_->supervised()) {
+    session_->post(suspicion);
+    session_->changed_.wait_until(lock, Clock::now() + verdict_time,
+                                  [this] { return failed() || !session_->supervised(); });
+  }
   if (!session_->supervised()) {
     fail_for_all(lock, Status(accusation(suspicion, waiting_for, member(waiting_for),
                                          "has not answered, and rank 0 of the job is no longer there to ask others")));
     return failure_;
   }
-  session_->post(suspicion);
-  session_->changed_.wait_until(lock, Clock::now() + verdict_time, [this] { return failed(); });
   int rank_0 = -1;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-    if (ranks_[rank] == 0) rank_0 = static_cast<int>(rank);
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+    if (session_rank(rank) == 0 && !left_after(rank)) rank_0 = rank;
   const bool is_here = rank_0 >= 0;
   fail_for_all(lock,
                Status(accusation(
@@ -388,12 +391,17 @@ Status CommunicatorMembership::timed_out(int waiting_for, const Call& call, doub
 
 bool CommunicatorMembership::has_left(int rank, std::uint32_t* sequence) const {
   const StarSession::Lock lock(session_->mutex_);
+  const std::optional<std::uint32_t> last = left_after(rank);
+  if (last && sequence != nullptr) *sequence = *last;
+  return last.has_value();
+}
+
+std::optional<std::uint32_t> CommunicatorMembership::left_after(int rank) const {
   const auto left = session_->left_.find(id_);
-  if (left == session_->left_.end()) return false;
+  if (left == session_->left_.end()) return {};
   const auto place = left->second.find(static_cast<std::uint32_t>(rank));
-  if (place == left->second.end()) return false;
-  if (sequence != nullptr) *sequence = place->second;
-  return true;
+  if (place == left->second.end()) return {};
+  return place->second;
 }
 
 void CommunicatorMembership::when_failed(const void* owner, std::function<void(const Status& reason)> call) {

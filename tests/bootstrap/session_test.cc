@@ -252,6 +252,35 @@ TEST_CASE("a stopped rank is named by all within a second of the timeout, whoeve
   }
 }
 
+TEST_CASE("rank 0 that parts in peace while it inquires is not accused") {
+  const int port = free_port();
+  Child stopped([&](const Child::Say& say) {
+    const auto session = join(rendezvous(2, 3, port));
+    if (!session.ok()) return say(session.status().message());
+    const auto membership = (*session)->enter(1, first(3), 2);
+    say("ready");
+    ::raise(SIGSTOP);
+  });
+  auto joined = in_threads(2, [&](int rank) { return join(rendezvous(rank, 3, port)); });
+  REQUIRE(stopped.line() == "ready");
+  std::vector<std::shared_ptr<Session>> sessions;
+  for (auto& result : joined) sessions.push_back(std::move(*result));
+  joined.clear();
+  auto memberships = enter_all(sessions);
+  Status status;
+  std::thread waiting([&] { status = wait_in_vain(*memberships[1], 2); });
+  std::this_thread::sleep_for(200ms);  // the inquiry is under way by then
+  memberships[0]->leave();
+  memberships[0].reset();
+  sessions[0].reset();
+  waiting.join();
+  CHECK(status.code() == Code::timeout);
+  CHECK(status.detail().rank == 2);
+  CHECK_MESSAGE(status.message().find(") has not answered, and rank 0 of the job is no longer there to ask others") !=
+                    std::string::npos,
+                status.message());
+}
+
 TEST_CASE("the rank that has not entered the call is named, although it answers") {
   const auto sessions = join_all(3);
   const auto memberships = enter_all(sessions);
