@@ -131,8 +131,13 @@ void Coordinator::conclude_if_complete(Inquiries::iterator place) {
 }
 
 void Coordinator::conclude(Inquiries::iterator place) {
-  const Inquiry inquiry = std::move(place->second);
+  Inquiry inquiry = std::move(place->second);
   inquiries_.erase(place);
+  // Who has left has said how far it came: whether it is stopped since does not matter.
+  for (std::size_t i = 0; i < inquiry.answers.size(); ++i) {
+    const Pong departed = departure(inquiry, inquiry.suspicion.ranks[i]);
+    if (!inquiry.answers[i] && departed.state == Pong::State::left) inquiry.answers[i] = departed;
+  }
   std::vector<Member> members;
   for (const std::uint32_t rank : inquiry.suspicion.ranks) members.push_back(members_[rank]);
   end(inquiry.suspicion.communicator, accuse(inquiry.suspicion, inquiry.answers, members));

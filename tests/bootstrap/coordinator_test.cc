@@ -112,6 +112,22 @@ TEST_CASE("a rank that has left the communicator is judged by how far it came") 
   }
 }
 
+TEST_CASE("a rank that has left the communicator is not the silent one") {
+  for (const bool before : {true, false}) {
+    Job job;
+    if (before) job.receive(2, Left{77, 1, 812, 3});
+    job.receive(3, suspicion());  // for rank 1
+    const Ping ping = job.last<Ping>({1, 2, 3});
+    if (!before) job.receive(2, Left{77, 1, 812, 3});
+    job.receive(1, Pong{ping.inquiry, Pong::State::outside, 811});
+    job.receive(3, Pong{ping.inquiry, Pong::State::inside, 812});
+    job.coordinator.tick(job.now + inquiry_time);
+    const Verdict verdict = job.last<Verdict>({0, 1, 2, 3});
+    CHECK(verdict.reason.rank == 0);  // the communicator's: session rank 1
+    CHECK(verdict.reason.message.find("has not entered") != std::string::npos);
+  }
+}
+
 TEST_CASE("of a communicator that all have left nothing is kept") {
   Job job;
   for (const std::uint32_t rank : {1, 2, 3}) job.receive(rank, Left{77, rank - 1, 811, 3});
