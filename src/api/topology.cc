@@ -41,8 +41,13 @@ Status add_trees(const Topology& part, const std::vector<int>& gpus, json& answe
   if (gpus.size() < 2) return {};
   const auto root = std::find(gpus.begin(), gpus.end(), answer["worst_root"].get<int>()) - gpus.begin();
   const auto packing = broadcast_trees(part, static_cast<int>(root));
-  // Where no trees can be found the bound stands all the same.
-  if (!packing.ok()) return packing.status().code() == Code::unsupported ? Status() : packing.status();
+  if (!packing.ok()) {
+    // Where none can be found the bound stands all the same.
+    if (packing.status().code() != Code::unsupported) return packing.status();
+    answer["trees"] = nullptr;
+    answer["no_trees"] = packing.status().message();
+    return {};
+  }
   for (const PackedTree& tree : packing->trees) {
     json edges = json::array();
     for (const TreeEdge& edge : tree.edges)

@@ -69,6 +69,16 @@ def test_where_no_chain_passes_all_gpus_the_rest_is_found() -> None:
     assert "edge-disjoint rings: none" in lines
 
 
+def test_where_no_trees_can_be_packed_the_reason_is_said() -> None:
+    vertices = [{"name": f"gpu{i}", "kind": "gpu"} for i in range(3)] + [{"name": "switch0", "kind": "nvswitch"}]
+    ways = [("gpu0", "switch0"), ("switch0", "gpu1"), ("switch0", "gpu2"), ("gpu1", "gpu0"), ("gpu2", "gpu0")]
+    links = [{"from": here, "to": there, "kind": "nvlink", "gbs": 25} for here, there in ways]
+    found = topology({"file": json.dumps({"node": {"vertices": vertices, "links": links}})})
+    reason = "trees need switches that get as much bandwidth as they give"
+    assert (found["broadcast_gbs"], found["trees"], found["no_trees"]) == (25, None, reason)
+    assert f"broadcast trees: {reason}" in report("fork", found).splitlines()
+
+
 def test_rings_that_a_search_did_not_find_may_be_there() -> None:
     across = [(f"gpu{i}", "-", f"gpu{i + 1}", 50) for i in range(64) if i % 8 < 7]
     down = [(f"gpu{i}", "-", f"gpu{i + 8}", 50) for i in range(56)]

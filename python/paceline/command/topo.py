@@ -159,6 +159,8 @@ def _rings(found: dict[str, Any]) -> list[str]:
 
 
 def _trees(found: dict[str, Any]) -> list[str]:
+    if found["trees"] is None:
+        return [f"broadcast trees: {found['no_trees']}"]
     lines = [f"broadcast trees from GPU {found['worst_root']}: {len(found['trees'])}"]
     lines += [f"  {_rate(tree['gbs'])}  {_tree(tree)}" for tree in found["trees"][:_MOST]]
     if len(found["trees"]) > _MOST:
