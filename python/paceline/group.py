@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
 class _OpenGroup(threading.local):
     """This thread's open group."""
 
-    depth = 0
     broken: Error | None = None  # why it will not be started, where its body raised
 
     def __init__(self) -> None:
+        self.groups: list[_Group] = []  # the group, and those that are open in it
         self.alive: list[Any] = []  # what the group's calls read and write
         self.awaited: set[tuple[int, int]] = set()  # GPUs and streams whose end these must be kept for
         self.handles: list[tuple[Handle[Any], Any]] = []  # of its asynchronous calls, with what these read and write
@@ -30,8 +32,7 @@ class _OpenGroup(threading.local):
 open_group = _OpenGroup()
 
 
-@contextmanager
-def group() -> Iterator[None]:
+def group() -> AbstractContextManager[None]:
     """Calls inside begin together at the end of the outermost group, which waits for them.
 
     Their results are there after the group, not inside it. Sends and receives of a group may stand in any order, on
@@ -45,32 +46,96 @@ def group() -> Iterator[None]:
             comm.send(outgoing, (comm.rank + 1) % comm.size)
             comm.recv(incoming, (comm.rank - 1) % comm.size)
     """
-    # C's group is open while the outermost group here is: one end closes it, wherever an interrupt (Ctrl-C) comes.
-    depth = open_group.depth
-    error = None
-    try:
-        if depth == 0:
-            check(_native.library().paceGroupStart())
-        open_group.depth = depth + 1
-        yield
-        open_group.depth = depth
-        if depth == 0:
-            error = _end()
-    except BaseException as raised:
-        _give_up(depth, raised)
-        raise
-    if error is not None:
-        raise error
+    return _Group()
 
 
-def _give_up(depth: int, raised: BaseException) -> None:
+def in_group(beside: int = 0) -> bool:
+    """Whether this thread is in a group, beside the first so many.
+
+    Gives up one whose `with` statement is over, but was kept from ending it.
+    """
+    groups = open_group.groups
+    for depth in range(beside, len(groups)):
+        if groups[depth].statement() is None:
+            _give_up(depth, "it was interrupted")
+            break
+    return len(groups) > beside
+
+
+class _Exit:
+    """A method `__exit__` that tells its group when the `with` statement is over.
+
+    The statement gets a bound method from here, which nobody else holds, and lets go of it when it is over: also where
+    an interrupt (Ctrl-C) comes before the first line of `__exit__`, as no code of that method can tell.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+
+    def __get__(self, owner: _Group | None, _: type | None = None) -> Callable[..., None]:
+        if owner is None:
+            return self._function  # for an ExitStack
+        bound = MethodType(self._function, owner)
+        if owner.statement() is None:
+            owner.statement = weakref.ref(bound)
+        return bound
+
+
+def _is_there() -> bool:
+    return True
+
+
+class _Group:
+    """C's group is open while the outermost of these is: one end closes it, wherever an interrupt (Ctrl-C) comes."""
+
+    def __init__(self) -> None:
+        self.statement: Callable[[], object] = lambda: None  # answers None when the `with` statement is over
+
+    def __enter__(self) -> None:
+        self._depth = len(open_group.groups) if in_group() else 0
+        if self.statement() is None:  # there is none: an ExitStack, perhaps
+            self.statement = _is_there
+        try:
+            if self._depth == 0:
+                check(_native.library().paceGroupStart())
+            open_group.groups.append(self)
+        except BaseException as raised:
+            _give_up(self._depth, _raised(raised))
+            raise
+
+    @_Exit
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.statement = _is_there  # it may be over already, but now the group ends
+        error = None
+        try:
+            if raised is not None:
+                _give_up(self._depth, _raised(raised))
+            else:
+                in_group(beside=self._depth + 1)
+                if self._depth == 0:
+                    error = _end()
+                del open_group.groups[self._depth :]
+        except BaseException as interrupt:
+            _give_up(self._depth, _raised(interrupt))
+            raise
+        if error is not None:
+            raise error
+
+
+def _raised(error: BaseException) -> str:
+    return f"its body raised {type(error).__name__}"
+
+
+def _give_up(depth: int, why: str) -> None:
     """Keep the group, in so many others, from starting. One that was interrupted at its end may have begun."""
-    open_group.depth = depth
-    open_group.broken = InvalidUsage(f"the group was not started: its body raised {type(raised).__name__}")
+    open_group.broken = InvalidUsage(f"the group was not started: {why}")
     library = _native.library()
     try:
         library.paceBarrier(None, None)  # a call that fails its checks keeps the group from starting
     finally:
+        del open_group.groups[depth:]
         if depth == 0:
             try:
                 library.paceGroupEnd()

@@ -12,7 +12,7 @@ from .arrays import OnGpu
 from .call_queue import CallQueue, Handle, LaunchedHandle
 from .cuda_driver import wait_for_stream
 from .errors import Error, InvalidUsage, failure
-from .group import open_group
+from .group import in_group, open_group
 
 T = TypeVar("T")
 M = TypeVar("M", bound="Membership")
@@ -83,6 +83,7 @@ class Membership:
         another thread is inside a call it raises InvalidUsage, and the communicator stays open.
         """
         if self._handle is not None:
+            in_group()  # gives up what an interrupt has left open, perhaps with calls of this communicator
             result = _leave(self._library, self._handle, self._queues)
             self._queue = None
             if result:
@@ -107,7 +108,7 @@ class Membership:
             return self._launch(function, arguments, keep, memory, result, async_op)
         if async_op:
             return self._start(function, arguments, keep, result)
-        if open_group.depth:
+        if open_group.groups and in_group():
             open_group.alive.append(keep)
         status = function(*arguments, self._handle, None)
         if status:
@@ -125,7 +126,7 @@ class Membership:
     ) -> Any:
         """Make a C call on GPU memory: it goes on on the stream, in the order of what the caller does there."""
         gpu = where.gpu
-        if open_group.depth:
+        if open_group.groups and in_group():
             open_group.alive.append(keep)
             if gpu is not None:
                 open_group.awaited.add((gpu, where.stream))
@@ -152,7 +153,7 @@ class Membership:
             self._queue = queue
         handle = Handle(self, self._queue, result)
         # Kept before the call is made: as soon as it is, an interrupt (Ctrl-C) may come, and it goes on.
-        if open_group.depth:
+        if open_group.groups and in_group():
             open_group.handles.append((handle, keep))
         else:
             handle.expect(keep)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import numpy
@@ -35,6 +38,17 @@ def interrupted(call: Callable[..., int], when: str) -> Callable[..., int]:
         return result
 
     return call_and_interrupt
+
+
+def interrupt_at(event: str, function: str) -> None:
+    """Have Ctrl-C come at the next "call" of a function of this name, before its first line, or at its "return"."""
+
+    def interrupt(frame: FrameType, now: str, _: object) -> None:
+        if (now, frame.f_code.co_name) == (event, function):
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
 
 
 def assert_works(comm: paceline.Communicator) -> None:
@@ -76,6 +90,92 @@ def test_an_interrupted_group_in_a_group_keeps_the_outer_one_from_starting(comm:
         assert y.tolist() == [5, 5, 5]
     assert y.tolist() == [5, 5, 5]
     assert_works(comm)
+
+
+BESIDE_THE_BODY = pytest.mark.parametrize(("event", "function"), [("return", "__enter__"), ("call", "__exit__")])
+
+
+@BESIDE_THE_BODY
+@pytest.mark.parametrize("outer", [False, True])
+def test_no_group_stays_open_while_somebody_holds_the_interrupt(
+    comm: paceline.Communicator, event: str, function: str, outer: bool
+) -> None:
+    """As `sys.last_traceback` does."""
+    y = numpy.full(3, 5.0)
+    with pytest.raises(KeyboardInterrupt) as held:
+        interrupt_at(event, function)
+        with paceline.group():
+            comm.all_reduce(numpy.ones(3), out=y)
+    assert y.tolist() == [5, 5, 5]
+    if outer:
+        with paceline.group():
+            comm.all_reduce(numpy.ones(3), out=y)
+        assert y.tolist() == [1, 1, 1]
+    assert_works(comm)
+    assert held.value.__traceback__ is not None  # to the end
+
+
+@BESIDE_THE_BODY
+def test_a_group_that_was_left_open_holds_up_no_end(monkeypatch: pytest.MonkeyPatch, event: str, function: str) -> None:
+    monkeypatch.delenv("PACELINE_RANK", raising=False)
+    comm = paceline.init()
+    comm.all_reduce(numpy.ones(3), async_op=True).wait()  # it imports what it needs, under locks with an `__exit__`
+    with pytest.raises(KeyboardInterrupt) as held:
+        interrupt_at(event, function)
+        with paceline.group():
+            handle = comm.all_reduce(numpy.ones(3), async_op=True)
+    comm.close()
+    if function == "__exit__":
+        with pytest.raises(paceline.InvalidUsage, match="was not started: it was interrupted"):
+            handle.wait()
+    assert held.value.__traceback__ is not None
+
+
+@BESIDE_THE_BODY
+@pytest.mark.parametrize("calls_follow", [False, True])
+def test_an_outer_group_does_not_start_after_an_inner_one_was_interrupted(
+    comm: paceline.Communicator, event: str, function: str, calls_follow: bool
+) -> None:
+    y = numpy.full(3, 5.0)
+    with pytest.raises(paceline.InvalidUsage, match="was not started: it was interrupted"), paceline.group():
+        with pytest.raises(KeyboardInterrupt) as held:
+            interrupt_at(event, function)
+            with paceline.group():
+                comm.all_reduce(numpy.ones(3), out=y)
+        if calls_follow:
+            comm.all_reduce(numpy.ones(3), out=y)
+    assert y.tolist() == [5, 5, 5]
+    assert_works(comm)
+    assert held.value.__traceback__ is not None
+
+
+def test_a_group_may_be_entered_in_any_way(comm: paceline.Communicator) -> None:
+    @contextmanager
+    def suspended() -> Iterator[None]:
+        with paceline.group():
+            yield
+
+    y = numpy.full(3, 5.0)
+    with suspended():
+        comm.all_reduce(numpy.ones(3), out=y)
+        assert y.tolist() == [5, 5, 5]
+    assert y.tolist() == [1, 1, 1]
+    y = numpy.full(3, 5.0)
+    group = paceline.group()
+    with group:
+        assert hasattr(group, "__exit__")
+        comm.all_reduce(numpy.ones(3), out=y)
+        assert y.tolist() == [5, 5, 5]
+    assert y.tolist() == [1, 1, 1]
+    y = numpy.full(3, 5.0)
+    with ExitStack() as stack:
+        group = paceline.group()
+        assert hasattr(group, "__exit__")
+        stack.enter_context(group)
+        assert hasattr(group, "__exit__")
+        comm.all_reduce(numpy.ones(3), out=y)
+        assert y.tolist() == [5, 5, 5]
+    assert y.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
