@@ -140,7 +140,7 @@ def _give_up(depth: int, why: str) -> None:
             try:
                 library.paceGroupEnd()
             finally:
-                _let_go(open_group.broken, may_run=True)
+                _let_go(open_group.broken)
 
 
 def _end() -> Error | None:
@@ -148,18 +148,29 @@ def _end() -> Error | None:
         handle.expect(keep)
     result = _native.library().paceGroupEnd()
     error = (open_group.broken or failure(result)) if result else None
-    _let_go(error, may_run=error is None)
+    _let_go(error)
     return error
 
 
-def _let_go(error: Error | None, may_run: bool) -> None:
-    """Tell the handles what became of their calls, and let go of the memory when the GPUs have ended with it."""
+def _let_go(error: Error | None) -> None:
+    """Tell the handles what became of their calls, and let go of the memory when the GPUs have ended with it.
+
+    Some of its calls may run there also where the group has failed.
+    """
     try:
         for handle, _ in open_group.handles:
             if error is not None:
                 handle.not_begun(error)
-        for gpu, stream in open_group.awaited if may_run else ():
-            wait_for_stream(gpu, stream)
     finally:
-        open_group.broken = None
-        open_group.handles, open_group.awaited, open_group.alive = [], set(), []
+        open_group.broken, open_group.handles = None, []
+    lost: Error | None = None
+    while open_group.awaited:
+        where = next(iter(open_group.awaited))
+        try:
+            wait_for_stream(*where)
+        except Error as raised:
+            lost = raised
+        open_group.awaited.remove(where)  # last: an interrupt (Ctrl-C) loses none
+    open_group.alive = []
+    if error is None and lost is not None:
+        raise lost

@@ -6,7 +6,7 @@ import signal
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy
 import paceline
 import pytest
 from paceline import _native
+from paceline.group import open_group
 
 
 @pytest.fixture(autouse=True)
@@ -176,6 +177,43 @@ def test_a_group_may_be_entered_in_any_way(comm: paceline.Communicator) -> None:
         comm.all_reduce(numpy.ones(3), out=y)
         assert y.tolist() == [5, 5, 5]
     assert y.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("first", [None, KeyboardInterrupt(), paceline.Error("the GPU is lost")])
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_group_keeps_its_memory_until_every_stream_was_waited_for(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch, first: BaseException | None, failing: bool
+) -> None:
+    """Also one that fails, of which some calls may have begun, and where the first of the waits raises something."""
+    streams = {(0, 10), (1, 20), (1, 30)}
+    x = numpy.ones(3)
+    alive = weakref.ref(x)
+    due = [first] if first is not None else []
+    waited = set()
+
+    def wait_for_stream(gpu: int, stream: int) -> None:
+        assert alive() is not None
+        if due:
+            raise due.pop()
+        waited.add((gpu, stream))
+
+    monkeypatch.setattr(sys.modules["paceline.group"], "wait_for_stream", wait_for_stream)
+    if isinstance(first, KeyboardInterrupt):
+        raised = pytest.raises(KeyboardInterrupt)
+    elif failing:
+        raised = pytest.raises(paceline.InvalidArgument)
+    else:
+        raised = pytest.raises(paceline.Error, match="is lost") if first else nullcontext()
+    with raised, paceline.group():
+        comm.all_reduce(x)
+        open_group.awaited.update(streams)
+        if failing:
+            end = _native.library().paceGroupEnd
+            monkeypatch.setattr(_native.library(), "paceGroupEnd", lambda: end() or 4)
+        del x
+    assert len(waited) == len(streams) - isinstance(first, paceline.Error)
+    assert alive() is None
+    assert_works(comm)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
