@@ -16,7 +16,7 @@ from .arrays import new_like, region, shape_of
 from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
 from .group import group
-from .membership import Membership
+from .membership import Membership, leave_unclaimed
 
 T = TypeVar("T")
 Operation: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
@@ -286,10 +286,14 @@ class Communicator(Membership):
         pointer = c_void_p()
         options = config(timeout, algorithm, None)
         color = -1 if color is None else integer("color (None joins none)", color, 0)
-        result = self._library.paceCommSplit(self._handle, color, integer("key", key), pointer, options)
-        if result:
-            raise self._failure(result)
-        return Communicator(pointer.value) if pointer.value else None
+        try:
+            result = self._library.paceCommSplit(self._handle, color, integer("key", key), pointer, options)
+            if result:
+                raise self._failure(result)
+            return Communicator(pointer.value) if pointer.value else None
+        except BaseException:
+            leave_unclaimed([pointer.value])
+            raise
 
     # ---- Insight ----
 

@@ -9,6 +9,7 @@ from . import _native
 from .arguments import config, integer
 from .communicator import Communicator
 from .errors import InvalidArgument, check
+from .membership import leave_unclaimed
 
 
 def unique_id() -> bytes:
@@ -57,18 +58,22 @@ def init(
     options = config(timeout, algorithm, chunk_bytes)
     pointer = c_void_p()
     given = [value is not None for value in (rank, size, unique_id)]
-    if not any(given):
-        check(library.paceCommInitEnvironment(pointer, options))
-    elif rank is None or size is None or unique_id is None:
-        raise InvalidArgument("rank, size and unique_id go together: give all three, or none")
-    elif len(unique_id) != _native.UNIQUE_ID_BYTES:
-        raise InvalidArgument(f"a unique id has {_native.UNIQUE_ID_BYTES} bytes, this has {len(unique_id)}")
-    else:
-        identity = _native.UniqueId.from_buffer_copy(unique_id)
-        size = integer("size", size, 1)
-        rank = integer("rank", rank, 0, size - 1)
-        check(library.paceCommInitRankConfig(pointer, size, identity, rank, options))
-    return Communicator(pointer.value)
+    try:
+        if not any(given):
+            check(library.paceCommInitEnvironment(pointer, options))
+        elif rank is None or size is None or unique_id is None:
+            raise InvalidArgument("rank, size and unique_id go together: give all three, or none")
+        elif len(unique_id) != _native.UNIQUE_ID_BYTES:
+            raise InvalidArgument(f"a unique id has {_native.UNIQUE_ID_BYTES} bytes, this has {len(unique_id)}")
+        else:
+            identity = _native.UniqueId.from_buffer_copy(unique_id)
+            size = integer("size", size, 1)
+            rank = integer("rank", rank, 0, size - 1)
+            check(library.paceCommInitRankConfig(pointer, size, identity, rank, options))
+        return Communicator(pointer.value)
+    except BaseException:
+        leave_unclaimed([pointer.value])
+        raise
 
 
 def init_all(devices: Sequence[int]) -> list[Communicator]:
@@ -88,5 +93,9 @@ def init_all(devices: Sequence[int]) -> list[Communicator]:
     """
     pointers = (c_void_p * len(devices))()
     numbers = [integer("a device", device, 0) for device in devices]
-    check(_native.library().paceCommInitAll(pointers, len(devices), (c_int * len(devices))(*numbers)))
-    return [Communicator(pointer) for pointer in pointers]
+    try:
+        check(_native.library().paceCommInitAll(pointers, len(devices), (c_int * len(devices))(*numbers)))
+        return [Communicator(pointer) for pointer in pointers]
+    except BaseException:
+        leave_unclaimed(pointers)
+        raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import c_int
 from typing import Any, TypeVar
 
@@ -23,6 +23,13 @@ def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> int:
         queues[-1].close()  # may fail: then it is there for the next time
         queues.pop()
     return int(library.paceCommDestroy(handle))
+
+
+def leave_unclaimed(made: Iterable[int | None]) -> None:
+    """After an interrupt (Ctrl-C) as they were made: nobody has them, and other ranks must not wait for this one."""
+    for handle in made:
+        if handle:
+            _native.library().paceCommDestroy(handle)
 
 
 def _closed() -> Error:

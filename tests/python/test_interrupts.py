@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from ctypes import Array, c_void_p
 from types import FrameType
 from typing import Any
 
@@ -275,3 +276,53 @@ def test_a_wait_that_was_interrupted_can_be_called_again(
         handle.wait()
     with pytest.raises(paceline.Aborted):
         handle.wait()
+
+
+@pytest.mark.parametrize("way", ["init", "init by id", "init_all", "split"])
+def test_a_communicator_that_nobody_gets_is_left(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Else the other ranks would wait for this one in vain."""
+    library = _native.library()
+    identity = paceline.unique_id()
+    join, destroy = library.paceCommInitEnvironment, library.paceCommDestroy
+    made: list[int] = []
+    left: list[int] = []
+
+    def join_all(pointers: Any, count: int, _: object) -> int:  # needs no GPU
+        for i in range(count):
+            pointer = c_void_p()
+            join(pointer, None)
+            pointers[i] = pointer.value
+        return 0
+
+    def noted(call: Callable[..., int], which: int) -> Callable[..., int]:
+        def call_and_note(*arguments: Any) -> int:
+            result = call(*arguments)
+            pointers = arguments[which]
+            made.extend(pointers if isinstance(pointers, Array) else [pointers.value])
+            return result
+
+        return interrupted(call_and_note, "after")
+
+    def destroy_and_note(handle: int) -> int:
+        left.append(handle)
+        return int(destroy(handle))
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(library, "paceCommDestroy", destroy_and_note)
+        patch.setattr(library, "paceCommInitEnvironment", noted(join, 0))
+        patch.setattr(library, "paceCommInitRankConfig", noted(library.paceCommInitRankConfig, 0))
+        patch.setattr(library, "paceCommInitAll", noted(join_all, 0))
+        patch.setattr(library, "paceCommSplit", noted(library.paceCommSplit, 3))
+        if way == "init":
+            paceline.init()
+        elif way == "init by id":
+            paceline.init(rank=0, size=1, unique_id=identity)
+        elif way == "init_all":
+            paceline.init_all([0, 1])
+        else:
+            comm.split(0)
+    assert len(made) == (2 if way == "init_all" else 1)
+    assert left == made
+    assert_works(comm)
