@@ -18,11 +18,15 @@ T = TypeVar("T")
 M = TypeVar("M", bound="Membership")
 
 
-def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> int:
+def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> None:
+    _end_queues(queues)
+    library.paceCommDestroy(handle)
+
+
+def _end_queues(queues: list[CallQueue]) -> None:
     while queues:
         queues[-1].close()  # may fail: then it is there for the next time
         queues.pop()
-    return int(library.paceCommDestroy(handle))
 
 
 def leave_unclaimed(made: Iterable[int | None]) -> None:
@@ -91,11 +95,13 @@ class Membership:
         """
         if self._handle is not None:
             in_group()  # gives up what an interrupt has left open, perhaps with calls of this communicator
-            result = _leave(self._library, self._handle, self._queues)
+            _end_queues(self._queues)
             self._queue = None
+            handle, self._handle = self._handle, None  # first: an interrupt (Ctrl-C) must not have it destroyed twice
+            result = self._library.paceCommDestroy(handle)
             if result:
+                self._handle = handle
                 raise self._failure(result)
-            self._handle = None
             self._finalizer.detach()
 
     def __enter__(self: M) -> M:

@@ -326,3 +326,31 @@ def test_a_communicator_that_nobody_gets_is_left(
     assert len(made) == (2 if way == "init_all" else 1)
     assert left == made
     assert_works(comm)
+
+
+def test_closing_again_after_an_interrupt_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PACELINE_RANK", raising=False)
+    library = _native.library()
+    comm = paceline.init()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(library, "paceCommDestroy", interrupted(library.paceCommDestroy, "after"))
+        comm.close()
+    comm.close()
+    assert repr(comm) == "<paceline.Communicator, closed>"
+
+
+def test_closing_again_after_an_interrupted_wait_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PACELINE_RANK", raising=False)
+    library = _native.library()
+    comm = paceline.init()
+    handle = comm.all_reduce(numpy.ones(3), async_op=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(handle._queue, "_wait", interrupted(handle._queue._wait, "after"))
+        comm.close()
+    left = []
+    with monkeypatch.context() as patch:
+        destroy = library.paceCommDestroy
+        patch.setattr(library, "paceCommDestroy", lambda comm: left.append(comm) or destroy(comm))
+        comm.close()
+    assert len(left) == 1
+    assert handle.wait().tolist() == [1, 1, 1]
