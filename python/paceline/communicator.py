@@ -387,10 +387,10 @@ class Communicator(Membership):
             ResourceError: the file cannot be written.
         """
         file = file_name("path", os.fsdecode(path).replace("{rank}", str(self.rank)))
-        result = self._library.paceTraceStart(self._handle)
-        if result:
-            raise self._failure(result)
-        try:
+        try:  # Ctrl-C may come as soon as it records
+            result = self._library.paceTraceStart(self._handle)
+            if result:
+                raise self._failure(result)
             yield
         finally:
             try:

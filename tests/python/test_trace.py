@@ -10,6 +10,7 @@ from typing import Any
 import paceline
 import pytest
 from job import Job
+from paceline import _native
 
 
 def test_every_rank_writes_its_events(three: Job, tmp_path: Path) -> None:
@@ -46,6 +47,32 @@ def test_a_trace_ends_also_where_the_wait_for_its_calls_does_not(
     with pytest.raises(KeyboardInterrupt), comm.trace(tmp_path / "trace.json"):
         pass
     assert (tmp_path / "trace.json").exists()
+
+
+def test_a_trace_ends_also_where_ctrl_c_comes_as_it_begins(
+    comm: paceline.Communicator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = _native.library()
+    start = library.paceTraceStart
+
+    def start_and_interrupt(handle: int) -> int:
+        start(handle)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(library, "paceTraceStart", start_and_interrupt)
+        with comm.trace(tmp_path / "first.json"):
+            raise AssertionError("it began")
+    assert library.paceTraceStop(comm._handle, b"/dev/null") == paceline.InvalidUsage.code  # there is none
+
+
+def test_a_closed_communicator_has_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PACELINE_RANK", raising=False)
+    comm = paceline.init()
+    comm.close()
+    with pytest.raises(paceline.InvalidUsage, match="is closed"), comm.trace(tmp_path / "trace.json"):
+        raise AssertionError("it began")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["5", "null", "{}", "[1]", "[", ""])
