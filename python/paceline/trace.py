@@ -33,7 +33,10 @@ def merge_traces(paths: Iterable[str | Path], out: str | Path) -> None:
 
 
 def _events(path: Path) -> list[dict[str, Any]]:
-    events = json.loads(path.read_text())
+    try:
+        events = json.loads(path.read_text())
+    except RecursionError:
+        raise ValueError(f"{path} is no trace: it nests without end") from None
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise ValueError(f"{path} is no trace: it is no list of events")
     return events

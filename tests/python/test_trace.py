@@ -75,7 +75,7 @@ def test_a_closed_communicator_has_no_trace(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["5", "null", "{}", "[1]", "[", ""])
+@pytest.mark.parametrize("text", ["5", "null", "{}", "[1]", "[", "", 100_000 * "["], ids=range(7))
 def test_what_is_no_trace_is_not_merged(tmp_path: Path, text: str) -> None:
     (tmp_path / "trace.json").write_text(text)
     with pytest.raises(ValueError):
