@@ -79,10 +79,15 @@ def test_where_no_trees_can_be_packed_the_reason_is_said() -> None:
     assert f"broadcast trees: {reason}" in report("fork", found).splitlines()
 
 
-def test_rings_that_a_search_did_not_find_may_be_there() -> None:
+def mesh_file() -> str:
+    """8 x 8 GPUs. They have rings, which the search does not find."""
     across = [(f"gpu{i}", "-", f"gpu{i + 1}", 50) for i in range(64) if i % 8 < 7]
     down = [(f"gpu{i}", "-", f"gpu{i + 8}", 50) for i in range(56)]
-    found = topology({"file": cluster_file(*across, *down, gpus=64)})  # a mesh, which has rings
+    return cluster_file(*across, *down, gpus=64)
+
+
+def test_rings_that_a_search_did_not_find_may_be_there() -> None:
+    found = topology({"file": mesh_file()})
     assert (found["rings"], found["rings_exact"]) == ([], False)
     lines = report("mesh", found).splitlines()
     assert "edge-disjoint rings: none found before the search was given up" in lines
@@ -248,7 +253,19 @@ def test_rings_that_there_are_not_cannot_be_written(tmp_path: Path) -> None:
         done = run(*source, "--nccl-rings-out", str(tmp_path / "r.xml"))
         assert done.returncode == 1
         assert "there are no rings to write" in done.stderr
+        assert "none passes all of these GPUs" in done.stderr
         assert not (tmp_path / "r.xml").exists()
+
+
+def test_rings_that_a_search_did_not_find_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "mesh.json").write_text(mesh_file())
+    done = run("--file", str(tmp_path / "mesh.json"), "--nccl-rings-out", str(tmp_path / "r.xml"))
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"paceline topo: there are no rings to write to {tmp_path / 'r.xml'}: "
+        "none found before the search was given up\n"
+    )
+    assert not (tmp_path / "r.xml").exists()
 
 
 @pytest.mark.parametrize("gpus", [[], [-1], [1 << 40], [0.5], "0", [None]])

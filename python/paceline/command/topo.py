@@ -16,6 +16,7 @@ from .sizes import positive
 from .topology_source import add_source, source_request
 
 _MOST = 8  # of one kind in a line
+_NO_RING_FOUND = "none found before the search was given up"
 _PLURALS = {"pcie switch": "PCIe switches", "nvswitch": "NVSwitches", "network switch": "network switches"}
 _SHORT = {"gpu": "GPU", "cpu": "CPU", "nic": "NIC", "pcie switch": "PCIe switch", "nvswitch": "NVSwitch"}
 
@@ -49,7 +50,8 @@ def job(chosen: argparse.Namespace) -> int:
             if found[key] is None:
                 raise Error(f"there are no rings to write to {path}: they are left out for so large a graph")
             if key == "nccl_rings" and not found["rings"]:
-                raise Error(f"there are no rings to write to {path}: none passes all of these GPUs")
+                why = "none passes all of these GPUs" if found["rings_exact"] else _NO_RING_FOUND
+                raise Error(f"there are no rings to write to {path}: {why}")
             Path(path).write_text(found[key])
     if chosen.json:
         shown = {key: value for key, value in found.items() if not key.startswith("nccl")}
@@ -150,7 +152,7 @@ def _bounds(found: dict[str, Any]) -> list[str]:
 
 def _rings(found: dict[str, Any]) -> list[str]:
     if not found["rings"]:
-        return [f"edge-disjoint rings: none{'' if found['rings_exact'] else ' found before the search was given up'}"]
+        return [f"edge-disjoint rings: {'none' if found['rings_exact'] else _NO_RING_FOUND}"]
     best = "no other rings are faster" if found["rings_exact"] else "the best found; others may be faster"
     lines = [f"edge-disjoint rings: {len(found['rings'])}, together {sum(found['ring_gbs']):.2f} GB/s ({best})"]
     return lines + [
