@@ -4,10 +4,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "api/handle.h"
@@ -193,13 +195,15 @@ std::vector<Queued> take_connected(std::vector<Queued>& calls) {
 }
 
 // A group's calls by the stream that they are for; those without one run here, last, so that nothing waits for them.
-Status run_group(std::vector<Queued> calls) {
+// any_begun: others of the group, on GPU memory.
+Status run_group(std::vector<Queued> calls, bool any_begun) {
   std::vector<Queued> here;
   while (!calls.empty()) {
     std::vector<Queued> together = take_connected(calls);
     HostStream* const stream = together.front().stream;
     const bool one_stream = std::ranges::all_of(together, [&](const Queued& call) { return call.stream == stream; });
     const bool blocks = std::ranges::any_of(together, [](const Queued& call) { return call.stream == nullptr; });
+    any_begun = any_begun || !blocks;
     if (blocks)
       here = std::move(together);
     else if (one_stream)
@@ -211,7 +215,11 @@ Status run_group(std::vector<Queued> calls) {
   if (std::ranges::any_of(here, [](const Queued& call) { return call.stream != nullptr; }))
     return run_jointly(std::move(here));
   for (const Queued& call : here) after_queued(*call.comm);
-  return run_group_now(here);
+  Status status = run_group_now(here);
+  // Refused after all, for another thread has come in the meantime: the group is half done.
+  if (any_begun && status.code() == Code::invalid_usage)
+    for (const Queued& call : here) call.comm->communicator->break_off_group(status, true);
+  return status;
 }
 
 // A group's calls on GPU memory: first the messages of each communicator and stream, together, then the collectives in
@@ -239,6 +247,37 @@ Status run_group_on_device(std::vector<OnDevice>& calls, const paceComm*& failin
       PACE_TRY(inside(*call.comm, [&](Communicator& c) { return c.run_on_device(call.request, call.stream); }));
       call.comm = nullptr;
     }
+  return {};
+}
+
+// Whether another thread is inside, as far as can be told: those with calls queued are inside by right.
+Status check_alone(paceComm& comm) {
+  const std::uint64_t queued = comm.queued.load(std::memory_order_relaxed);
+  if (comm.ended.load(std::memory_order_acquire) != queued) return {};
+  const Hold hold(*comm.communicator);
+  return hold.held() ? Status() : two_threads();
+}
+
+// Before any call of a group begins: what would be refused later, when others have begun.
+Status check_group(std::span<const OnDevice> on_device, std::span<const Queued> calls) {
+  // Messages to oneself go together: those of a communicator, on GPU memory those of a stream.
+  std::map<std::tuple<paceComm*, bool, void*>, std::vector<const Request*>> to_self;
+  const auto look = [&](paceComm* comm, const Request& request, bool there, void* stream) {
+    if (is_message(request.which) && request.root == comm->communicator->rank())
+      to_self[{comm, there, stream}].push_back(&request);
+  };
+  const bool some_begin_before =
+      !on_device.empty() || std::ranges::any_of(calls, [](const Queued& call) { return call.stream != nullptr; });
+  for (const OnDevice& call : on_device) {
+    look(call.comm, call.request, true, call.stream);
+    PACE_TRY(check_alone(*call.comm));
+  }
+  for (const Queued& call : calls) {
+    look(call.comm, call.request, false, nullptr);
+    if (call.stream == nullptr && some_begin_before) PACE_TRY(check_alone(*call.comm));
+  }
+  for (const auto& [whose, messages] : to_self)
+    PACE_TRY(messages_to_self(messages, std::get<0>(whose)->communicator->rank()).status());
   return {};
 }
 
@@ -326,12 +365,13 @@ Status end_group() {
   PACE_TRY(std::exchange(group.error, Status()));
   for (const Queued& call : calls) PACE_TRY(check(call.comm));
   for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
+  PACE_TRY(check_group(device_calls, calls));
   const paceComm* failing = nullptr;
   if (Status status = run_group_on_device(device_calls, failing); !status.ok()) {
     break_off_undone(device_calls, calls, status, failing);
     return status;
   }
-  return calls.empty() ? Status() : run_group(std::move(calls));
+  return calls.empty() ? Status() : run_group(std::move(calls), !device_calls.empty());
 }
 
 }  // namespace paceline::api

@@ -10,11 +10,11 @@ namespace paceline::testing {
 namespace {
 
 // What paceAllReduce does with a buffer on a GPU, once it has found out.
-paceResult_t all_reduce_on_device(paceComm_t comm, float* value) {
+paceResult_t all_reduce_on_device(paceComm_t comm, float* value, std::size_t count = 1) {
   auto* const bytes = reinterpret_cast<std::byte*>(value);
   const Request request{
-      .which = Collective::all_reduce, .send = bytes, .recv = bytes, .count = 1, .type = DataType::float32};
-  const api::Arguments arguments{Collective::all_reduce, value, value, 1, paceFloat32, paceSum, 0};
+      .which = Collective::all_reduce, .send = bytes, .recv = bytes, .count = count, .type = DataType::float32};
+  const api::Arguments arguments{Collective::all_reduce, value, value, count, paceFloat32, paceSum, 0};
   return api::finish(api::submit(comm, arguments, {request, {true, true}, true}, nullptr), comm);
 }
 
@@ -67,6 +67,46 @@ TEST_CASE("a group whose first call on a GPU cannot be made for its arguments le
     if (auto wrong = all_reduce(taken[rank], paceSuccess); !wrong.empty()) return wrong;
     return all_reduce(other[rank], paceSuccess);
   });
+}
+
+// Rank 0 has a group that is refused for a call on `refusing`, and has one that would begin first. Then all ranks make
+// calls on both.
+void check_refused(auto refused, paceResult_t wanted) {
+  float value = 1;
+  paceHostStream_t stream = nullptr;
+  REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+  paceConfig_t config = PACE_CONFIG_INITIALIZER;
+  config.timeoutSeconds = 5;
+  for (const bool on_device : {false, true}) {
+    const Ranks first(2, config);
+    const Ranks refusing(2, config);
+    on_every_rank(2, [&](int rank) -> std::string {
+      if (rank == 0) {
+        PACE_EXPECT(paceGroupStart());
+        PACE_EXPECT(on_device ? all_reduce_on_device(first[0], &value, 0) : paceBarrier(first[0], stream));
+        PACE_EXPECT(refused(refusing[0]));
+        PACE_EXPECT(paceGroupEnd(), wanted);
+        PACE_EXPECT(paceHostStreamSynchronize(stream));
+        refusing[0]->communicator->exit();
+      }
+      if (auto wrong = all_reduce(first[rank], paceSuccess); !wrong.empty()) return wrong;
+      return all_reduce(refusing[rank], paceSuccess);
+    });
+  }
+  CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+}
+
+TEST_CASE("a group with a message to itself that it does not receive starts nothing, on streams and on GPUs neither") {
+  const float value = 1;
+  check_refused([&](paceComm_t comm) { return paceSend(&value, 1, paceFloat32, 0, comm, nullptr); }, paceMismatch);
+}
+
+TEST_CASE("a group on a communicator that another thread is inside starts nothing, on streams and on GPUs neither") {
+  const auto inside = [](paceComm_t comm) {
+    comm->communicator->enter();  // the other thread: until the group has ended
+    return paceBarrier(comm, nullptr);
+  };
+  check_refused(inside, paceInvalidUsage);
 }
 
 }  // namespace
