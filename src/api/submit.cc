@@ -293,7 +293,7 @@ bool is_of_arguments(const Status& status, const paceComm& comm) {
 void break_off_undone(std::span<const OnDevice> on_device, std::span<const Queued> calls, const Status& cause,
                       const paceComm* failing) {
   const bool any_begun = std::ranges::find(on_device, nullptr, &OnDevice::comm) != on_device.end();
-  if (!any_begun && is_of_arguments(cause, *failing)) return;
+  if (!any_begun && failing != nullptr && is_of_arguments(cause, *failing)) return;
   for (const OnDevice& call : on_device)
     if (call.comm != nullptr) call.comm->communicator->break_off_group(cause, call.comm == failing);
   for (const Queued& call : calls) call.comm->communicator->break_off_group(cause, call.comm == failing);
@@ -367,9 +367,10 @@ Status end_group() {
   for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
   PACE_TRY(check_group(device_calls, calls));
   const paceComm* failing = nullptr;
-  if (Status status = run_group_on_device(device_calls, failing); !status.ok()) {
-    break_off_undone(device_calls, calls, status, failing);
-    return status;
+  const Status begun = guarded([&] { return run_group_on_device(device_calls, failing); });
+  if (!begun.ok()) {
+    break_off_undone(device_calls, calls, begun, failing);
+    return begun;
   }
   return calls.empty() ? Status() : run_group(std::move(calls), !device_calls.empty());
 }

@@ -158,6 +158,8 @@ class Communicator {
   Status begin_message(const Request& message, KnownPlan& known);
   void end(const Status& status);
   void break_off(std::string_view how);
+  // Gives the error back; if it is this rank's alone, the others learn that the call does not come.
+  Status not_begun(Collective which, const Status& why);
   Status begin_turn(Part& part);
   void end_turn(Part& part);
   static Parts parts_of(std::span<Communicator* const> communicators, std::span<const Request> calls);

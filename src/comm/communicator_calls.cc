@@ -3,13 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <new>
 
 #include "base/configuration.h"
 #include "base/reduction.h"
 #include "bootstrap/member.h"
+#include "comm/beginning.h"
 #include "comm/communicator.h"
 #include "engine/wait.h"
 
@@ -54,19 +53,6 @@ Memory memory_of(const Request& message) {
   if (message.count == 0) return {&somewhere, &somewhere, nullptr, nullptr};
   return {message.send, message.recv, nullptr, nullptr};
 }
-
-// A call's beginning. No memory is an error of its own, so that the other ranks learn of it (is_lack).
-template <class Begin>
-Status begun_by(Begin begin) {
-  try {
-    return begin();
-  } catch (const std::bad_alloc&) {
-    return Status::system("beginning a call", ENOMEM);
-  }
-}
-
-// Whether this rank alone cannot do what the others do: what is wrong with a call's arguments is wrong on all ranks.
-bool is_lack(const Status& status) { return status.code() == Code::system || status.code() == Code::internal; }
 
 }  // namespace
 
@@ -203,14 +189,16 @@ void Communicator::break_off(std::string_view how) {
   (void)membership_->report(Status(std::move(detail)));
 }
 
+Status Communicator::not_begun(Collective which, const Status& why) {
+  if (is_lack(why)) break_off(fmt::format("could not begin its {}: {}", title(which), why.message()));
+  return why;
+}
+
 Status Communicator::run(const Request& request, KnownPlan& known) {
   if (membership_->failed()) return membership_->failure();
   const bool message = is_message(request.which);
   Status begun = begun_by([&] { return message ? begin_message(request, known) : begin(request, known); });
-  if (!begun.ok()) {
-    if (is_lack(begun)) break_off(fmt::format("could not begin its {}: {}", title(request.which), begun.message()));
-    return begun;
-  }
+  if (!begun.ok()) return not_begun(request.which, begun);
   membership_->activity.inside.store(message ? Inside::messages : Inside::collective, std::memory_order_relaxed);
   if (begins_at_home(request.which, connections_.sharing)) wiring_.home.go();
   Status status = paceline::run(*execution_);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/arena.h"
+#include "comm/beginning.h"
 #include "comm/communicator.h"
 #include "cuda/copy.h"
 
@@ -69,14 +70,18 @@ class OnHost {
 
 // The host's engine does the work, on copies. Slow and blocking: for GPUs that do not reach each other.
 Status Communicator::run_through_host(std::span<const Request> calls, void* stream) {
-  PACE_TRY(cuda::refuse_capture(stream));
   std::deque<OnHost> copies;
   std::vector<Request> on_host;
-  for (const Request& call : calls) {
-    auto loaded = copies.emplace_back(call, rank(), size()).load(stream);
-    if (!loaded.ok()) return loaded.status();
-    on_host.push_back(*loaded);
-  }
+  const Status loaded = begun_by([&]() -> Status {
+    PACE_TRY(cuda::refuse_capture(stream));
+    for (const Request& call : calls) {
+      auto ready = copies.emplace_back(call, rank(), size()).load(stream);
+      if (!ready.ok()) return ready.status();
+      on_host.push_back(*ready);
+    }
+    return {};
+  });
+  if (!loaded.ok()) return not_begun(calls.front().which, loaded);
   const std::vector<Communicator*> here(calls.size(), this);
   PACE_TRY(run_group(here, on_host));
   for (OnHost& copy : copies) PACE_TRY(copy.store(stream));
@@ -89,10 +94,13 @@ Status Communicator::run_on_device(const Request& request, void* stream) {
   cuda::GpuEngine* const engine = device_calls_->engine();
   if (engine == nullptr) return run_through_host({&request, 1}, stream);
   PACE_TRY(device_calls_->check_memory(request, stream));
-  const Algorithm* const forced = algorithm_named(forced_.algorithm);
-  if (forced != nullptr && request.count != 0 && serves(*forced, problem_of(request, size())))
-    return engine->run_schedule(request, *forced, forced_chunk(), stream);
-  return engine->run(request, stream);
+  const Status begun = begun_by([&]() -> Status {
+    const Algorithm* const forced = algorithm_named(forced_.algorithm);
+    if (forced != nullptr && request.count != 0 && serves(*forced, problem_of(request, size())))
+      return engine->run_schedule(request, *forced, forced_chunk(), stream);
+    return engine->run(request, stream);
+  });
+  return begun.ok() ? begun : not_begun(request.which, begun);
 }
 
 Status Communicator::run_messages_on_device(std::span<const Request> messages, void* stream) {
@@ -106,7 +114,8 @@ Status Communicator::run_messages_on_device(std::span<const Request> messages, v
     all.push_back(&message);
   }
   if (auto own = messages_to_self(all, rank()); !own.ok()) return own.status();
-  return engine->run_messages(messages, stream);
+  const Status begun = begun_by([&] { return engine->run_messages(messages, stream); });
+  return begun.ok() ? begun : not_begun(messages.front().which, begun);
 }
 
 }  // namespace paceline

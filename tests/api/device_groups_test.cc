@@ -5,6 +5,7 @@
 
 #include "api/handle.h"
 #include "comm/threads.h"
+#include "cuda/device.h"
 
 namespace paceline::testing {
 namespace {
@@ -107,6 +108,31 @@ TEST_CASE("a group on a communicator that another thread is inside starts nothin
     return paceBarrier(comm, nullptr);
   };
   check_refused(inside, paceInvalidUsage);
+}
+
+TEST_CASE("a call on GPU memory that one rank cannot begin ends its communicator, whose other ranks learn why") {
+  if (built_with_cuda()) return;                          // a GPU would be asked for
+  constexpr std::size_t too_long = std::size_t{1} << 45;  // no copy of it finds room
+  paceConfig_t config = PACE_CONFIG_INITIALIZER;
+  config.timeoutSeconds = 5;
+  for (const bool in_group : {false, true}) {
+    const Ranks communicator(2, config);
+    on_every_rank(2, [&](int rank) -> std::string {
+      float value = 1;
+      const auto is_told = [&](paceResult_t result) -> std::string {
+        PACE_EXPECT(result, paceRemoteError);
+        const std::string told = paceGetLastError(communicator[rank]);
+        PACE_REQUIRE(told.find("rank 0 (") == 0);
+        PACE_REQUIRE(told.find("could not begin its all-reduce: allocating scratch memory") != std::string::npos);
+        return "";
+      };
+      if (rank == 1) return is_told(paceAllReduce(&value, &value, 1, paceFloat32, paceSum, communicator[1], nullptr));
+      if (in_group) PACE_EXPECT(paceGroupStart());
+      PACE_EXPECT(all_reduce_on_device(communicator[0], &value, too_long), in_group ? paceSuccess : paceSystemError);
+      if (in_group) PACE_EXPECT(paceGroupEnd(), paceSystemError);
+      return is_told(all_reduce_on_device(communicator[0], &value));
+    });
+  }
 }
 
 }  // namespace
