@@ -84,26 +84,6 @@ ncclResult_t fail_unwanted() {
   return fail(nullptr, nccl_code(paceAborted), "the communicator was aborted while it was being made");
 }
 
-// The end of the making, and what it is: none that the program has aborted meanwhile was made.
-ncclResult_t conclude(ncclComm* made, ncclResult_t result) {
-  {
-    const std::lock_guard lock(made->mutex);
-    made->result = result;
-    if (!made->unwanted) {
-      // Release: what was made comes before.
-      made->state.store(result == ncclSuccess ? State::ready : State::failed, std::memory_order_release);
-      return result;
-    }
-  }
-  // The handle's state says already that it is gone.
-  if (made->real != nullptr) (void)real()->ncclCommAbort(made->real);
-  if (made->pace != nullptr) {
-    (void)paceCommAbort(made->pace);  // the other ranks learn it at once
-    (void)paceCommDestroy(made->pace);
-  }
-  return result == ncclSuccess ? fail_unwanted() : result;
-}
-
 // A parent's children are made one after another, in the order that all ranks ask for them in. It takes no calls
 // meanwhile, as they would meet its own of the making.
 void join_line(ncclComm* parent, const ncclComm* child) {
@@ -125,13 +105,41 @@ void wait_in_line(ncclComm* parent, const ncclComm* child) {
   parent->one_born.wait(lock, [&] { return parent->unborn.front() == child; });
 }
 
+// With the parent's lock held.
 void leave_line(ncclComm* parent, const ncclComm* child) {
-  if (parent == nullptr) return;
-  const std::lock_guard lock(parent->mutex);
   std::erase(parent->unborn, child);
   parent->one_born.notify_all();
   State splitting = State::splitting;
   if (parent->unborn.empty()) parent->state.compare_exchange_strong(splitting, State::ready, std::memory_order_acq_rel);
+}
+
+// The communicator is ready, or failed, unless the program has aborted it meanwhile. A program may ask only for the
+// child or only for the parent, and then use both: the parent takes calls before the child is ready, and says so after
+// it, for ncclCommGetAsyncError waits for the lock.
+bool tell(ncclComm* parent, ncclComm* made, ncclResult_t result) {
+  std::unique_lock<std::mutex> parents;
+  if (parent != nullptr) {
+    parents = std::unique_lock(parent->mutex);
+    leave_line(parent, made);
+  }
+  const std::lock_guard lock(made->mutex);
+  made->result = result;
+  if (made->unwanted) return false;
+  // Release: what was made comes before.
+  made->state.store(result == ncclSuccess ? State::ready : State::failed, std::memory_order_release);
+  return true;
+}
+
+// The end of the making, and what it is: none that the program has aborted meanwhile was made.
+ncclResult_t conclude(ncclComm* parent, ncclComm* made, ncclResult_t result) {
+  if (tell(parent, made, result)) return result;
+  // The handle's state says already that it is gone.
+  if (made->real != nullptr) (void)real()->ncclCommAbort(made->real);
+  if (made->pace != nullptr) {
+    (void)paceCommAbort(made->pace);  // the other ranks learn it at once
+    (void)paceCommDestroy(made->pace);
+  }
+  return result == ncclSuccess ? fail_unwanted() : result;
 }
 
 }  // namespace
@@ -185,8 +193,7 @@ ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
 ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth, ncclComm* parent) {
   if (out != nullptr) *out = made;
   const auto give_up = [out, made, parent](ncclResult_t error) {
-    leave_line(parent, made);
-    (void)conclude(made, error);
+    (void)conclude(parent, made, error);
     if (out != nullptr) *out = nullptr;
     return error;
   };
@@ -197,8 +204,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     made->device.enter();
     const ncclResult_t result = birth();
     before.restore();
-    leave_line(parent, made);  // before the child is ready: a program may ask only for that
-    return conclude(made, result);
+    return conclude(parent, made, result);
   };
   if (!made->config.nonblocking()) {
     join_line(parent, made);

@@ -49,8 +49,8 @@ ncclResult_t serve(ncclComm* comm, Call call) {
 
 // Whether Paceline serves the call: `buffer` is one that every rank has in it. NCCL takes pinned host memory too, in
 // the order of a CUDA stream. Paceline's calls on host memory know none, so they would read it before it is written.
-bool served(const ncclComm* comm, Service service, const void* buffer) {
-  if (!ready(comm) || !serves(comm, service)) return false;
+bool served(const ncclComm* comm, State state, Service service, const void* buffer) {
+  if (state != State::ready || !serves(comm, service)) return false;
   return !choice().on_gpus || buffer == nullptr || is_gpu_memory(buffer);
 }
 
@@ -63,114 +63,125 @@ extern "C" {
 
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
-  if (served(comm, Service::all_reduce, recv))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::all_reduce, recv))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
         return paceAllReduce(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
       });
-  return forward(comm, "ncclAllReduce", &Real::ncclAllReduce, [=](auto function, ncclComm_t real) {
+  return forward(comm, state, "ncclAllReduce", &Real::ncclAllReduce, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), real, stream);
   });
 }
 
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
-  if (served(comm, Service::broadcast, recv))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::broadcast, recv))
     return serve(comm, [&](paceComm_t pacers) {
       return paceBroadcast(send, recv, count, pace(type), root, pacers, pace(stream, count));
     });
-  return forward(comm, "ncclBroadcast", &Real::ncclBroadcast,
+  return forward(comm, state, "ncclBroadcast", &Real::ncclBroadcast,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, root, real, stream); });
 }
 
 ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        cudaStream_t stream) {
-  if (served(comm, Service::broadcast, buffer))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::broadcast, buffer))
     return serve(comm, [&](paceComm_t pacers) {
       return paceBroadcast(buffer, buffer, count, pace(type), root, pacers, pace(stream, count));
     });
-  return forward(comm, "ncclBcast", &Real::ncclBcast,
+  return forward(comm, state, "ncclBcast", &Real::ncclBcast,
                  [=](auto function, ncclComm_t real) { return function(buffer, count, type, root, real, stream); });
 }
 
 ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-  if (served(comm, Service::reduce, send))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::reduce, send))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
         return paceReduce(send, recv, count, pace(type), own.op, root, pacers, pace(stream, count));
       });
-  return forward(comm, "ncclReduce", &Real::ncclReduce, [=](auto function, ncclComm_t real) {
+  return forward(comm, state, "ncclReduce", &Real::ncclReduce, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), root, real, stream);
   });
 }
 
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
-  if (served(comm, Service::all_gather, recv))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::all_gather, recv))
     return serve(comm, [&](paceComm_t pacers) {
       return paceAllGather(send, recv, count, pace(type), pacers, pace(stream, count));
     });
-  return forward(comm, "ncclAllGather", &Real::ncclAllGather,
+  return forward(comm, state, "ncclAllGather", &Real::ncclAllGather,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, real, stream); });
 }
 
 ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
-  if (served(comm, Service::reduce_scatter, recv))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::reduce_scatter, recv))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
         return paceReduceScatter(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
       });
-  return forward(comm, "ncclReduceScatter", &Real::ncclReduceScatter, [=](auto function, ncclComm_t real) {
+  return forward(comm, state, "ncclReduceScatter", &Real::ncclReduceScatter, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), real, stream);
   });
 }
 
 ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                         cudaStream_t stream) {
-  if (served(comm, Service::gather, send))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::gather, send))
     return serve(comm, [&](paceComm_t pacers) {
       return paceGather(send, recv, count, pace(type), root, pacers, pace(stream, count));
     });
-  return forward(comm, "ncclGather", &Real::ncclGather,
+  return forward(comm, state, "ncclGather", &Real::ncclGather,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, root, real, stream); });
 }
 
 ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                          cudaStream_t stream) {
-  if (served(comm, Service::scatter, recv))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::scatter, recv))
     return serve(comm, [&](paceComm_t pacers) {
       return paceScatter(send, recv, count, pace(type), root, pacers, pace(stream, count));
     });
-  return forward(comm, "ncclScatter", &Real::ncclScatter,
+  return forward(comm, state, "ncclScatter", &Real::ncclScatter,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, root, real, stream); });
 }
 
 ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream) {
-  if (served(comm, Service::all_to_all, recv))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::all_to_all, recv))
     return serve(comm, [&](paceComm_t pacers) {
       return paceAllToAll(send, recv, count, pace(type), pacers, pace(stream, count));
     });
-  return forward(comm, "ncclAlltoAll", &Real::ncclAlltoAll,
+  return forward(comm, state, "ncclAlltoAll", &Real::ncclAlltoAll,
                  [=](auto function, ncclComm_t real) { return function(send, recv, count, type, real, stream); });
 }
 
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  if (served(comm, Service::send_recv, send))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::send_recv, send))
     return serve(
         comm, [&](paceComm_t pacers) { return paceSend(send, count, pace(type), peer, pacers, pace(stream, count)); });
-  return forward(comm, "ncclSend", &Real::ncclSend,
+  return forward(comm, state, "ncclSend", &Real::ncclSend,
                  [=](auto function, ncclComm_t real) { return function(send, count, type, peer, real, stream); });
 }
 
 ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
-  if (served(comm, Service::send_recv, recv))
+  const State state = state_of(comm);
+  if (served(comm, state, Service::send_recv, recv))
     return serve(
         comm, [&](paceComm_t pacers) { return paceRecv(recv, count, pace(type), peer, pacers, pace(stream, count)); });
-  return forward(comm, "ncclRecv", &Real::ncclRecv,
+  return forward(comm, state, "ncclRecv", &Real::ncclRecv,
                  [=](auto function, ncclComm_t real) { return function(recv, count, type, peer, real, stream); });
 }
 

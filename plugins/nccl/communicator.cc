@@ -110,9 +110,8 @@ bool is_nccls(const ncclComm* comm) {
   return handles().known.count(comm) == 0;
 }
 
-ncclResult_t refuse(ncclComm* comm, const char* function, ncclResult_t out_of_use) {
+ncclResult_t refuse(ncclComm* comm, State state, const char* function, ncclResult_t out_of_use) {
   if (comm == nullptr) return fail(nullptr, ncclInvalidArgument, fmt::format("{}: the communicator is NULL", function));
-  const State state = comm->state.load(std::memory_order_acquire);
   const bool is_one = state >= State::making && state < State::destroyed;
   // NCCL calls an early use a wrong argument.
   const bool usage = is_one && state != State::making && state != State::splitting;

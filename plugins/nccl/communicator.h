@@ -103,19 +103,18 @@ inline bool serves(const ncclComm* comm, Service service) {
   return comm->pace != nullptr && (comm->forwarded & bit(service)) == 0;
 }
 
-inline bool ready(const ncclComm* comm) {
+// What a call finds. It asks once: a communicator that was not ready then takes none, whatever it is by now.
+inline State state_of(const ncclComm* comm) {
   // Acquire: what the making thread wrote comes before.
-  return comm != nullptr && comm->state.load(std::memory_order_acquire) == State::ready;
+  return comm == nullptr ? State::destroyed : comm->state.load(std::memory_order_acquire);
 }
 // One that takes no calls, for good or until it is resumed. What is registered with it is given back still: PyTorch
 // does, also before it aborts what it has revoked.
-inline bool out_of_use(const ncclComm* comm) {
-  if (comm == nullptr) return false;
-  const State state = comm->state.load(std::memory_order_acquire);
+inline bool out_of_use(State state) {
   return state == State::finalized || state == State::revoked || state == State::suspended;
 }
-// For one that is not ready: why not. `out_of_use`: the code for one that once was.
-ncclResult_t refuse(ncclComm* comm, const char* function, ncclResult_t out_of_use = ncclInvalidUsage);
+// For one in a state that is not ready: why not. `out_of_use`: the code for one that once was.
+ncclResult_t refuse(ncclComm* comm, State state, const char* function, ncclResult_t out_of_use = ncclInvalidUsage);
 
 // The real communicators of communicators that Paceline serves, where they have none: by all of their ranks, each in
 // one call for all of its communicators. `function` needed them: where a rank has none such, it fails on all.

@@ -4,8 +4,9 @@
 
 namespace paceline::nccl {
 
-ncclResult_t forward_later(ncclComm* comm, const char* function, bool exists, std::function<ncclResult_t()> call) {
-  if (!ready(comm)) return refuse(comm, function);
+ncclResult_t forward_later(ncclComm* comm, State state, const char* function, bool exists,
+                           std::function<ncclResult_t()> call) {
+  if (state != State::ready) return refuse(comm, state, function);
   Group& open = group();
   if (real_of(comm) == nullptr) {
     if (comm->pace == nullptr && !exists) return fail_to_forward(comm, function);

@@ -24,21 +24,23 @@ bool deregisters_nothing(const Arguments&...) {
   return false;
 }
 bool deregisters_nothing(ncclComm* comm, ncclWindow_t window) {
-  return window == nullptr && (ready(comm) || out_of_use(comm)) && comm->pace != nullptr;
+  const State state = state_of(comm);
+  return window == nullptr && (state == State::ready || out_of_use(state)) && comm->pace != nullptr;
 }
 
 // A function that returns no code answers now, also inside a group: there a real communicator cannot be made.
 template <class Answer, class Function, class Call>
 Answer of_communicator(ncclComm* comm, const char* name, Function Real::*function, Call call) {
+  const State state = state_of(comm);
   if constexpr (std::is_same_v<Answer, ncclResult_t>) {
-    if (out_of_use(comm) && real_of(comm) != nullptr && real()->*function != nullptr) [[unlikely]]
+    if (out_of_use(state) && real_of(comm) != nullptr && real()->*function != nullptr) [[unlikely]]
       return from_real(comm, call(real()->*function, real_of(comm)));
-    return forward(comm, name, function, call);
+    return forward(comm, state, name, function, call);
   } else {
     const Real* library = real();
     const bool has = library != nullptr && library->*function != nullptr;
-    if (!ready(comm) && has && is_nccls(comm)) return call(library->*function, comm);
-    if (!ready(comm)) return failure<Answer>(refuse(comm, name));
+    if (state != State::ready && has && is_nccls(comm)) return call(library->*function, comm);
+    if (state != State::ready) return failure<Answer>(refuse(comm, state, name));
     if (real_of(comm) == nullptr && comm->pace != nullptr && group().depth == 0) (void)make_real({comm}, name, has);
     if (!has) return failure<Answer>(fail_to_forward(comm, name));
     return real_of(comm) == nullptr ? Answer{} : call(library->*function, real_of(comm));

@@ -71,14 +71,16 @@ bool left_to_its_maker(ncclComm* comm) {
 // A communicator that Paceline serves goes from one state to another.
 ncclResult_t change(ncclComm* comm, const char* function, State from, State to) {
   if (comm == nullptr || !comm->state.compare_exchange_strong(from, to, std::memory_order_acq_rel))
-    return spoil_if_failed(refuse(comm, function));
+    return spoil_if_failed(refuse(comm, from, function));
   return ncclSuccess;
 }
 
-bool only_nccl(const ncclComm* comm) { return !ready(comm) || comm->pace == nullptr; }
+bool only_nccl(const ncclComm* comm, State state) { return state != State::ready || comm->pace == nullptr; }
 
 // Whether the communicator's size, rank and device are known here: one that takes no more calls still has them.
-bool answers_here(const ncclComm* comm) { return (out_of_use(comm) && comm->pace != nullptr) || !only_nccl(comm); }
+bool answers_here(const ncclComm* comm, State state) {
+  return (state == State::ready || out_of_use(state)) && comm->pace != nullptr;
+}
 
 std::size_t size_of(ncclDataType_t type) {
   constexpr std::size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
@@ -140,10 +142,11 @@ extern "C" {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
-  if (out_of_use(comm) && comm->pace != nullptr)
-    return spoil_if_failed(refuse(comm, "ncclCommFinalize", ncclInvalidArgument));  // as NCCL does
-  if (only_nccl(comm))
-    return forward(comm, "ncclCommFinalize", &Real::ncclCommFinalize,
+  const State state = state_of(comm);
+  if (out_of_use(state) && comm->pace != nullptr)
+    return spoil_if_failed(refuse(comm, state, "ncclCommFinalize", ncclInvalidArgument));  // as NCCL does
+  if (only_nccl(comm, state))
+    return forward(comm, state, "ncclCommFinalize", &Real::ncclCommFinalize,
                    [](auto function, ncclComm_t real) { return function(real); });
   if (ncclResult_t changed = change(comm, "ncclCommFinalize", State::ready, State::finalized); changed != ncclSuccess)
     return changed;
@@ -153,7 +156,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
   const std::optional<State> before = take_away(comm, false);
-  if (!before.has_value()) return refuse(comm, "ncclCommDestroy");
+  if (!before.has_value()) return refuse(comm, state_of(comm), "ncclCommDestroy");
   // What is refused leaves the communicator as it was: it can still be aborted.
   const auto refused = [&](ncclResult_t why) {
     comm->state.store(*before, std::memory_order_release);
@@ -175,7 +178,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   if (left_to_its_maker(comm)) return ncclSuccess;
-  if (!take_away(comm, true)) return refuse(comm, "ncclCommAbort");
+  if (!take_away(comm, true)) return refuse(comm, state_of(comm), "ncclCommAbort");
   ncclResult_t result = ncclSuccess;
   if (comm->pace != nullptr)
     if (paceResult_t ended = paceCommAbort(comm->pace); ended != paceSuccess) result = failed_in_paceline(comm, ended);
@@ -188,10 +191,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
-  if (out_of_use(comm) && comm->pace != nullptr)
-    return spoil_if_failed(refuse(comm, "ncclCommRevoke", ncclInvalidArgument));  // as NCCL does
-  if (only_nccl(comm))
-    return forward(comm, "ncclCommRevoke", &Real::ncclCommRevoke,
+  const State state = state_of(comm);
+  if (out_of_use(state) && comm->pace != nullptr)
+    return spoil_if_failed(refuse(comm, state, "ncclCommRevoke", ncclInvalidArgument));  // as NCCL does
+  if (only_nccl(comm, state))
+    return forward(comm, state, "ncclCommRevoke", &Real::ncclCommRevoke,
                    [=](auto function, ncclComm_t real) { return function(real, flags); });
   if (flags != NCCL_REVOKE_DEFAULT)
     return fail(comm, ncclInvalidArgument, fmt::format("ncclCommRevoke: there are no flags {}", flags));
@@ -207,16 +211,20 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (comm == nullptr || error == nullptr)
     return fail(comm, ncclInvalidArgument, "ncclCommGetAsyncError: the communicator or the result pointer is NULL");
-  if (!ready(comm) && is_nccls(comm))
-    return forward(comm, "ncclCommGetAsyncError", &Real::ncclCommGetAsyncError,
+  State state = state_of(comm);
+  if (state != State::ready && is_nccls(comm))
+    return forward(comm, state, "ncclCommGetAsyncError", &Real::ncclCommGetAsyncError,
                    [=](auto function, ncclComm_t real) { return function(real, error); });
-  const State state = comm->state.load(std::memory_order_acquire);
-  if (state == State::making || state == State::failed) {
+  {
+    // The lock: who learns that a parent is ready may use its child, too.
     const std::lock_guard lock(comm->mutex);
-    *error = comm->result;
-    return ncclSuccess;
+    state = state_of(comm);
+    if (state == State::making || state == State::failed) {
+      *error = comm->result;
+      return ncclSuccess;
+    }
   }
-  if (state == State::destroyed) return refuse(comm, "ncclCommGetAsyncError");
+  if (state == State::destroyed) return refuse(comm, state, "ncclCommGetAsyncError");
   *error = ncclSuccess;
   if (comm->pace != nullptr && state != State::revoked) {
     paceResult_t trouble = paceSuccess;
@@ -239,8 +247,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
-  if (!answers_here(comm))
-    return forward(comm, "ncclCommCount", &Real::ncclCommCount,
+  const State state = state_of(comm);
+  if (!answers_here(comm, state))
+    return forward(comm, state, "ncclCommCount", &Real::ncclCommCount,
                    [=](auto function, ncclComm_t real) { return function(real, count); });
   if (count == nullptr) return missing(comm, "ncclCommCount", "count");
   *count = comm->ranks;
@@ -248,8 +257,9 @@ ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
 }
 
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
-  if (!answers_here(comm))
-    return forward(comm, "ncclCommUserRank", &Real::ncclCommUserRank,
+  const State state = state_of(comm);
+  if (!answers_here(comm, state))
+    return forward(comm, state, "ncclCommUserRank", &Real::ncclCommUserRank,
                    [=](auto function, ncclComm_t real) { return function(real, rank); });
   if (rank == nullptr) return missing(comm, "ncclCommUserRank", "rank");
   *rank = comm->rank;
@@ -257,8 +267,9 @@ ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
 }
 
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
-  if (!answers_here(comm))
-    return forward(comm, "ncclCommCuDevice", &Real::ncclCommCuDevice,
+  const State state = state_of(comm);
+  if (!answers_here(comm, state))
+    return forward(comm, state, "ncclCommCuDevice", &Real::ncclCommCuDevice,
                    [=](auto function, ncclComm_t real) { return function(real, device); });
   if (device == nullptr) return missing(comm, "ncclCommCuDevice", "device");
   if (comm->device.device() < 0)
@@ -268,8 +279,9 @@ ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
 }
 
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
-  if (only_nccl(comm))
-    return forward(comm, "ncclCommSuspend", &Real::ncclCommSuspend,
+  const State state = state_of(comm);
+  if (only_nccl(comm, state))
+    return forward(comm, state, "ncclCommSuspend", &Real::ncclCommSuspend,
                    [=](auto function, ncclComm_t real) { return function(real, flags); });
   if (ncclResult_t changed = change(comm, "ncclCommSuspend", State::ready, State::suspended); changed != ncclSuccess)
     return changed;
@@ -278,8 +290,9 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
 }
 
 ncclResult_t ncclCommResume(ncclComm_t comm) {
+  const State state = state_of(comm);
   if (comm != nullptr && comm->pace == nullptr)
-    return forward(comm, "ncclCommResume", &Real::ncclCommResume,
+    return forward(comm, state, "ncclCommResume", &Real::ncclCommResume,
                    [](auto function, ncclComm_t real) { return function(real); });
   if (ncclResult_t changed = change(comm, "ncclCommResume", State::suspended, State::ready); changed != ncclSuccess)
     return changed;
@@ -289,9 +302,9 @@ ncclResult_t ncclCommResume(ncclComm_t comm) {
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
   const bool here = comm != nullptr && comm->pace != nullptr && real_of(comm) == nullptr;
-  const State state = comm == nullptr ? State::destroyed : comm->state.load(std::memory_order_acquire);
+  const State state = state_of(comm);
   if (!here || (state != State::ready && state != State::suspended))
-    return forward(comm, "ncclCommMemStats", &Real::ncclCommMemStats,
+    return forward(comm, state, "ncclCommMemStats", &Real::ncclCommMemStats,
                    [=](auto function, ncclComm_t real) { return function(real, stat, value); });
   if (value == nullptr) return missing(comm, "ncclCommMemStats", "value");
   switch (stat) {
@@ -302,8 +315,9 @@ ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t*
 }
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void** handle) {
-  if (only_nccl(comm))
-    return forward(comm, "ncclCommRegister", &Real::ncclCommRegister,
+  const State state = state_of(comm);
+  if (only_nccl(comm, state))
+    return forward(comm, state, "ncclCommRegister", &Real::ncclCommRegister,
                    [=](auto function, ncclComm_t real) { return function(real, buffer, bytes, handle); });
   if (handle == nullptr) return missing(comm, "ncclCommRegister", "handle");
   auto made = std::make_unique<Registration>();
@@ -318,8 +332,9 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void*
 }
 
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
-  if (!answers_here(comm))
-    return forward(comm, "ncclCommDeregister", &Real::ncclCommDeregister,
+  const State state = state_of(comm);
+  if (!answers_here(comm, state))
+    return forward(comm, state, "ncclCommDeregister", &Real::ncclCommDeregister,
                    [=](auto function, ncclComm_t real) { return function(real, handle); });
   {
     const std::lock_guard lock(comm->mutex);
@@ -334,15 +349,17 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
                                       ncclScalarResidence_t residence, ncclComm_t comm) {
-  if (only_nccl(comm))
-    return forward(comm, "ncclRedOpCreatePreMulSum", &Real::ncclRedOpCreatePreMulSum,
+  const State state = state_of(comm);
+  if (only_nccl(comm, state))
+    return forward(comm, state, "ncclRedOpCreatePreMulSum", &Real::ncclRedOpCreatePreMulSum,
                    [=](auto function, ncclComm_t real) { return function(op, scalar, type, residence, real); });
   return create_operator(op, scalar, type, residence, comm);
 }
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  if (only_nccl(comm))
-    return forward(comm, "ncclRedOpDestroy", &Real::ncclRedOpDestroy,
+  const State state = state_of(comm);
+  if (only_nccl(comm, state))
+    return forward(comm, state, "ncclRedOpDestroy", &Real::ncclRedOpDestroy,
                    [=](auto function, ncclComm_t real) { return function(op, real); });
   // Calls of the group that wait for NCCL's communicator still need it.
   if (waits_for_real(comm)) {

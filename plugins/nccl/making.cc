@@ -39,13 +39,13 @@ ncclResult_t made_by_nccl(ncclComm_t* out, ncclComm* made, const char* name, Fun
   return result;
 }
 
-// The same from a communicator that NCCL serves alone: call(function, its real communicator).
+// The same from a communicator that NCCL serves alone, and that is ready: call(function, its real communicator).
 template <class Function, class Call>
 ncclResult_t made_from(ncclComm* parent, ncclComm_t* out, ncclComm* made, const char* name, Function Real::*function,
                        Call call) {
   made->state.store(State::ready, std::memory_order_release);
   *out = made;
-  const ncclResult_t result = forward(parent, name, function, call);
+  const ncclResult_t result = forward(parent, State::ready, name, function, call);
   if (is_error(result))
     take_back(out, made);
   else
@@ -174,7 +174,7 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
 }
 
 ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
-  if (!ready(comm)) return refuse(comm, "ncclCommSplit");
+  if (const State state = state_of(comm); state != State::ready) return refuse(comm, state, "ncclCommSplit");
   if (made == nullptr) return missing(nullptr, "ncclCommSplit", "newcomm");
   if (comm->pace != nullptr)
     if (ncclResult_t bad = bad_config(config, "ncclCommSplit"); bad != ncclSuccess) return bad;
@@ -200,7 +200,7 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
 }
 
 ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config, int flags) {
-  if (!ready(comm)) return refuse(comm, "ncclCommShrink");
+  if (const State state = state_of(comm); state != State::ready) return refuse(comm, state, "ncclCommShrink");
   if (made == nullptr || excluded == nullptr)
     return missing(nullptr, "ncclCommShrink", made == nullptr ? "newcomm" : "the list");
   if (comm->pace != nullptr)
@@ -241,7 +241,7 @@ ncclResult_t come_new(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* m
 
 ncclResult_t grow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made,
                   ncclConfig_t* config) {
-  if (!ready(comm)) return refuse(comm, "ncclCommGrow");
+  if (const State state = state_of(comm); state != State::ready) return refuse(comm, state, "ncclCommGrow");
   if (made == nullptr) return missing(nullptr, "ncclCommGrow", "newcomm");
   if (comm->pace != nullptr)
     if (ncclResult_t bad = bad_config(config, "ncclCommGrow"); bad != ncclSuccess) return bad;
@@ -323,8 +323,9 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 }
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
-  if (!ready(comm) || comm->pace == nullptr)
-    return forward(comm, "ncclCommGetUniqueId", &Real::ncclCommGetUniqueId,
+  const State state = state_of(comm);
+  if (state != State::ready || comm->pace == nullptr)
+    return forward(comm, state, "ncclCommGetUniqueId", &Real::ncclCommGetUniqueId,
                    [=](auto function, ncclComm_t real) { return function(real, id); });
   if (id == nullptr) return missing(nullptr, "ncclCommGetUniqueId", "uniqueId");
   paceUniqueId own{};

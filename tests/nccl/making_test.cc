@@ -372,3 +372,38 @@ TEST_CASE("what no communicator can be made by is refused at once, as in NCCL") 
   CHECK(made == nullptr);
   for (ncclComm_t one : comms) CHECK(ncclCommAbort(one) == ncclSuccess);
 }
+
+TEST_CASE("when a parent says that it is ready its nonblocking child is, too") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(2, [](int rank, ncclComm_t comm) -> std::string {
+    ncclConfig_t config = nonblocking();
+    for (int round = 0; round < 300; ++round) {
+      ncclComm_t child = nullptr;
+      PACE_REQUIRE(ncclCommSplit(comm, 0, rank, &child, &config) == ncclInProgress);
+      for (ncclResult_t state = ncclInProgress; state == ncclInProgress;)
+        NCCL_EXPECT(ncclCommGetAsyncError(comm, &state));
+      int mine = -1, sum = 1;
+      NCCL_EXPECT(ncclCommUserRank(child, &mine));
+      NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, child, nullptr));
+      PACE_REQUIRE((mine == rank && sum == 2));
+      NCCL_EXPECT(ncclCommDestroy(child));
+    }
+    return "";
+  });
+}
+
+TEST_CASE("a call that comes before a communicator is ready is refused, and brings no communicator of NCCL's") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclConfig_t config = nonblocking();
+  for (int round = 0; round < 1500; ++round) {
+    ncclUniqueId id{};
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    ncclComm_t comm = nullptr;
+    REQUIRE(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInProgress);
+    int rank = -1;
+    ncclResult_t asked = ncclInvalidArgument;
+    while (asked == ncclInvalidArgument) asked = ncclCommUserRank(comm, &rank);
+    REQUIRE_MESSAGE(asked == ncclSuccess, last_error(comm));
+    REQUIRE(ncclCommDestroy(comm) == ncclSuccess);
+  }
+}
