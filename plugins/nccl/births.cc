@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -84,24 +85,21 @@ ncclResult_t fail_unwanted() {
   return fail(nullptr, nccl_code(paceAborted), "the communicator was aborted while it was being made");
 }
 
-// A parent's children are made one after another, in the order that all ranks ask for them in. It takes no calls
-// meanwhile, as they would meet its own of the making.
+bool is_nonblocking(const ncclComm* comm) { return comm->config.nonblocking(); }
+
+// A parent's children are made one after another, in the order that all ranks ask for them in. While one is made
+// behind the program's back the parent takes no calls, as they would meet its own of the making.
 void join_line(ncclComm* parent, const ncclComm* child) {
   if (parent == nullptr) return;
   const std::lock_guard lock(parent->mutex);
   parent->unborn.push_back(child);
-}
-
-void start_splitting(ncclComm* parent) {
-  if (parent == nullptr) return;
   State ready = State::ready;  // another one, such as of an abort, stays
-  parent->state.compare_exchange_strong(ready, State::splitting, std::memory_order_acq_rel);
+  if (is_nonblocking(child)) parent->state.compare_exchange_strong(ready, State::splitting, std::memory_order_acq_rel);
 }
 
 void wait_in_line(ncclComm* parent, const ncclComm* child) {
   if (parent == nullptr) return;
   std::unique_lock lock(parent->mutex);
-  start_splitting(parent);
   parent->one_born.wait(lock, [&] { return parent->unborn.front() == child; });
 }
 
@@ -110,7 +108,8 @@ void leave_line(ncclComm* parent, const ncclComm* child) {
   std::erase(parent->unborn, child);
   parent->one_born.notify_all();
   State splitting = State::splitting;
-  if (parent->unborn.empty()) parent->state.compare_exchange_strong(splitting, State::ready, std::memory_order_acq_rel);
+  if (std::none_of(parent->unborn.begin(), parent->unborn.end(), is_nonblocking))
+    parent->state.compare_exchange_strong(splitting, State::ready, std::memory_order_acq_rel);
 }
 
 // The communicator is ready, or failed, unless the program has aborted it meanwhile. A program may ask only for the
@@ -206,7 +205,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     before.restore();
     return conclude(parent, made, result);
   };
-  if (!made->config.nonblocking()) {
+  if (!is_nonblocking(made)) {
     join_line(parent, made);
     return give_birth([out, whole] {
       const ncclResult_t result = whole();
@@ -216,7 +215,6 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
   }
   const ncclResult_t result = start_making([made, whole, parent, give_up] {
     join_line(parent, made);
-    start_splitting(parent);
     std::thread maker = start_thread([whole] { (void)whole(); });
     if (!maker.joinable())
       return give_up(fail(nullptr, ncclSystemError, "cannot start a thread that makes the nonblocking communicator"));

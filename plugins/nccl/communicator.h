@@ -81,7 +81,7 @@ struct ncclComm {
   std::string last_error;
   ncclResult_t result = ncclInProgress;  // of a nonblocking communicator's making
   bool unwanted = false;                 // aborted while it was made
-  std::deque<const ncclComm*> unborn;    // made of this one, one after another; until none is left it is splitting
+  std::deque<const ncclComm*> unborn;    // made of this one, one after another; splitting while one is nonblocking
   std::condition_variable one_born;
   std::vector<paceline::nccl::Operator> operators;
   std::set<void*> registrations;

@@ -81,6 +81,8 @@ bool only_nccl(const ncclComm* comm, State state) { return state != State::ready
 bool answers_here(const ncclComm* comm, State state) {
   return (state == State::ready || out_of_use(state)) && comm->pace != nullptr;
 }
+// The same for what is registered with it, and its operators: they come and go also while others are made from it.
+bool keeps_here(const ncclComm* comm, State state) { return state == State::splitting || answers_here(comm, state); }
 
 std::size_t size_of(ncclDataType_t type) {
   constexpr std::size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
@@ -316,7 +318,7 @@ ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t*
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void** handle) {
   const State state = state_of(comm);
-  if (only_nccl(comm, state))
+  if (!keeps_here(comm, state))
     return forward(comm, state, "ncclCommRegister", &Real::ncclCommRegister,
                    [=](auto function, ncclComm_t real) { return function(real, buffer, bytes, handle); });
   if (handle == nullptr) return missing(comm, "ncclCommRegister", "handle");
@@ -333,7 +335,7 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void*
 
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
   const State state = state_of(comm);
-  if (!answers_here(comm, state))
+  if (!keeps_here(comm, state))
     return forward(comm, state, "ncclCommDeregister", &Real::ncclCommDeregister,
                    [=](auto function, ncclComm_t real) { return function(real, handle); });
   {
@@ -358,7 +360,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   const State state = state_of(comm);
-  if (only_nccl(comm, state))
+  if (!keeps_here(comm, state))
     return forward(comm, state, "ncclRedOpDestroy", &Real::ncclRedOpDestroy,
                    [=](auto function, ncclComm_t real) { return function(op, real); });
   // Calls of the group that wait for NCCL's communicator still need it.

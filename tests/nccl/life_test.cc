@@ -295,11 +295,18 @@ TEST_CASE("a revoked and a suspended communicator are what they were, and give b
       NCCL_EXPECT(ncclCommWindowDeregister(comm, windows[i]));
       return "";
     };
+    float scalar = 2;
+    ncclRedOp_t operators[3] = {};
+    for (ncclRedOp_t& op : operators)
+      NCCL_EXPECT(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comm));
     NCCL_EXPECT(ncclCommSuspend(comm, 1));
     PACE_REQUIRE(what_is_left(0).empty());
+    NCCL_EXPECT(ncclRedOpDestroy(operators[0], comm));
     NCCL_EXPECT(ncclCommResume(comm));
     NCCL_EXPECT(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
     PACE_REQUIRE(what_is_left(1).empty());
+    NCCL_EXPECT(ncclRedOpDestroy(operators[1], comm));
+    PACE_REQUIRE(ncclRedOpDestroy(operators[1], comm) == ncclInvalidArgument);
     PACE_REQUIRE(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT) == ncclInvalidArgument);
     PACE_REQUIRE(ncclCommFinalize(comm) == ncclInvalidArgument);
     PACE_REQUIRE(last_error(comm) == "ncclCommFinalize: the communicator has been revoked");

@@ -1,6 +1,7 @@
 // Communicators that NCCL makes: what it is asked for, and when ours are ready. Those that Paceline makes behind the
 // program's back, and their end meanwhile.
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -406,4 +407,41 @@ TEST_CASE("a call that comes before a communicator is ready is refused, and brin
     REQUIRE_MESSAGE(asked == ncclSuccess, last_error(comm));
     REQUIRE(ncclCommDestroy(comm) == ncclSuccess);
   }
+}
+
+TEST_CASE("while one thread is in a blocking split another one finds the parent ready") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {}, children[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  std::thread splitting([&] { CHECK(ncclCommSplit(comms[0], 0, 0, &children[0], nullptr) == ncclSuccess); });
+  while (std::atomic_ref(children[0]).load() == nullptr) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // now it waits for the other rank
+  ncclResult_t state = ncclInProgress;
+  CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclSuccess);
+  int count = 0;
+  CHECK(ncclCommCount(comms[0], &count) == ncclSuccess);
+  CHECK(ncclCommSplit(comms[1], 0, 0, &children[1], nullptr) == ncclSuccess);
+  splitting.join();
+  for (ncclComm_t comm : {children[0], children[1], comms[0], comms[1]}) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("while a nonblocking child is made buffers can be registered with its parent, and all is given back") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  float scalar = 2;
+  ncclRedOp_t op{};
+  CHECK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comms[0]) == ncclSuccess);
+  ncclComm_t child = nullptr;
+  CHECK(ncclCommSplit(comms[0], 0, 0, &child, &config) == ncclInProgress);
+  void* handle = nullptr;
+  CHECK(ncclCommRegister(comms[0], at<void>(16), 8, &handle) == ncclSuccess);
+  CHECK(ncclCommDeregister(comms[0], handle) == ncclSuccess);
+  CHECK(ncclRedOpDestroy(op, comms[0]) == ncclSuccess);
+  ncclResult_t state = ncclSuccess;
+  CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclInProgress);
+  for (ncclComm_t comm : {comms[0], child, comms[1]}) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
