@@ -75,6 +75,11 @@ ncclResult_t make_all(Group& ending) {
   return ending.error;
 }
 
+// The blocking ones of a communicator would wait for the others, which begin after them.
+ncclResult_t refuse_both() {
+  return fail(nullptr, ncclInvalidArgument, "one group makes blocking or nonblocking communicators, not both");
+}
+
 // A group with a call that fails its checks runs none of them.
 void end_paceline_unrun() {
   (void)paceBarrier(nullptr, nullptr);
@@ -127,12 +132,14 @@ ncclResult_t join_real_group() {
 
 ncclResult_t give_birth(std::function<ncclResult_t()> birth) {
   if (group().depth == 0) return birth();
+  if (!group().makers.empty()) return refuse_both();
   group().births.push_back(std::move(birth));
   return ncclSuccess;
 }
 
 ncclResult_t start_making(std::function<ncclResult_t()> start) {
   if (group().depth == 0) return start();
+  if (!group().births.empty()) return refuse_both();
   group().makers.push_back(std::move(start));
   return ncclSuccess;
 }

@@ -51,7 +51,8 @@ bool waits_for_real(const ncclComm* comm);
 ncclResult_t join_paceline_group();
 ncclResult_t join_real_group();
 
-// Make a communicator of Paceline's: at the group's end, or at once.
+// Make a communicator of Paceline's: at the group's end, or at once. As in NCCL no group makes blocking and nonblocking
+// ones.
 ncclResult_t give_birth(std::function<ncclResult_t()> birth);
 // Start a thread that makes one: after the group's calls, which may be of its parent too.
 ncclResult_t start_making(std::function<ncclResult_t()> start);

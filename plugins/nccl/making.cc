@@ -166,11 +166,12 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
   ncclUniqueId id;
   if (ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess) return made;
   (void)start_group();
+  ncclResult_t result = ncclSuccess;
   for (int i = 0; i < devices; ++i) {
     ncclComm* made = new_rank(devices, i, nullptr, DeviceContext::of_device(device == nullptr ? i : device[i]));
-    (void)hand_out(&comms[i], made, [made, id] { return join(made, id); });
+    result = worse(result, hand_out(&comms[i], made, [made, id] { return join(made, id); }));
   }
-  return end_group();
+  return worse(result, end_group());
 }
 
 ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {

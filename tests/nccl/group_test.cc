@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "bootstrap/ranks.h"
 #include "nccl/served_ranks.h"
 
 using namespace paceline;
@@ -56,22 +57,46 @@ TEST_CASE("in a group of one thread's ranks NCCL's communicators are made togeth
 
 TEST_CASE("a group with a rank that cannot be makes none of Paceline's, and waits for nobody") {
   const Door door(has_engine, nullptr, nullptr);
-  ncclUniqueId id{};
-  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  ncclConfig_t config = nonblocking();
-  ncclComm_t blocking = nullptr, other = nullptr, none = nullptr;
-  CHECK(ncclGroupStart() == ncclSuccess);
-  CHECK(ncclCommInitRank(&blocking, 3, id, 0) == ncclSuccess);
-  CHECK(ncclCommInitRankConfig(&other, 3, id, 1, &config) == ncclInProgress);
-  const ncclComm_t handles[] = {blocking, other};
-  CHECK(ncclCommInitRank(&none, 3, id, 3) == ncclInvalidArgument);
-  CHECK(ncclGroupEnd() == ncclInvalidArgument);
-  CHECK(last_error() == "ncclCommInitRank: rank 3 of 3 ranks");
-  for (ncclComm_t comm : {blocking, other, none}) CHECK(comm == nullptr);
-  for (ncclComm_t handle : handles) {
+  for (const bool blocking : {true, false}) {
+    ncclUniqueId id{};
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    ncclConfig_t config = nonblocking();
+    config.blocking = blocking ? 1 : 0;
+    ncclComm_t one = nullptr, none = nullptr;
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclCommInitRankConfig(&one, 3, id, 0, &config) == (blocking ? ncclSuccess : ncclInProgress));
+    const ncclComm_t handle = one;
+    CHECK(ncclCommInitRank(&none, 3, id, 3) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(last_error() == "ncclCommInitRank: rank 3 of 3 ranks");
+    for (ncclComm_t comm : {one, none}) CHECK(comm == nullptr);
     ncclResult_t state = ncclSuccess;
     CHECK(ncclCommGetAsyncError(handle, &state) == ncclSuccess);
     CHECK(state == ncclInvalidArgument);
+  }
+}
+
+TEST_CASE("a group that would make blocking and nonblocking communicators makes none, as in NCCL") {
+  Child child([](const Child::Say& say) {
+    const Door door(has_engine, nullptr, nullptr);
+    for (const bool blocking_first : {true, false}) {
+      ncclUniqueId id{};
+      (void)ncclGetUniqueId(&id);
+      ncclConfig_t config = nonblocking();
+      ncclComm_t comms[2] = {};
+      (void)ncclGroupStart();
+      for (int rank = 0; rank < 2; ++rank)
+        say(std::to_string((rank == 0) == blocking_first ? ncclCommInitRank(&comms[rank], 2, id, rank)
+                                                         : ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config)));
+      say(std::to_string(ncclGroupEnd()) + " " + last_error());
+      say(comms[0] == nullptr && comms[1] == nullptr ? "none" : "some");
+    }
+  });
+  for (const char* first : {"0", "7"}) {
+    CHECK(child.line() == std::string(first));
+    CHECK(child.line() == "4");
+    CHECK(child.line() == "4 one group makes blocking or nonblocking communicators, not both");
+    CHECK(child.line() == "none");
   }
 }
 
