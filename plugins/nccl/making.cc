@@ -111,21 +111,26 @@ ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
   return hand_out(comm, made, [made, id] { return join(made, id); });
 }
 
-// The lowest of the ranks that stay makes an id and sends it to the others.
+// The lowest of the ranks that stay makes an id and sends it to the others, who wait for it: of zeros where it can make
+// none.
 ncclResult_t share_id(ncclComm* parent, const std::vector<int>& staying, ncclUniqueId& id) {
   paceUniqueId own{};
-  paceResult_t result = paceSuccess;
   const bool first = staying[0] == parent->rank;
-  if (first) result = paceGetUniqueId(&own);
-  if (result == paceSuccess) result = paceGroupStart();
-  if (result != paceSuccess) return failed_in_paceline(parent, result);
-  if (!first) result = paceRecv(&own, sizeof own, paceUint8, staying[0], parent->pace, nullptr);
+  ncclResult_t made = ncclSuccess;
+  if (first)
+    if (paceResult_t unmade = paceGetUniqueId(&own); unmade != paceSuccess) made = failed_in_paceline(parent, unmade);
+  paceResult_t result = paceGroupStart();
+  if (!first && result == paceSuccess)
+    result = paceRecv(&own, sizeof own, paceUint8, staying[0], parent->pace, nullptr);
   for (std::size_t i = 1; first && i < staying.size() && result == paceSuccess; ++i)
     result = paceSend(&own, sizeof own, paceUint8, staying[i], parent->pace, nullptr);
   const paceResult_t ended = paceGroupEnd();
   if (result == paceSuccess) result = ended;
+  if (made != ncclSuccess) return made;
   if (result != paceSuccess) return failed_in_paceline(parent, result);
   std::memcpy(&id, &own, sizeof id);
+  if (!is_pacelines(id))
+    return fail(parent, ncclRemoteError, fmt::format("ncclCommShrink: rank {} can make no unique id", staying[0]));
   return ncclSuccess;
 }
 

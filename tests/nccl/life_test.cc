@@ -1,4 +1,6 @@
 // Communicators of Paceline's that are there: their children, their end, their state and registrations.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -312,4 +314,30 @@ TEST_CASE("a revoked and a suspended communicator are what they were, and give b
     PACE_REQUIRE(last_error(comm) == "ncclCommFinalize: the communicator has been revoked");
     return "";
   });
+}
+
+TEST_CASE("where the first rank of a shrink can make no id the others learn it from it") {
+  Child child([](const Child::Say& say) {
+    const Door door(has_engine, nullptr, nullptr);
+    ncclComm_t comms[3] = {}, made[2] = {};
+    (void)ncclCommInitAll(comms, 3, nullptr);
+    int excluded[] = {2};
+    std::string said[2];
+    rlimit before{};
+    (void)::getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit none{0, before.rlim_max};
+    (void)::setrlimit(RLIMIT_NOFILE, &none);
+    const auto shrink = [&](std::size_t rank) {
+      const ncclResult_t result = ncclCommShrink(comms[rank], excluded, 1, &made[rank], nullptr, NCCL_SHRINK_DEFAULT);
+      said[rank] = std::to_string(result) + " " + last_error(comms[rank]);
+    };
+    std::thread other(shrink, 1);
+    shrink(0);
+    other.join();
+    (void)::setrlimit(RLIMIT_NOFILE, &before);
+    for (const std::string& one : said) say(one);
+    for (ncclComm_t comm : comms) (void)ncclCommAbort(comm);
+  });
+  CHECK(child.line().find("2 cannot make a socket: Too many open files") == 0);
+  CHECK(child.line() == "6 ncclCommShrink: rank 0 can make no unique id");
 }
