@@ -111,6 +111,14 @@ ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
   return hand_out(comm, made, [made, id] { return join(made, id); });
 }
 
+// Nobody comes by the id: a communicator of one rank takes along, and closes, what listens for it.
+void forget(const ncclUniqueId& id) {
+  paceUniqueId own;
+  std::memcpy(&own, &id, sizeof own);
+  paceComm_t alone = nullptr;
+  if (paceCommInitRank(&alone, 1, own, 0) == paceSuccess) (void)paceCommDestroy(alone);
+}
+
 // The lowest of the ranks that stay makes an id and sends it to the others, who wait for it: of zeros where it can make
 // none.
 ncclResult_t share_id(ncclComm* parent, const std::vector<int>& staying, ncclUniqueId& id) {
@@ -127,8 +135,12 @@ ncclResult_t share_id(ncclComm* parent, const std::vector<int>& staying, ncclUni
   const paceResult_t ended = paceGroupEnd();
   if (result == paceSuccess) result = ended;
   if (made != ncclSuccess) return made;
-  if (result != paceSuccess) return failed_in_paceline(parent, result);
   std::memcpy(&id, &own, sizeof id);
+  if (result != paceSuccess) {
+    const ncclResult_t failed = failed_in_paceline(parent, result);
+    if (first) forget(id);
+    return failed;
+  }
   if (!is_pacelines(id))
     return fail(parent, ncclRemoteError, fmt::format("ncclCommShrink: rank {} can make no unique id", staying[0]));
   return ncclSuccess;
@@ -171,6 +183,7 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
   ncclUniqueId id;
   if (ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess) return made;
   (void)start_group();
+  if_dropped([id](ncclResult_t) { forget(id); });
   ncclResult_t result = ncclSuccess;
   for (int i = 0; i < devices; ++i) {
     ncclComm* made = new_rank(devices, i, nullptr, DeviceContext::of_device(device == nullptr ? i : device[i]));

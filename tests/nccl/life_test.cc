@@ -341,3 +341,32 @@ TEST_CASE("where the first rank of a shrink can make no id the others learn it f
   CHECK(child.line().find("2 cannot make a socket: Too many open files") == 0);
   CHECK(child.line() == "6 ncclCommShrink: rank 0 can make no unique id");
 }
+
+TEST_CASE("what fails to make communicators leaves nothing that listens behind") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[3] = {}, made[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 3, nullptr) == ncclSuccess);
+  CHECK(ncclCommAbort(comms[2]) == ncclSuccess);
+  int excluded[] = {2};
+  const auto fail_to_shrink = [&] {
+    const auto shrink = [&](std::size_t rank) {
+      CHECK(ncclCommShrink(comms[rank], excluded, 1, &made[rank], nullptr, NCCL_SHRINK_DEFAULT) == ncclRemoteError);
+    };
+    std::thread other(shrink, 1);
+    shrink(0);
+    other.join();
+  };
+  const auto fail_to_make_all = [&] {
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclCommInitAll(made, 2, nullptr) == ncclSuccess);
+    CHECK(ncclAllReduce(nullptr, nullptr, 0, ncclInt32, ncclSum, nullptr, nullptr) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  };
+  const std::size_t descriptors = entries_of("/proc/self/fd");
+  for (int round = 0; round < 4; ++round) {
+    fail_to_shrink();
+    fail_to_make_all();
+  }
+  CHECK(entries_of("/proc/self/fd") <= descriptors);
+  for (int rank : {0, 1}) CHECK(ncclCommAbort(comms[rank]) == ncclSuccess);
+}
