@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "device_context.h"
+#include "errors.h"
 #include "nccl_api.h"
 #include "paceline/paceline.h"
 #include "services.h"
@@ -78,7 +79,7 @@ struct ncclComm {
   paceline::nccl::DeviceContext device;
 
   std::mutex mutex;  // of all below
-  std::string last_error;
+  paceline::nccl::NotedError last_error;
   ncclResult_t result = ncclInProgress;  // of a nonblocking communicator's making
   bool unwanted = false;                 // aborted while it was made
   std::deque<const ncclComm*> unborn;    // made of this one, one after another; splitting while one is nonblocking

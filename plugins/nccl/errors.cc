@@ -14,7 +14,8 @@ namespace {
 // an aborted communicator may outlive main().
 struct Last {
   std::mutex mutex;
-  std::string sentence;
+  NotedError newest;
+  NotedError of_no_communicator;
 };
 Last& last() {
   static auto* error = new Last;
@@ -22,13 +23,16 @@ Last& last() {
 }
 
 void note(ncclComm* comm, const std::string& sentence) {
+  NotedError error;
   {
     const std::lock_guard lock(last().mutex);
-    last().sentence = sentence;
+    error = {last().newest.number + 1, sentence};
+    last().newest = error;
+    if (comm == nullptr) last().of_no_communicator = error;
   }
   if (comm == nullptr) return;
   const std::lock_guard lock(comm->mutex);
-  comm->last_error = sentence;
+  comm->last_error = error;
 }
 
 }  // namespace
@@ -83,12 +87,14 @@ ncclResult_t fail_to_forward(ncclComm* comm, const char* function) {
 }
 
 std::string last_sentence(ncclComm* comm) {
+  NotedError own;
   if (comm != nullptr) {
     const std::lock_guard lock(comm->mutex);
-    if (!comm->last_error.empty()) return comm->last_error;
+    own = comm->last_error;
   }
   const std::lock_guard lock(last().mutex);
-  return last().sentence;
+  if (own.number == 0) return last().newest.sentence;
+  return own.number > last().of_no_communicator.number ? own.sentence : last().of_no_communicator.sentence;
 }
 
 }  // namespace paceline::nccl

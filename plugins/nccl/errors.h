@@ -1,6 +1,7 @@
 // How the functions of this library end: one code, and a sentence for ncclGetLastError.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "nccl_api.h"
@@ -9,6 +10,13 @@
 namespace paceline::nccl {
 
 inline bool is_error(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
+
+// An error's number among those of the process, from 1 on (0: there was none), and its sentence; empty: the real
+// library has it.
+struct NotedError {
+  std::uint64_t number = 0;
+  std::string sentence;
+};
 
 // Note the sentence as the last error (of the process, and of the communicator unless that is nullptr).
 ncclResult_t fail(ncclComm* comm, ncclResult_t code, const std::string& sentence);
@@ -32,7 +40,8 @@ inline ncclResult_t worse(ncclResult_t first, ncclResult_t second) {
   return first;
 }
 
-// The last error's sentence; empty: the real library has it, or there is none.
+// The last error's sentence; empty: the real library has it, or there is none. A communicator's: its own, or a later
+// one that was no communicator's, as a group's is.
 std::string last_sentence(ncclComm* comm);
 
 }  // namespace paceline::nccl

@@ -214,3 +214,31 @@ TEST_CASE("where NCCL cannot simulate a group its group ends all the same") {
   CHECK(last_error().find("ncclGroupSimulateEnd: NCCL 2.30.7 (") == 0);
   CHECK(Door::calls().find("ncclGroupEnd()") != std::string::npos);
 }
+
+TEST_CASE("a communicator's last error is its group's where that came later") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int value = 1;
+    PACE_REQUIRE(ncclBroadcast(&value, &value, 1, ncclInt32, 7, comm, nullptr) == ncclInvalidArgument);
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclSend(&value, 1, ncclInt32, 0, comm, nullptr));
+    PACE_REQUIRE(ncclGroupEnd() == ncclInvalidUsage);
+    const std::string of_group = "rank 0 sends and receives different messages to itself in one group";
+    PACE_REQUIRE(last_error(comm) == of_group);
+    PACE_REQUIRE(last_error() == of_group);
+    PACE_REQUIRE(ncclBroadcast(&value, &value, 1, ncclInt32, 7, comm, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "broadcast: root 7 is not among the ranks 0..0");
+    return "";
+  });
+}
+
+TEST_CASE("a communicator's last error is no other communicator's") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {};
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  CHECK(ncclCommCount(comms[0], nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommUserRank(comms[1], nullptr) == ncclInvalidArgument);
+  CHECK(last_error(comms[0]) == "ncclCommCount: count is NULL");
+  CHECK(last_error() == "ncclCommUserRank: rank is NULL");
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
