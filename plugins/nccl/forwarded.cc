@@ -11,13 +11,6 @@
 namespace paceline::nccl {
 namespace {
 
-// For a function that returns no code: what it gives on failure is zero, and the sentence is the last error.
-template <class Answer>
-Answer failure(ncclResult_t result) {
-  if constexpr (std::is_same_v<Answer, ncclResult_t>) return result;
-  if constexpr (!std::is_void_v<Answer>) return Answer{};
-}
-
 // Whether the call is of ncclCommWindowDeregister, without a window: NCCL does nothing then, and needs not be made.
 template <class... Arguments>
 bool deregisters_nothing(const Arguments&...) {
@@ -28,23 +21,12 @@ bool deregisters_nothing(ncclComm* comm, ncclWindow_t window) {
   return window == nullptr && (state == State::ready || out_of_use(state)) && comm->pace != nullptr;
 }
 
-// A function that returns no code answers now, also inside a group: there a real communicator cannot be made.
-template <class Answer, class Function, class Call>
-Answer of_communicator(ncclComm* comm, const char* name, Function Real::*function, Call call) {
+template <class Function, class Call>
+ncclResult_t of_communicator(ncclComm* comm, const char* name, Function Real::*function, Call call) {
   const State state = state_of(comm);
-  if constexpr (std::is_same_v<Answer, ncclResult_t>) {
-    if (out_of_use(state) && real_of(comm) != nullptr && real()->*function != nullptr) [[unlikely]]
-      return from_real(comm, call(real()->*function, real_of(comm)));
-    return forward(comm, state, name, function, call);
-  } else {
-    const Real* library = real();
-    const bool has = library != nullptr && library->*function != nullptr;
-    if (state != State::ready && has && is_nccls(comm)) return call(library->*function, comm);
-    if (state != State::ready) return failure<Answer>(refuse(comm, state, name));
-    if (real_of(comm) == nullptr && comm->pace != nullptr && group().depth == 0) (void)make_real({comm}, name, has);
-    if (!has) return failure<Answer>(fail_to_forward(comm, name));
-    return real_of(comm) == nullptr ? Answer{} : call(library->*function, real_of(comm));
-  }
+  if (out_of_use(state) && real_of(comm) != nullptr && real()->*function != nullptr) [[unlikely]]
+    return from_real(comm, call(real()->*function, real_of(comm)));
+  return forward(comm, state, name, function, call);
 }
 
 template <class Answer, class Function, class Call>
@@ -63,16 +45,26 @@ Answer plain(const char* name, Function Real::*function, Call call) {
 using namespace paceline::nccl;
 
 // Of a communicator: its name in the lists is `comm`, which becomes the real one.
-#define PACE_NCCL_OF_COMMUNICATOR(since, result, name, parameters, arguments)                                \
-  extern "C" result name parameters {                                                                        \
-    ncclComm* const handle = comm;                                                                           \
-    if (deregisters_nothing arguments) return failure<result>(ncclSuccess);                                  \
-    return of_communicator<result>(handle, #name, &Real::name, [=](auto function, ncclComm_t real) mutable { \
-      comm = real;                                                                                           \
-      return function arguments;                                                                             \
-    });                                                                                                      \
+#define PACE_NCCL_OF_COMMUNICATOR(since, result, name, parameters, arguments)                        \
+  extern "C" result name parameters {                                                                \
+    ncclComm* const handle = comm;                                                                   \
+    if (deregisters_nothing arguments) return ncclSuccess;                                           \
+    return of_communicator(handle, #name, &Real::name, [=](auto function, ncclComm_t real) mutable { \
+      comm = real;                                                                                   \
+      return function arguments;                                                                     \
+    });                                                                                              \
   }
 PACE_NCCL_FORWARDED(PACE_NCCL_OF_COMMUNICATOR)
+
+#define PACE_NCCL_ASKED(since, result, name, parameters, arguments)                                                \
+  extern "C" result name parameters {                                                                              \
+    ncclComm* const handle = comm;                                                                                 \
+    return ask<result>(handle, state_of(handle), #name, &Real::name, [=](auto function, ncclComm_t real) mutable { \
+      comm = real;                                                                                                 \
+      return function arguments;                                                                                   \
+    });                                                                                                            \
+  }
+PACE_NCCL_QUESTIONS(PACE_NCCL_ASKED)
 
 #define PACE_NCCL_PLAINLY(since, result, name, parameters, arguments)                            \
   extern "C" result name parameters {                                                            \
@@ -81,4 +73,5 @@ PACE_NCCL_FORWARDED(PACE_NCCL_OF_COMMUNICATOR)
 PACE_NCCL_PLAIN(PACE_NCCL_PLAINLY)
 
 PACE_NCCL_FORWARDED(PACE_NCCL_TWIN)
+PACE_NCCL_QUESTIONS(PACE_NCCL_TWIN)
 PACE_NCCL_PLAIN(PACE_NCCL_TWIN)

@@ -268,6 +268,13 @@ ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
   return ncclSuccess;
 }
 
+ncclTeam_t ncclTeamWorld(ncclComm_t comm) {
+  const State state = state_of(comm);
+  if (answers_here(comm, state)) return {comm->ranks, comm->rank, 1};
+  return ask<ncclTeam_t>(comm, state, "ncclTeamWorld", &Real::ncclTeamWorld,
+                         [](auto function, ncclComm_t real) { return function(real); });
+}
+
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
   const State state = state_of(comm);
   if (!answers_here(comm, state))

@@ -211,6 +211,7 @@ struct ncclGinInboxA2AHandle;
   X(22800, ncclResult_t, ncclCommCount, (ncclComm_t comm, int* count), (comm, count))                        \
   X(22800, ncclResult_t, ncclCommCuDevice, (ncclComm_t comm, int* device), (comm, device))                   \
   X(22800, ncclResult_t, ncclCommUserRank, (ncclComm_t comm, int* rank), (comm, rank))                       \
+  X(22800, ncclTeam_t, ncclTeamWorld, (ncclComm_t comm), (comm))                                             \
   X(22900, ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags), (comm, flags))                       \
   X(22900, ncclResult_t, ncclCommResume, (ncclComm_t comm), (comm))                                          \
   X(22900, ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t * value),      \
@@ -230,13 +231,12 @@ struct ncclGinInboxA2AHandle;
   X(22800, const char*, ncclGetLastError, (ncclComm_t comm), (comm))         \
   X(22800, void, ncclResetDebugInit, (), ())
 
-// NCCL's own business with a communicator: windows, one-sided messages, the device API. forwarded.cc.
+// NCCL's own business with a communicator, by all its ranks: windows, one-sided messages, the device API. forwarded.cc.
 #define PACE_NCCL_FORWARDED(X)                                                                                        \
   X(22800, ncclResult_t, ncclCommWindowRegister,                                                                      \
     (ncclComm_t comm, void* buffer, size_t bytes, ncclWindow_t* window, int flags),                                   \
     (comm, buffer, bytes, window, flags))                                                                             \
   X(22800, ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window), (comm, window))            \
-  X(22900, ncclResult_t, ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t window, void** out), (comm, window, out))  \
   X(22900, ncclResult_t, ncclPutSignal,                                                                               \
     (const void* local, size_t count, ncclDataType_t type, int peer, ncclWindow_t window, size_t offset, int signal,  \
      int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream),                                          \
@@ -246,19 +246,22 @@ struct ncclGinInboxA2AHandle;
     (peer, signal, context, flags, comm, stream))                                                                     \
   X(22900, ncclResult_t, ncclWaitSignal,                                                                              \
     (int count, ncclWaitSignalDesc_t* signals, ncclComm_t comm, cudaStream_t stream), (count, signals, comm, stream)) \
-  X(22900, ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProperties_t * properties),               \
-    (comm, properties))                                                                                               \
   X(22800, ncclResult_t, ncclDevCommCreate,                                                                           \
     (ncclComm_t comm, const ncclDevCommRequirements_t* wanted, ncclDevComm_t* out), (comm, wanted, out))              \
-  X(22800, ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t* device), (comm, device))          \
-  X(22800, ncclTeam_t, ncclTeamWorld, (ncclComm_t comm), (comm))                                                      \
-  X(22800, ncclTeam_t, ncclTeamLsa, (ncclComm_t comm), (comm))                                                        \
-  X(22800, ncclTeam_t, ncclTeamRail, (ncclComm_t comm), (comm))                                                       \
-  X(22800, int, ncclTeamRankToWorld, (ncclComm_t comm, ncclTeam_t team, int rank), (comm, team, rank))                \
-  X(22800, int, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t team, int rank), (comm, team, rank))                  \
-  X(22800, ncclResult_t, ncclGinBarrierCreateRequirement,                                                             \
-    (ncclComm_t comm, ncclTeam_t team, int barriers, ncclGinBarrierHandle_t* out,                                     \
-     ncclDevResourceRequirements_t* requirements),                                                                    \
+  X(22800, ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t* device), (comm, device))
+
+// What one rank alone asks NCCL about a communicator: forwarded.cc.
+#define PACE_NCCL_QUESTIONS(X)                                                                                       \
+  X(22900, ncclResult_t, ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t window, void** out), (comm, window, out)) \
+  X(22900, ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProperties_t * properties),              \
+    (comm, properties))                                                                                              \
+  X(22800, ncclTeam_t, ncclTeamLsa, (ncclComm_t comm), (comm))                                                       \
+  X(22800, ncclTeam_t, ncclTeamRail, (ncclComm_t comm), (comm))                                                      \
+  X(22800, int, ncclTeamRankToWorld, (ncclComm_t comm, ncclTeam_t team, int rank), (comm, team, rank))               \
+  X(22800, int, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t team, int rank), (comm, team, rank))                 \
+  X(22800, ncclResult_t, ncclGinBarrierCreateRequirement,                                                            \
+    (ncclComm_t comm, ncclTeam_t team, int barriers, ncclGinBarrierHandle_t* out,                                    \
+     ncclDevResourceRequirements_t* requirements),                                                                   \
     (comm, team, barriers, out, requirements))
 
 // NCCL's own business without a communicator. forwarded.cc.
@@ -306,7 +309,9 @@ struct ncclGinInboxA2AHandle;
 #define PACE_NCCL_FUNCTIONS(X) \
   PACE_NCCL_CALLS(X)           \
   PACE_NCCL_GROUPS(X)          \
-  PACE_NCCL_BIRTHS(X) PACE_NCCL_LIFE(X) PACE_NCCL_INSIGHT(X) PACE_NCCL_FORWARDED(X) PACE_NCCL_PLAIN(X)
+  PACE_NCCL_BIRTHS(X)          \
+  PACE_NCCL_LIFE(X)            \
+  PACE_NCCL_INSIGHT(X) PACE_NCCL_FORWARDED(X) PACE_NCCL_QUESTIONS(X) PACE_NCCL_PLAIN(X)
 
 #define PACE_NCCL_DECLARE(since, result, name, parameters, arguments) \
   extern "C" __attribute__((visibility("default"))) result name parameters;

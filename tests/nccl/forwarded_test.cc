@@ -78,3 +78,36 @@ TEST_CASE("the sentence of an error that came by itself is NCCL's, not that of a
   CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
   CHECK(last_error(comm) == "the fake's last error");
 }
+
+TEST_CASE("a question of one rank waits for no other, and brings no communicator of NCCL's") {
+  Child child([](const Child::Say& say) {
+    const Door door(has_engine);
+    ncclComm_t comms[2] = {};
+    (void)ncclCommInitAll(comms, 2, nullptr);
+    const ncclTeam_t world = ncclTeamWorld(comms[1]);
+    say(std::to_string(world.nRanks) + " " + std::to_string(world.rank) + " " + std::to_string(world.stride));
+    auto* const properties = at<ncclCommProperties_t>(16);
+    say(std::to_string(ncclCommQueryProperties(comms[0], properties)));
+    say(last_error(comms[0]));
+    say(std::to_string(ncclTeamLsa(comms[0]).nRanks));
+    say(last_error(comms[0]).substr(0, 40));
+    say(Door::calls());
+    ncclWindow_t windows[2] = {};
+    (void)ncclGroupStart();
+    for (int i = 0; i < 2; ++i) (void)ncclCommWindowRegister(comms[i], at<void>(16), 4, &windows[i], 1);
+    (void)ncclGroupEnd();
+    (void)Door::calls();
+    say(std::to_string(ncclCommQueryProperties(comms[0], properties)));
+    (void)ncclCommRevoke(comms[0], NCCL_REVOKE_DEFAULT);
+    say(std::to_string(ncclCommQueryProperties(comms[0], properties)));
+    const std::string calls = Door::calls();
+    say(std::to_string(calls.find("ncclCommQueryProperties(comm") != std::string::npos));
+    for (ncclComm_t comm : comms) (void)ncclCommAbort(comm);
+  });
+  for (const char* expected :
+       {"2 1 1", "5",
+        "ncclCommQueryProperties: NCCL has no communicator beside Paceline's yet: one comes with a call that all ranks "
+        "make (ncclCommWindowRegister, ncclDevCommCreate), or by PACELINE_NCCL_FORWARD",
+        "0", "ncclTeamLsa: NCCL has no communicator be", "", "0", "0", "1"})
+    CHECK(child.line() == std::string(expected));
+}
