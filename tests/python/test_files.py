@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,13 +35,62 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, name: str, said: str) -> 
         output_file(str(tmp_path / name))
 
 
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Permissions bind this process."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(before)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """That one may only read, as the file in it."""
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(name)
+        (made / "old.json").touch(0o444)
+        made.chmod(0o555)
+        yield made
+        made.chmod(0o755)
+
+
 @pytest.mark.parametrize("name", ["new.json", "old.json"])
-def test_a_file_that_one_may_not_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    (tmp_path / "old.json").touch()
-    refused = tmp_path if name == "new.json" else tmp_path / name
-    monkeypatch.setattr(os, "access", lambda path, _: path != refused)
+def test_a_file_that_one_may_not_write(folder: Path, nobody: None, name: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="cannot be written: Permission denied"):
+        output_file(str(folder / name))
+
+
+def test_why_a_file_cannot_be_written_is_said(tmp_path: Path) -> None:
+    program = tmp_path / "sleep"
+    shutil.copy("/bin/sleep", program)
+    with subprocess.Popen([program, "60"]) as running:
+        try:
+            with pytest.raises(argparse.ArgumentTypeError, match="cannot be written: Text file busy"):
+                output_file(str(program))
+        finally:
+            running.kill()
+    with pytest.raises(argparse.ArgumentTypeError, match="cannot be written: "):
+        output_file("/proc/rows.json")  # where nobody may make a file
+
+
+def test_a_link_to_a_file_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "here.json").symlink_to("new.json")
+    (tmp_path / "nowhere.json").symlink_to("none/new.json")
+    output_file(str(tmp_path / "here.json"))
+    with pytest.raises(argparse.ArgumentTypeError, match=f"there is no folder '{tmp_path}/none'"):
+        output_file(str(tmp_path / "nowhere.json"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here.json", "nowhere.json"]
+
+
+def test_trying_a_file_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text("{}")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("old.json", "new.json", "pipe"):
         output_file(str(tmp_path / name))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old.json", "pipe"]
+    assert (tmp_path / "old.json").read_text() == "{}"
 
 
 @pytest.mark.parametrize(

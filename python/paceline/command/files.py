@@ -6,27 +6,37 @@ import argparse
 import errno
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 
 def output_file(text: str) -> str:
     """A file to be written at the end of a long run: it must be possible at the beginning."""
-    path = Path(text)
     try:
-        if stat.S_ISDIR(path.stat().st_mode):
-            raise argparse.ArgumentTypeError(f"{text!r} is a folder")
-        may = os.access(path, os.W_OK)
-    except (FileNotFoundError, NotADirectoryError):
-        if not path.parent.is_dir():
-            raise argparse.ArgumentTypeError(
-                f"{text!r} cannot be written: there is no folder {str(path.parent)!r}"
-            ) from None
-        may = os.access(path.parent, os.W_OK | os.X_OK)
+        _try_to_write(Path(text))
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None
-    if not may:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {os.strerror(errno.EACCES)}")
     return text
+
+
+def _try_to_write(path: Path) -> None:
+    """Leaves no trace, also where other ranks of the job do the same."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        folder = Path(os.path.realpath(path)).parent  # of what a link leads to
+        if not folder.is_dir():
+            raise argparse.ArgumentTypeError(
+                f"{str(path)!r} cannot be written: there is no folder {str(folder)!r}"
+            ) from None
+        tempfile.TemporaryFile(dir=folder).close()
+        return
+    if stat.S_ISDIR(mode):
+        raise argparse.ArgumentTypeError(f"{str(path)!r} is a folder")
+    if stat.S_ISREG(mode):
+        path.open("ab").close()
+    elif not os.access(path, os.W_OK):  # to open a pipe may take until somebody reads it
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 _PICTURES = (".png", ".svg", ".pdf", ".eps", ".jpeg", ".jpg", ".ps", ".svgz", ".tif", ".tiff", ".webp")
