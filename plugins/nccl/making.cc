@@ -180,13 +180,20 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
     }
     return result;
   }
+  std::vector<DeviceContext> contexts;
+  for (int i = 0; i < devices; ++i) {
+    const int wanted = device == nullptr ? i : device[i];
+    contexts.push_back(DeviceContext::of_device(wanted));
+    if (choice().on_gpus && contexts.back().device() < 0)
+      return fail(nullptr, ncclInvalidArgument, fmt::format("ncclCommInitAll: there is no device {}", wanted));
+  }
   ncclUniqueId id;
   if (ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess) return made;
   (void)start_group();
   if_dropped([id](ncclResult_t) { forget(id); });
   ncclResult_t result = ncclSuccess;
   for (int i = 0; i < devices; ++i) {
-    ncclComm* made = new_rank(devices, i, nullptr, DeviceContext::of_device(device == nullptr ? i : device[i]));
+    ncclComm* made = new_rank(devices, i, nullptr, contexts[static_cast<std::size_t>(i)]);
     result = worse(result, hand_out(&comms[i], made, [made, id] { return join(made, id); }));
   }
   return worse(result, end_group());

@@ -93,3 +93,22 @@ TEST_CASE("one thread's ranks are made on their devices, and its own stays") {
   });
   for (const char* expected : {"0", "5", "2", "7"}) CHECK(child.line() == std::string(expected));
 }
+
+TEST_CASE("no communicator sits on a device that there is not") {
+  Child child([](const Child::Say& say) {
+    load_driver();
+    const Door door(R"({"devices":8})", nullptr, nullptr);
+    ncclComm_t comms[10] = {};
+    const int devices[] = {0, -1};
+    for (int count : {2, 10}) {
+      say(std::to_string(ncclCommInitAll(comms, count, count == 2 ? devices : nullptr)));
+      say(last_error());
+      say(comms[0] == nullptr ? "none" : "some");
+    }
+  });
+  for (const char* device : {"-1", "8"}) {
+    CHECK(child.line() == "4");
+    CHECK(child.line() == std::string("ncclCommInitAll: there is no device ") + device);
+    CHECK(child.line() == "none");
+  }
+}

@@ -1,4 +1,4 @@
-// A stand-in for the CUDA driver: each thread has a current context, and device d's is d + 1.
+// A stand-in for the CUDA driver with eight devices: each thread has a current context, and device d's is d + 1.
 #include <cstdint>
 
 namespace {
@@ -29,6 +29,8 @@ __attribute__((visibility("default"))) int cuStreamGetDevice(void* stream, int* 
   return 0;
 }
 __attribute__((visibility("default"))) int cuDevicePrimaryCtxRetain(void** context, int device) {
+  constexpr int invalid_device = 101;
+  if (device < 0 || device >= 8) return invalid_device;
   *context = reinterpret_cast<void*>(static_cast<std::intptr_t>(device) + 1);
   return 0;
 }
