@@ -35,6 +35,7 @@ enum class State : std::uint32_t {
   revoked,
   suspended,
   splitting,
+  destroying,  // waits for the calls that it still has; an abort ends them
   destroyed
 };
 
@@ -81,7 +82,7 @@ struct ncclComm {
   std::mutex mutex;  // of all below
   paceline::nccl::NotedError last_error;
   ncclResult_t result = ncclInProgress;  // of a nonblocking communicator's making
-  bool unwanted = false;                 // aborted while it was made
+  bool unwanted = false;                 // aborted: who makes or destroys it puts it away
   std::deque<const ncclComm*> unborn;    // made of this one, one after another; splitting while one is nonblocking
   std::condition_variable one_born;
   std::vector<paceline::nccl::Operator> operators;

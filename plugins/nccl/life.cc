@@ -18,14 +18,29 @@
 namespace paceline::nccl {
 namespace {
 
-// The state that a communicator is destroyed or aborted in, left for `destroyed`. None: it is gone already, or still
+bool is_gone(State state) { return state != State::ready && (state < State::making || state >= State::destroyed); }
+
+// The state in which a destroy finds the communicator. None: it is gone, or another thread destroys it, or it is still
 // at work for a making of its own or of a child, which only an abort ends.
-std::optional<State> take_away(ncclComm* comm, bool also_at_work) {
-  State state = comm->state.load(std::memory_order_acquire);
+std::optional<State> take_to_destroy(ncclComm* comm) {
+  State state = state_of(comm);
   do {
-    if (state != State::ready && (state < State::making || state >= State::destroyed)) return {};
-    if (!also_at_work && (state == State::making || state == State::splitting)) return {};
-  } while (!comm->state.compare_exchange_weak(state, State::destroyed, std::memory_order_acq_rel));
+    if (is_gone(state) || state == State::destroying) return {};
+    if (state == State::making || state == State::splitting) return {};
+  } while (!comm->state.compare_exchange_weak(state, State::destroying, std::memory_order_acq_rel));
+  return state;
+}
+
+// The state in which an abort finds the communicator. None: it is gone, or NCCL destroys it.
+std::optional<State> take_to_abort(ncclComm* comm) {
+  const std::lock_guard lock(comm->mutex);  // which a making takes to end, and a destroy to be refused
+  State state = state_of(comm);
+  State left = State::destroyed;
+  do {
+    if (is_gone(state) || (state == State::destroying && comm->pace == nullptr)) return {};
+    left = state == State::destroying ? state : State::destroyed;
+  } while (!comm->state.compare_exchange_weak(state, left, std::memory_order_acq_rel));
+  comm->unwanted = true;
   return state;
 }
 
@@ -59,13 +74,24 @@ void free_in_time(ncclComm* comm) {
   (void)freed.wait_for(patience);
 }
 
-// Whether the communicator is still being made: its thread waits for other ranks, and puts away what it gets.
-bool left_to_its_maker(ncclComm* comm) {
-  const std::lock_guard lock(comm->mutex);
-  if (comm->state.load(std::memory_order_acquire) != State::making) return false;
-  comm->unwanted = true;
-  comm->state.store(State::destroyed, std::memory_order_release);
-  return true;
+// The rest of an abort, which Paceline's communicator knows of.
+ncclResult_t end_aborted(ncclComm* comm) {
+  ncclResult_t result = real_of(comm) == nullptr ? ncclSuccess : join_real_group();
+  result = worse(result, end_real(comm, &Real::ncclCommAbort));
+  // Programs abort all their communicators in one group: each is told to end before the first is freed.
+  if (comm->pace != nullptr) end_later([comm] { free_in_time(comm); });
+  return result;
+}
+
+// A destroy that is refused leaves the communicator in the state before, so that it can still be aborted: if it was not
+// meanwhile.
+ncclResult_t refuse_destroy(ncclComm* comm, State before, ncclResult_t why) {
+  {
+    const std::lock_guard lock(comm->mutex);
+    comm->state.store(comm->unwanted ? State::destroyed : before, std::memory_order_release);
+    if (!comm->unwanted) return why;
+  }
+  return end_aborted(comm);
 }
 
 // A communicator that Paceline serves goes from one state to another.
@@ -157,38 +183,37 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
-  const std::optional<State> before = take_away(comm, false);
+  const std::optional<State> before = take_to_destroy(comm);
   if (!before.has_value()) return refuse(comm, state_of(comm), "ncclCommDestroy");
-  // What is refused leaves the communicator as it was: it can still be aborted.
-  const auto refused = [&](ncclResult_t why) {
-    comm->state.store(*before, std::memory_order_release);
-    return why;
-  };
+  ncclResult_t result = ncclSuccess;
   if (comm->pace != nullptr) {
     const paceResult_t left = paceCommDestroy(comm->pace);
-    if (left == paceInvalidUsage) return refused(failed_in_paceline(comm, left));
-    const ncclResult_t result = left == paceSuccess ? ncclSuccess : failed_in_paceline(comm, left);
-    return worse(result, end_real(comm, &Real::ncclCommDestroy));
+    if (left != paceSuccess) result = failed_in_paceline(comm, left);
+    if (left == paceInvalidUsage) return refuse_destroy(comm, *before, result);
+    result = worse(result, end_real(comm, &Real::ncclCommDestroy));
+  } else if (real_of(comm) != nullptr) {
+    // A communicator that NCCL serves alone ends within the thread's group.
+    if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return refuse_destroy(comm, *before, joined);
+    result = end_real(comm, &Real::ncclCommDestroy);
+    if (is_error(result) && group().depth == 0) return refuse_destroy(comm, *before, result);
   }
-  if (real_of(comm) == nullptr) return ncclSuccess;
-  // A communicator that NCCL serves alone ends within the thread's group.
-  if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return refused(joined);
-  const ncclResult_t result = end_real(comm, &Real::ncclCommDestroy);
-  return is_error(result) && group().depth == 0 ? refused(result) : result;
+  comm->state.store(State::destroyed, std::memory_order_release);
+  return result;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
-  if (left_to_its_maker(comm)) return ncclSuccess;
-  if (!take_away(comm, true)) return refuse(comm, state_of(comm), "ncclCommAbort");
+  const std::optional<State> before = take_to_abort(comm);
+  if (!before.has_value()) return refuse(comm, state_of(comm), "ncclCommAbort");
+  if (*before == State::making) return ncclSuccess;  // its thread waits for other ranks, and puts away what it gets
+  if (*before == State::destroying) {
+    (void)paceCommAbort(comm->pace);  // the calls that the other thread waits for end, or it has waited for them
+    return ncclSuccess;
+  }
   ncclResult_t result = ncclSuccess;
   if (comm->pace != nullptr)
     if (paceResult_t ended = paceCommAbort(comm->pace); ended != paceSuccess) result = failed_in_paceline(comm, ended);
-  if (real_of(comm) != nullptr) result = worse(result, join_real_group());
-  result = worse(result, end_real(comm, &Real::ncclCommAbort));
-  // Programs abort all their communicators in one group: each is told to end before the first is freed.
-  if (comm->pace != nullptr) end_later([comm] { free_in_time(comm); });
-  return result;
+  return worse(result, end_aborted(comm));
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
@@ -226,7 +251,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
       return ncclSuccess;
     }
   }
-  if (state == State::destroyed) return refuse(comm, state, "ncclCommGetAsyncError");
+  if (state == State::destroying || state == State::destroyed) return refuse(comm, state, "ncclCommGetAsyncError");
   *error = ncclSuccess;
   if (comm->pace != nullptr && state != State::revoked) {
     paceResult_t trouble = paceSuccess;

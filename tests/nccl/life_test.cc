@@ -1,6 +1,7 @@
 // Communicators of Paceline's that are there: their children, their end, their state and registrations.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -369,4 +370,45 @@ TEST_CASE("what fails to make communicators leaves nothing that listens behind")
   }
   CHECK(entries_of("/proc/self/fd") <= descriptors);
   for (int rank : {0, 1}) CHECK(ncclCommAbort(comms[rank]) == ncclSuccess);
+}
+
+TEST_CASE("an abort ends a destroy that waits for a call on a stream") {
+  Child child([](const Child::Say& say) {
+    const Door door(has_engine, nullptr, nullptr);
+    ncclComm_t comms[2] = {};
+    (void)ncclCommInitAll(comms, 2, nullptr);
+    paceHostStream_t stream = nullptr;
+    (void)paceHostStreamCreate(&stream);
+    int value = 1;
+    (void)ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], reinterpret_cast<cudaStream_t>(stream));
+    std::thread destroyer([&] { say("destroyed " + std::to_string(ncclCommDestroy(comms[0]))); });
+    std::this_thread::sleep_for(100ms);  // now it waits
+    say("destroyed again " + std::to_string(ncclCommDestroy(comms[0])));
+    say("aborted " + std::to_string(ncclCommAbort(comms[0])));
+    destroyer.join();
+  });
+  std::vector<std::string> lines;
+  for (int i = 0; i < 3; ++i) lines.push_back(child.line());
+  std::sort(lines.begin(), lines.end());  // the abort and the destroy end side by side
+  CHECK(lines == std::vector<std::string>{"aborted 0", "destroyed 0", "destroyed again 4"});
+}
+
+TEST_CASE("an abort beside a destroy that is refused is not lost") {
+  Child child([](const Child::Say& say) {
+    const Door door(has_engine, nullptr, nullptr);
+    for (int round = 0; round < 100; ++round) {
+      std::thread destroyer;
+      {
+        const InsideACall busy;  // aborts at its end, which ends the call
+        destroyer = std::thread([comm = busy.comms[0]] {
+          while (ncclCommDestroy(comm) == ncclInvalidUsage) {
+          }
+        });
+        std::this_thread::sleep_for(1ms);
+      }
+      destroyer.join();
+    }
+    say("none was lost");
+  });
+  CHECK(child.line() == "none was lost");
 }
