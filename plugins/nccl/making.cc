@@ -326,8 +326,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int ids, ncclUniqueId* id,
                                       ncclConfig_t* config) {
-  if (id == nullptr || ids < 1) return spoil_if_failed(missing(nullptr, "ncclCommInitRankScalable", "commIds"));
-  if (ids > ranks)
+  if (id == nullptr) return spoil_if_failed(missing(nullptr, "ncclCommInitRankScalable", "commIds"));
+  if (ids < 1 || ids > ranks)
     return spoil_if_failed(
         fail(nullptr, ncclInvalidArgument, fmt::format("ncclCommInitRankScalable: {} ids for {} ranks", ids, ranks)));
   return spoil_if_failed(

@@ -368,6 +368,10 @@ TEST_CASE("what no communicator can be made by is refused at once, as in NCCL") 
   ncclUniqueId ids[2]{};
   for (ncclUniqueId& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   CHECK(ncclCommInitRankScalable(&made, 1, 0, 2, ids, nullptr) == ncclInvalidArgument);
+  CHECK(ncclCommInitRankScalable(&made, 1, 0, 0, ids, nullptr) == ncclInvalidArgument);
+  CHECK(last_error() == "ncclCommInitRankScalable: 0 ids for 1 ranks");
+  CHECK(ncclCommInitRankScalable(&made, 1, 0, 1, nullptr, nullptr) == ncclInvalidArgument);
+  CHECK(last_error() == "ncclCommInitRankScalable: commIds is NULL");
   CHECK(ncclCommInitAll(&made, 0, nullptr) == ncclInvalidArgument);
   CHECK(last_error() == "ncclCommInitAll: 0 devices");
   CHECK(made == nullptr);
