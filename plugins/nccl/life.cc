@@ -370,6 +370,7 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
   if (!keeps_here(comm, state))
     return forward(comm, state, "ncclCommDeregister", &Real::ncclCommDeregister,
                    [=](auto function, ncclComm_t real) { return function(real, handle); });
+  if (handle == nullptr) return ncclSuccess;  // as NCCL does
   {
     const std::lock_guard lock(comm->mutex);
     if (comm->registrations.erase(handle) == 0) handle = nullptr;

@@ -275,6 +275,7 @@ TEST_CASE("one rank's call without a place for its result is refused at once, an
   CHECK(ncclCommMemStats(comms[1], ncclStatGpuMemTotal, nullptr) == ncclInvalidArgument);
   CHECK(ncclCommRegister(comms[1], at<void>(16), 8, nullptr) == ncclInvalidArgument);
   CHECK(ncclCommWindowDeregister(comms[1], nullptr) == ncclSuccess);
+  CHECK(ncclCommDeregister(comms[1], nullptr) == ncclSuccess);
   CHECK(Door::calls().empty());
   for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
