@@ -46,7 +46,7 @@ __device__ inline bool exchange_sights(const DirectTask& task, const WarpNumbers
     if (of_input.number == number && of_output.number == number && reached(told.number, number))
       return same_call(task, message, told) && input != nullptr && output != nullptr;
     // It has gone on to a later one: some rank did not see all, and so none worked in the buffers.
-    if (reached(of_input.number, number + 1)) return false;
+    if (passed(of_input.number, number)) return false;
     if (!patience.more(message)) {
       gives_up = true;
       return false;
@@ -88,7 +88,7 @@ __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers
   post(&words(task.windows[thread]).finished[task.rank][blockIdx.x], numbers.given() + 1);
   const Expected message = expected(task, thread, number);
   Patience patience(task);
-  while (!reached(peek_acquire(&mine.finished[thread][blockIdx.x]), number))
+  while (peek_acquire(&mine.finished[thread][blockIdx.x]) != number)
     if (!patience.more(message)) break;
 }
 

@@ -29,7 +29,7 @@ __device__ inline void await_loads(const MessageTask& task, const WarpNumbers& n
   if (blockIdx.x == 0 && task.offers[peer] != 0) atomicAdd(&mine.direct_calls, 1ull);
   const std::uint32_t number = numbers.given() + 1;
   Patience patience(task);
-  while (!reached(peek_acquire(&mine.loaded[peer][blockIdx.x]), number))
+  while (peek_acquire(&mine.loaded[peer][blockIdx.x]) != number)
     if (!patience.more(peer, number, task.count_to(peer))) {
       tell_sight(task, peer, number, 0, 0);
       break;

@@ -103,6 +103,11 @@ static_assert(sizeof(Announcement) == 16);
 constexpr bool reached(std::uint32_t number, std::uint32_t wanted) {
   return static_cast<std::int32_t>(number - wanted) >= 0;
 }
+// Whether `number` is that of a message behind `wanted`, as far as its source can be ahead. For words that not all
+// messages write: what is left there of long ago may look later than what is wanted now.
+constexpr bool passed(std::uint32_t number, std::uint32_t wanted) {
+  return number - wanted - 1 < std::uint32_t{announcements};
+}
 // Whether the source has called something else: that is announced of the message, or in its place stands a later one's
 // announcement. So far ahead is no source whose calls are the taker's.
 constexpr bool differs(const Announcement& expected, const Announcement& found) {
@@ -130,7 +135,8 @@ struct WindowWords {
   alignas(128) std::uint32_t ready[max_gpus][lane_words];  // how many chunks it has put here, ever
   std::uint32_t freed[max_gpus][lane_words];               // how many of this rank's chunks it has taken, ever
   // Of blocks of exchange_direct.cuh: where this rank sees the other's input and output, for odd and even messages; and
-  // the last message that the block has done. Offers of messages lie where inputs do.
+  // the last message that the block has done. Offers of messages lie where inputs do. Short messages write none of
+  // these, nor of `loaded`, and numbers wrap: who waits looks for the very number, which stays until it has seen it.
   Packet sights[max_gpus][max_blocks][2][2];
   std::uint32_t finished[max_gpus][max_blocks];
   // The last message that the other's block has loaded from this rank's memory (long_messages.cuh).
