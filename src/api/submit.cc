@@ -14,6 +14,7 @@
 
 #include "api/handle.h"
 #include "base/fork_hold.h"
+#include "comm/host_copy.h"
 
 namespace paceline::api {
 namespace {
@@ -222,9 +223,37 @@ Status run_group(std::vector<Queued> calls, bool any_begun) {
   return status;
 }
 
-// A group's calls on GPU memory: first the messages of each communicator and stream, together, then the collectives in
-// order. They only begin here, so no order among communicators can block. Those that have begun lose their
-// communicator; after a failure `failing` is the one that it is of.
+// A group's calls on GPU memory that are not launched there become calls on host memory, so that these of all
+// communicators go on side by side: what waits for another rank in one of them may have that rank wait in another.
+// After a failure `failing` is the communicator that it is of.
+Status bring_to_host(std::vector<OnDevice>& on_device, std::vector<Queued>& calls, std::deque<HostCopy>& copies,
+                     const paceComm*& failing) {
+  std::vector<Queued> brought;
+  for (OnDevice& call : on_device) {
+    const Communicator& whose = *call.comm->communicator;
+    if (whose.gpus_direct()) continue;
+    failing = call.comm;
+    bool launched = false;
+    PACE_TRY(inside(*call.comm, [&](Communicator& c) -> Status {
+      const auto answer = c.launches_on_device();
+      PACE_TRY(answer.status());
+      launched = *answer;
+      return {};
+    }));
+    if (launched) continue;
+    auto loaded = copies.emplace_back(call.request, call.stream, whose.rank(), whose.size()).load();
+    PACE_TRY(loaded.status());
+    brought.push_back({call.comm, *loaded, nullptr});
+  }
+  if (brought.empty()) return {};
+  std::erase_if(on_device, [](const OnDevice& call) { return !call.comm->communicator->gpus_direct(); });
+  calls.insert(calls.begin(), brought.begin(), brought.end());
+  return {};
+}
+
+// A group's calls that are launched on GPUs: first the messages of each communicator and stream, together, then the
+// collectives in order. They only begin here, so no order among communicators can block. Those that have begun lose
+// their communicator; after a failure `failing` is the one that it is of.
 Status run_group_on_device(std::vector<OnDevice>& calls, const paceComm*& failing) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (calls[i].comm == nullptr || !is_message(calls[i].request.which)) continue;
@@ -367,12 +396,18 @@ Status end_group() {
   for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
   PACE_TRY(check_group(device_calls, calls));
   const paceComm* failing = nullptr;
-  const Status begun = guarded([&] { return run_group_on_device(device_calls, failing); });
+  std::deque<HostCopy> copies;
+  const Status begun = guarded([&]() -> Status {
+    PACE_TRY(bring_to_host(device_calls, calls, copies, failing));
+    return run_group_on_device(device_calls, failing);
+  });
   if (!begun.ok()) {
     break_off_undone(device_calls, calls, begun, failing);
     return begun;
   }
-  return calls.empty() ? Status() : run_group(std::move(calls), !device_calls.empty());
+  if (!calls.empty()) PACE_TRY(run_group(std::move(calls), !device_calls.empty()));
+  for (HostCopy& copy : copies) PACE_TRY(copy.store());
+  return {};
 }
 
 }  // namespace paceline::api

@@ -103,10 +103,14 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
 }
 
 Status Communicator::failure() const {
-  if (membership_->failed()) return membership_->failure();
-  if (connections_.shared_memory)
+  if (!membership_->failed() && connections_.shared_memory)
     if (Status elsewhere = connections_.shared_memory->failure_elsewhere(); !elsewhere.ok())
       return membership_->report(std::move(elsewhere));
+  return known_failure();
+}
+
+Status Communicator::known_failure() const {
+  if (membership_->failed()) return membership_->failure();
   // Acquire: as it was connected; another thread may be making the first call on GPU memory.
   const DeviceCalls* const watched = watched_.load(std::memory_order_acquire);
   return watched == nullptr ? Status() : watched->failure();

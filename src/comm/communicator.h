@@ -79,6 +79,9 @@ class Communicator {
   // A group has failed in which others still wait for a call of this communicator. here: it was this one that failed.
   void break_off_group(const Status& cause, bool here);
 
+  // Whether calls on GPU memory are launched there; else they go through host memory. The first time it needs all
+  // ranks, as a collective does.
+  Result<bool> launches_on_device();
   // One call on GPU memory: begun on `stream` (a cudaStream_t) when it returns. The first needs all ranks, as a
   // collective does.
   Status run_on_device(const Request& request, void* stream);
@@ -158,6 +161,8 @@ class Communicator {
   Status begin_message(const Request& message, KnownPlan& known);
   void end(const Status& status);
   void break_off(std::string_view how);
+  // Why the communicator has ended, as far as this rank knows without looking at others' memory.
+  [[nodiscard]] Status known_failure() const;
   // Gives the error back; if it is this rank's alone, the others learn that the call does not come.
   Status not_begun(Collective which, const Status& why);
   Status begin_turn(Part& part);

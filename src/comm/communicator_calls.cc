@@ -195,7 +195,7 @@ Status Communicator::not_begun(Collective which, const Status& why) {
 }
 
 Status Communicator::run(const Request& request, KnownPlan& known) {
-  if (membership_->failed()) return membership_->failure();
+  PACE_TRY(known_failure());
   const bool message = is_message(request.which);
   Status begun = begun_by([&] { return message ? begin_message(request, known) : begin(request, known); });
   if (!begun.ok()) return not_begun(request.which, begun);
@@ -217,7 +217,7 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
 
   Status status;
   for (auto& [communicator, part] : parts)
-    if (status.ok() && communicator->membership_->failed()) status = communicator->membership_->failure();
+    if (status.ok()) status = communicator->known_failure();
   std::vector<std::pair<Communicator*, Part*>> all;
   std::vector<Execution*> executions;
   const Communicator* not_begun = nullptr;

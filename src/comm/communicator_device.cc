@@ -2,10 +2,9 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
-#include "comm/arena.h"
 #include "comm/beginning.h"
 #include "comm/communicator.h"
-#include "cuda/copy.h"
+#include "comm/host_copy.h"
 
 namespace paceline {
 
@@ -29,53 +28,13 @@ Result<std::string> Communicator::gpu_table() const {
   return written.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-namespace {
-
-// A call's copy in host memory: what it reads is copied there, what it writes is copied back.
-class OnHost {
- public:
-  OnHost(const Request& request, int rank, int ranks) : request_(request) {
-    const Problem problem = problem_of(request, ranks);
-    const std::size_t element = size_of(request.type);
-    input_bytes_ = request.which == Collective::recv ? 0 : input_elements(problem, rank) * element;
-    output_bytes_ = request.which == Collective::send ? 0 : output_elements(problem, rank) * element;
-  }
-
-  Result<Request> load(void* stream) {
-    Request on_host = request_;
-    auto input = input_.reserve(input_bytes_);
-    if (!input.ok()) return input.status();
-    auto output = output_.reserve(output_bytes_);
-    if (!output.ok()) return output.status();
-    if (input_bytes_ != 0) PACE_TRY(cuda::copy(*input, request_.send, input_bytes_, stream));
-    on_host.send = *input;
-    on_host.recv = *output;
-    return on_host;
-  }
-  Status store(void* stream) {
-    if (output_bytes_ == 0) return {};
-    auto output = output_.reserve(output_bytes_);
-    return output.ok() ? cuda::copy(request_.recv, *output, output_bytes_, stream) : output.status();
-  }
-
- private:
-  const Request& request_;
-  std::size_t input_bytes_ = 0;
-  std::size_t output_bytes_ = 0;
-  Arena input_;
-  Arena output_;
-};
-
-}  // namespace
-
 // The host's engine does the work, on copies. Slow and blocking: for GPUs that do not reach each other.
 Status Communicator::run_through_host(std::span<const Request> calls, void* stream) {
-  std::deque<OnHost> copies;
+  std::deque<HostCopy> copies;
   std::vector<Request> on_host;
   const Status loaded = begun_by([&]() -> Status {
-    PACE_TRY(cuda::refuse_capture(stream));
     for (const Request& call : calls) {
-      auto ready = copies.emplace_back(call, rank(), size()).load(stream);
+      auto ready = copies.emplace_back(call, stream, rank(), size()).load();
       if (!ready.ok()) return ready.status();
       on_host.push_back(*ready);
     }
@@ -84,8 +43,16 @@ Status Communicator::run_through_host(std::span<const Request> calls, void* stre
   if (!loaded.ok()) return not_begun(calls.front().which, loaded);
   const std::vector<Communicator*> here(calls.size(), this);
   PACE_TRY(run_group(here, on_host));
-  for (OnHost& copy : copies) PACE_TRY(copy.store(stream));
+  for (HostCopy& copy : copies) PACE_TRY(copy.store());
   return {};
+}
+
+Result<bool> Communicator::launches_on_device() {
+  if (device_calls_ == nullptr) {
+    PACE_TRY(failure());
+    PACE_TRY(connect_devices());
+  }
+  return gpus_direct();
 }
 
 Status Communicator::run_on_device(const Request& request, void* stream) {
