@@ -141,6 +141,8 @@ class _Job:
         self._early: list[int] = []  # signals that came for the ranks before all were there
         self._ending = 0  # the last signal that ends the job
         self._asked: float | None = None  # when the first one came that ends it
+        self._answers_until = 0.0  # an exit code up to then is a rank's answer to the last one
+        self._sent: set[int] = set()  # all signals that the ranks have got
         self._deadline: float | None = None  # when the ranks' grace period ends
         self._given = 0.0  # s, how long it is
         self._reason = ""  # why it has begun
@@ -210,8 +212,6 @@ class _Job:
                 ends.unregister(descriptor)
                 self._note_end(self._descriptors.pop(descriptor))
                 os.close(descriptor)
-            if self._code and self._asked is None:  # else the ranks end because they were asked to, each in its time
-                self._begin_grace("the failure")
             if not ended and due is not None and time.monotonic() >= due:
                 still = ", ".join(str(rank) for rank in sorted(self._descriptors.values()))
                 number = sterner.pop(0)
@@ -233,16 +233,26 @@ class _Job:
         code = process.wait()
         if code == 0:
             return
+        failed = not self._is_answer(code)
         if code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else "a signal"
             how, code = f"was killed by {name} (signal {-code})", 128 - code
         else:
             how = f"exited with code {code}"
         self._code = self._code or code
-        if not self._ending:  # else it ended because it was asked to
+        if failed:
             self._say(f"rank {rank} (pid {process.pid}) {how}")
+            self._begin_grace("the failure")
+
+    def _is_answer(self, code: int) -> bool:
+        """Whether a rank ended so because the job is to end: by a signal that it got, or with a code soon after it."""
+        if not self._ending:
+            return False
+        number = -code if code < 0 else code - 128  # as shells and many programs say it
+        return number in self._sent or (code > 0 and time.monotonic() <= self._answers_until)
 
     def _end_all(self, number: signal.Signals) -> None:
+        self._sent.add(number)
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
@@ -275,6 +285,8 @@ class _Job:
     def _note_request(self, number: int) -> None:
         """After the first signal the ranks end when they want to; who sends a second one wants the end."""
         now = time.monotonic()
+        self._answers_until = now + self._grace
+        self._sent.add(number)  # by the terminal, perhaps
         if self._asked is None:
             self._asked = now
         elif now > self._asked + _ONE_SIGNAL:

@@ -281,11 +281,52 @@ def test_a_rank_that_ends_by_the_signal_hurries_no_other() -> None:
     program = (
         "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM]); "
         "os.write(1, b'%d\\n' % os.getpid()); signal.sigwait([signal.SIGINT]); "
-        "sys.exit(9 if os.environ['PACELINE_RANK'] == '1' or signal.sigtimedwait([signal.SIGTERM], 2) else 0)"
+        "sys.exit(9 if os.environ['PACELINE_RANK'] == '1' or signal.sigtimedwait([signal.SIGTERM], 3) else 0)"
     )
-    with job_of_two(sys.executable, "-c", program, grace=0.2) as (job, _):
+    with job_of_two(sys.executable, "-c", program, grace=1) as (job, _):
         job.send_signal(signal.SIGINT)
         assert job.wait(10) == 9
+        assert job.stderr is not None and job.stderr.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("end", "how", "code"),
+    [
+        ("kill -SEGV $$", "was killed by SIGSEGV (signal 11)", 139),
+        ("kill -KILL $$", "was killed by SIGKILL (signal 9)", 137),
+        ("exit 3", "exited with code 3", 3),
+    ],
+)
+def test_a_failure_after_a_signal_that_the_ranks_survived(
+    tmp_path: Path, number: signal.Signals, end: str, how: str, code: int
+) -> None:
+    go = tmp_path / "go"
+    program = (
+        f"trap : HUP TERM INT; echo $$; while ! test -e {go}; do sleep 0.05; done; "
+        f"test $PACELINE_RANK = 0 || {{ {end}; }}; trap '' TERM; while :; do sleep 0.1; done"
+    )
+    with job_of_two("sh", "-c", program, grace=0.5) as (job, pids):
+        job.send_signal(number)
+        time.sleep(1)
+        go.touch()
+        assert job.wait(10) == code
+        wait_until_gone(pids)
+        assert job.stderr is not None
+        lines = job.stderr.read().splitlines()
+        assert lines[0].startswith("paceline run: rank 1 (pid ") and lines[0].endswith(how)
+        assert "paceline run: rank 0 still there 0.5 s after the failure: SIGTERM" in lines
+
+
+@pytest.mark.parametrize("end", ["trap - TERM; kill -TERM $$", "exit 143"])
+def test_a_rank_may_take_long_to_end_by_the_signal(end: str) -> None:
+    program = (
+        "trap 'sleep 0.5; done=1' TERM; echo $$; while test -z \"$done\"; do sleep 0.05; done; "
+        f"test $PACELINE_RANK = 0 && {{ {end}; }}; sleep 1; exit 0"
+    )
+    with job_of_two("sh", "-c", program, grace=0.1) as (job, _):
+        job.terminate()
+        assert job.wait(10) == 143
         assert job.stderr is not None and job.stderr.read() == ""
 
 
