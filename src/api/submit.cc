@@ -397,7 +397,7 @@ Status end_group() {
   PACE_TRY(check_group(device_calls, calls));
   const paceComm* failing = nullptr;
   std::deque<HostCopy> copies;
-  const Status begun = guarded([&]() -> Status {
+  Status begun = guarded([&]() -> Status {
     PACE_TRY(bring_to_host(device_calls, calls, copies, failing));
     return run_group_on_device(device_calls, failing);
   });
