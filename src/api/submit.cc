@@ -328,6 +328,26 @@ void break_off_undone(std::span<const OnDevice> on_device, std::span<const Queue
   for (const Queued& call : calls) call.comm->communicator->break_off_group(cause, call.comm == failing);
 }
 
+// The calls of a group, at its end.
+Status run_calls(std::vector<Queued> calls, std::vector<OnDevice> device_calls) {
+  for (const Queued& call : calls) PACE_TRY(check(call.comm));
+  for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
+  PACE_TRY(check_group(device_calls, calls));
+  const paceComm* failing = nullptr;
+  std::deque<HostCopy> copies;
+  Status begun = guarded([&]() -> Status {
+    PACE_TRY(bring_to_host(device_calls, calls, copies, failing));
+    return run_group_on_device(device_calls, failing);
+  });
+  if (!begun.ok()) {
+    break_off_undone(device_calls, calls, begun, failing);
+    return begun;
+  }
+  if (!calls.empty()) PACE_TRY(run_group(std::move(calls), !device_calls.empty()));
+  for (HostCopy& copy : copies) PACE_TRY(copy.store());
+  return {};
+}
+
 }  // namespace
 
 Status run_familiar(paceComm* comm, const Arguments& arguments, bool& done) {
@@ -391,23 +411,14 @@ Status end_group() {
   open_groups.fetch_sub(1, std::memory_order_relaxed);
   std::vector<Queued> calls = std::exchange(group.calls, {});
   std::vector<OnDevice> device_calls = std::exchange(group.device_calls, {});
-  PACE_TRY(std::exchange(group.error, Status()));
-  for (const Queued& call : calls) PACE_TRY(check(call.comm));
-  for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
-  PACE_TRY(check_group(device_calls, calls));
-  const paceComm* failing = nullptr;
-  std::deque<HostCopy> copies;
-  Status begun = guarded([&]() -> Status {
-    PACE_TRY(bring_to_host(device_calls, calls, copies, failing));
-    return run_group_on_device(device_calls, failing);
-  });
-  if (!begun.ok()) {
-    break_off_undone(device_calls, calls, begun, failing);
-    return begun;
-  }
-  if (!calls.empty()) PACE_TRY(run_group(std::move(calls), !device_calls.empty()));
-  for (HostCopy& copy : copies) PACE_TRY(copy.store());
-  return {};
+  std::vector<paceComm*> whose;
+  for (const Queued& call : calls) whose.push_back(call.comm);
+  for (const OnDevice& call : device_calls) whose.push_back(call.comm);
+  Status status = std::exchange(group.error, Status());
+  if (status.ok()) status = run_calls(std::move(calls), std::move(device_calls));
+  if (!status.ok())
+    for (paceComm* comm : whose) (void)finish(status, comm);
+  return status;
 }
 
 }  // namespace paceline::api

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "comm/threads.h"
 
@@ -105,6 +106,20 @@ TEST_CASE("a communicator destroyed inside a group is refused at its end") {
   CHECK(paceBarrier(comm, nullptr) == paceSuccess);
   CHECK(paceCommDestroy(comm) == paceSuccess);
   CHECK(paceGroupEnd() == paceInvalidUsage);
+}
+
+TEST_CASE("why a group was not run is the last error of its communicators") {
+  paceComm_t comm = nullptr;
+  paceUniqueId id;
+  REQUIRE(paceGetUniqueId(&id) == paceSuccess);
+  REQUIRE(paceCommInitRank(&comm, 1, id, 0) == paceSuccess);
+  float sent = 1;
+  CHECK(paceGroupStart() == paceSuccess);
+  CHECK(paceSend(&sent, 1, paceFloat32, 0, comm, nullptr) == paceSuccess);
+  CHECK(paceGroupEnd() == paceMismatch);
+  CHECK(std::string_view(paceGetLastError(comm)) == paceGetLastError(nullptr));
+  CHECK(std::string_view(paceGetLastError(comm)) != "no error");
+  CHECK(paceCommDestroy(comm) == paceSuccess);
 }
 
 TEST_CASE("what makes communicators checks its arguments") {
