@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstring>
@@ -263,13 +264,15 @@ TEST_CASE("rank 0 that parts in peace while it inquires is not accused") {
   });
   auto joined = in_threads(2, [&](int rank) { return join(rendezvous(rank, 3, port)); });
   REQUIRE(stopped.line() == "ready");
+  siginfo_t how;
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(stopped.pid()), &how, WSTOPPED | WNOWAIT) == 0);  // all its threads
   std::vector<std::shared_ptr<Session>> sessions;
   for (auto& result : joined) sessions.push_back(std::move(*result));
   joined.clear();
   auto memberships = enter_all(sessions);
   Status status;
   std::thread waiting([&] { status = wait_in_vain(*memberships[1], 2); });
-  std::this_thread::sleep_for(200ms);  // the inquiry is under way by then
+  std::this_thread::sleep_for(100ms);  // the inquiry is under way by then
   memberships[0]->leave();
   memberships[0].reset();
   sessions[0].reset();
