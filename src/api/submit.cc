@@ -412,6 +412,7 @@ Status end_group() {
   std::vector<Queued> calls = std::exchange(group.calls, {});
   std::vector<OnDevice> device_calls = std::exchange(group.device_calls, {});
   std::vector<paceComm*> whose;
+  whose.reserve(calls.size() + device_calls.size());
   for (const Queued& call : calls) whose.push_back(call.comm);
   for (const OnDevice& call : device_calls) whose.push_back(call.comm);
   Status status = std::exchange(group.error, Status());
