@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -62,6 +63,36 @@ inline std::vector<std::shared_ptr<Session>> join_all(int size) {
     sessions.push_back(*result);
   }
   return sessions;
+}
+
+inline Bytes bytes(const std::string& text) {
+  Bytes result(text.size());
+  std::memcpy(result.data(), text.data(), text.size());
+  return result;
+}
+
+inline std::vector<int> first(int ranks) {
+  std::vector<int> list;
+  for (int rank = 0; rank < ranks; ++rank) list.push_back(rank);
+  return list;
+}
+
+using Memberships = std::vector<std::unique_ptr<Membership>>;
+
+inline Memberships enter_all(const std::vector<std::shared_ptr<Session>>& sessions, std::uint64_t id = 1) {
+  Memberships memberships;
+  for (const auto& session : sessions)
+    memberships.push_back(session->enter(id, first(session->size()), session->rank()));
+  return memberships;
+}
+
+inline const Call all_reduce_812 = make_call(Collective::all_reduce, DataType::float32, Operation::sum, 0, 1024, 812);
+
+// Waits for `rank` in all-reduce #812 and times out, unless the communicator ends before.
+inline Status wait_in_vain(Membership& membership, int rank) {
+  membership.activity.sequence = 812;
+  membership.activity.inside = Inside::collective;
+  return membership.timed_out(rank, all_reduce_812, 5);
 }
 
 // A forked process that runs `body`, whose text comes back through a pipe. Make it before any thread.
