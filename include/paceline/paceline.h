@@ -229,8 +229,8 @@ PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, in
  * other, then the collectives, one after another; ranks that make the same calls without a group must make them in
  * this order. No communicator waits for another one's calls in the group; all wait for what was queued on streams
  * before, for any of them. On GPU memory a second message from one rank to another begins only when the group's first
- * message between every two ranks has ended. A group whose call fails its checks starts nothing; one that fails later,
- * also for a buffer on another GPU, ends each communicator whose part is not done. Groups nest. */
+ * message between every two ranks has ended. A group whose call fails its checks starts nothing; one that fails
+ * later ends each communicator whose part is not done. Groups nest. */
 PACE_API paceResult_t paceGroupStart(void);
 PACE_API paceResult_t paceGroupEnd(void);
 

@@ -9,12 +9,15 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "api/handle.h"
 #include "base/fork_hold.h"
-#include "comm/host_copy.h"
+#include "base/signals_blocked.h"
+#include "comm/host_copies.h"
+#include "cuda/device.h"
 
 namespace paceline::api {
 namespace {
@@ -223,32 +226,91 @@ Status run_group(std::vector<Queued> calls, bool any_begun) {
   return status;
 }
 
+// Communicators whose first call on GPU memory this is have their ranks meet, all side by side: other ranks may name
+// them in another order. After a failure, which none of them outlives, `failing` is the one that it is of.
+Status meet_on_gpus(std::span<const OnDevice> on_device, const paceComm*& failing) {
+  std::vector<paceComm*> first;
+  for (const OnDevice& call : on_device) {
+    failing = call.comm;
+    PACE_TRY(call.comm->communicator->failure());
+    if (!call.comm->communicator->knows_gpus() && std::ranges::find(first, call.comm) == first.end())
+      first.push_back(call.comm);
+  }
+  if (first.empty()) return {};
+  const auto gpu = current_device();
+  Status first_failure;
+  std::mutex mutex;
+  const auto meet = [&](std::size_t i) {
+    const Status met = guarded([&] { return inside(*first[i], [](Communicator& c) { return c.meet_on_gpus(); }); });
+    const std::lock_guard lock(mutex);
+    if (met.ok() || !first_failure.ok()) return;
+    first_failure = met;
+    failing = first[i];
+    for (paceComm* const other : first)
+      if (other != first[i]) other->communicator->break_off_group(met, false);
+  };
+  failing = first.front();
+  {
+    std::vector<std::jthread> others;
+    {
+      const SignalsBlocked in_others;
+      for (std::size_t i = 1; i < first.size(); ++i)
+        others.emplace_back([&, i] {
+          if (gpu.ok()) (void)use_device(*gpu);
+          meet(i);
+        });
+    }
+    meet(0);
+  }
+  return first_failure;
+}
+
+// A group's calls on GPU memory that go through the host's, and whose they are.
+struct Brought {
+  HostCopies copies;
+  std::vector<paceComm*> comms;
+};
+
 // A group's calls on GPU memory that are not launched there become calls on host memory, so that these of all
 // communicators go on side by side: what waits for another rank in one of them may have that rank wait in another.
 // After a failure `failing` is the communicator that it is of.
-Status bring_to_host(std::vector<OnDevice>& on_device, std::vector<Queued>& calls, std::deque<HostCopy>& copies,
+Status bring_to_host(std::vector<OnDevice>& on_device, std::vector<Queued>& calls, Brought& brought,
                      const paceComm*& failing) {
-  std::vector<Queued> brought;
-  for (OnDevice& call : on_device) {
-    const Communicator& whose = *call.comm->communicator;
-    if (whose.gpus_direct()) continue;
-    failing = call.comm;
-    bool launched = false;
-    PACE_TRY(inside(*call.comm, [&](Communicator& c) -> Status {
-      const auto answer = c.launches_on_device();
-      PACE_TRY(answer.status());
-      launched = *answer;
-      return {};
-    }));
-    if (launched) continue;
-    auto loaded = copies.emplace_back(call.request, call.stream, whose.rank(), whose.size()).load();
-    PACE_TRY(loaded.status());
-    brought.push_back({call.comm, *loaded, nullptr});
+  std::vector<OnDevice> those;
+  std::vector<void*> streams;  // in the order in which they come
+  for (const OnDevice& call : on_device) {
+    if (call.comm->communicator->gpus_direct()) continue;
+    those.push_back(call);
+    if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
   }
-  if (brought.empty()) return {};
+  if (those.empty()) return {};
+  // Messages go together by their streams, as they do where they are launched.
+  std::ranges::stable_sort(those, {}, [&](const OnDevice& call) {
+    return is_message(call.request.which) ? std::ranges::find(streams, call.stream) : streams.end();
+  });
+  for (const OnDevice& call : those) {
+    const Communicator& whose = *call.comm->communicator;
+    brought.copies.add(call.request, call.stream, whose.rank(), whose.size());
+    brought.comms.push_back(call.comm);
+  }
+  failing = those.front().comm;
+  PACE_TRY(brought.copies.load());
+  std::vector<Queued> on_host;
+  for (std::size_t i = 0; i < those.size(); ++i) on_host.push_back({those[i].comm, brought.copies.on_host(i), nullptr});
   std::erase_if(on_device, [](const OnDevice& call) { return !call.comm->communicator->gpus_direct(); });
-  calls.insert(calls.begin(), brought.begin(), brought.end());
+  calls.insert(calls.begin(), on_host.begin(), on_host.end());
   return {};
+}
+
+// After the group has run, or failed: a communicator that lives on although another one failed has done its part.
+Status store(Brought& brought, const Status& run) {
+  Status stored = run;
+  for (std::size_t i = 0; i < brought.comms.size(); ++i) {
+    if (!run.ok() && !brought.comms[i]->communicator->failure().ok()) continue;
+    const Status one = brought.copies.store(i);
+    if (stored.ok()) stored = one;
+  }
+  return stored;
 }
 
 // A group's calls that are launched on GPUs: first the messages of each communicator and stream, together, then the
@@ -334,18 +396,28 @@ Status run_calls(std::vector<Queued> calls, std::vector<OnDevice> device_calls) 
   for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
   PACE_TRY(check_group(device_calls, calls));
   const paceComm* failing = nullptr;
-  std::deque<HostCopy> copies;
+  Brought brought;
   Status begun = guarded([&]() -> Status {
-    PACE_TRY(bring_to_host(device_calls, calls, copies, failing));
+    PACE_TRY(meet_on_gpus(device_calls, failing));
+    for (const OnDevice& call : device_calls) {
+      failing = call.comm;
+      PACE_TRY(call.comm->communicator->check_memory(call.request, call.stream));
+    }
+    PACE_TRY(bring_to_host(device_calls, calls, brought, failing));
     return run_group_on_device(device_calls, failing);
   });
   if (!begun.ok()) {
     break_off_undone(device_calls, calls, begun, failing);
     return begun;
   }
-  if (!calls.empty()) PACE_TRY(run_group(std::move(calls), !device_calls.empty()));
-  for (HostCopy& copy : copies) PACE_TRY(copy.store());
-  return {};
+  if (calls.empty()) return {};
+  std::vector<paceComm*> all;
+  all.reserve(calls.size());
+  for (const Queued& call : calls) all.push_back(call.comm);
+  const Status run = run_group(std::move(calls), !device_calls.empty());
+  const bool refused =
+      !run.ok() && std::ranges::all_of(all, [](paceComm* comm) { return comm->communicator->failure().ok(); });
+  return refused ? run : store(brought, run);
 }
 
 }  // namespace

@@ -8,14 +8,19 @@ namespace {
 constexpr int count_bits = 48;
 constexpr std::uint64_t count_mask = (std::uint64_t{1} << count_bits) - 1;
 
-// In the place of an operation, which an all-gather has not.
-constexpr std::uint32_t split_mark = std::uint32_t{15} << 8;
-static_assert(operation_count <= 15);
-
 constexpr std::uint32_t field(std::uint32_t what, int shift, std::uint32_t mask) { return (what >> shift) & mask; }
 
-bool is_of_split(const Call& call) {
-  return collective_of(call) == Collective::all_gather && (call.what & split_mark) == split_mark;
+// In the place of an operation, which an all-gather has not.
+constexpr std::uint32_t mark_of(Serves what) { return 16 - static_cast<std::uint32_t>(what); }
+static_assert(operation_count <= mark_of(Serves::first_gpu_call));
+
+// What it serves but the user, as sentences have it; empty: none.
+std::string_view service(const Call& call) {
+  if (collective_of(call) != Collective::all_gather) return {};
+  const std::uint32_t mark = field(call.what, 8, 15);
+  if (mark == mark_of(Serves::split)) return "split";
+  if (mark == mark_of(Serves::first_gpu_call)) return "first call on GPU memory";
+  return {};
 }
 
 }  // namespace
@@ -41,15 +46,15 @@ Call make_call(Collective which, DataType type, Operation op, int root, std::uin
   return {sequence, what, with_way(count, way)};
 }
 
-Call of_split(Call all_gather) {
-  all_gather.what |= split_mark;
+Call serving(Call all_gather, Serves what) {
+  if (what != Serves::user) all_gather.what |= mark_of(what) << 8;
   return all_gather;
 }
 
 Collective collective_of(const Call& call) { return static_cast<Collective>(field(call.what, 0, 15)); }
 
 std::string_view title(const Call& call) {
-  if (is_of_split(call)) return "split";
+  if (const std::string_view served = service(call); !served.empty()) return served;
   const Collective which = collective_of(call);
   return which == Collective::send ? "send/receive" : title(which);
 }
@@ -59,7 +64,8 @@ bool same_but_for_way(const Call& a, const Call& b) {
 }
 
 std::string describe(const Call& call) {
-  if (is_of_split(call)) return fmt::format("split #{}", call.sequence);
+  if (const std::string_view served = service(call); !served.empty())
+    return fmt::format("{} #{}", served, call.sequence);
   const auto which = field(call.what, 0, 15);
   const auto type = field(call.what, 4, 15);
   const auto op = field(call.what, 8, 15);

@@ -13,7 +13,7 @@ namespace paceline {
 
 struct Call {
   std::uint32_t sequence = 0;  // of the communicator's collectives; for send and recv of the two ranks' messages
-  std::uint32_t what = 0;      // collective (4 bits), type (4), operation (4; or split), root (20)
+  std::uint32_t what = 0;      // collective (4 bits), type (4), operation (4; or what it serves), root (20)
   std::uint64_t size = 0;      // elements (48 bits), way (16)
 
   bool operator==(const Call&) const = default;
@@ -30,8 +30,9 @@ Call make_call(Collective which, DataType type, Operation op, int root, std::uin
                std::uint16_t way = 0);
 // Call::size of a call of `count` elements that goes a way.
 std::uint64_t with_way(std::uint64_t count, std::uint16_t way);
-// An all-gather with which a split shows its ranks something: no other all-gather is the same call.
-Call of_split(Call all_gather);
+// What an all-gather that the library makes by itself is for: no call of the user is the same one.
+enum class Serves : std::uint8_t { user, split, first_gpu_call };
+Call serving(Call all_gather, Serves what);
 Collective collective_of(const Call& call);
 // As sentences have it: "all-reduce". A send and its receive are one call: "send/receive".
 std::string_view title(const Call& call);

@@ -136,14 +136,14 @@ void Communicator::abort() {
   (void)membership_->report(Status(std::move(detail)));
 }
 
-Result<std::vector<Bytes>> Communicator::gather_bytes(std::span<const std::byte> mine, bool of_split) {
+Result<std::vector<Bytes>> Communicator::gather_bytes(std::span<const std::byte> mine, Serves what) {
   Bytes all(mine.size() * static_cast<std::size_t>(size()));
   Request request;
   request.which = Collective::all_gather;
   request.send = mine.data();
   request.recv = all.data();
   request.count = mine.size();
-  request.of_split = of_split;
+  request.serves = what;
   PACE_TRY(run(request));
   std::vector<Bytes> gathered;
   for (std::size_t i = 0; i < all.size(); i += mine.size())
@@ -158,7 +158,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
     int key;
   };
   const Wish mine{color, key};
-  auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)), true);
+  auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)), Serves::split);
   if (!shown.ok()) return shown.status();
   std::vector<std::pair<int, int>> members;  // key, rank here
   for (int r = 0; r < size(); ++r) {
@@ -171,7 +171,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
 
   // Everyone takes part in the exchanges, those without a color with empty cards.
   const auto among = [&](std::span<const std::byte> card) -> Result<std::vector<Bytes>> {
-    auto all = gather_bytes(card, true);
+    auto all = gather_bytes(card, Serves::split);
     if (!all.ok()) return all.status();
     std::vector<Bytes> ours;
     ours.reserve(members.size());

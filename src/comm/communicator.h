@@ -58,6 +58,11 @@ class Communicator {
   [[nodiscard]] int node_size() const { return connections_.node_size; }
   // Whether the ranks' GPUs reach each other, as far as is known now.
   [[nodiscard]] bool gpus_direct() const { return device_calls_ != nullptr && device_calls_->engine() != nullptr; }
+  [[nodiscard]] bool knows_gpus() const { return device_calls_ != nullptr; }
+  // Whether the GPUs' calls are refused this one for where its buffers are.
+  [[nodiscard]] Status check_memory(const Request& request, void* stream) const {
+    return gpus_direct() ? device_calls_->check_memory(request, stream) : Status();
+  }
   // Calls on GPU memory in which the ranks worked in each other's buffers, ever.
   Result<std::uint64_t> direct_calls();
 
@@ -79,9 +84,8 @@ class Communicator {
   // A group has failed in which others still wait for a call of this communicator. here: it was this one that failed.
   void break_off_group(const Status& cause, bool here);
 
-  // Whether calls on GPU memory are launched there; else they go through host memory. The first time it needs all
-  // ranks, as a collective does.
-  Result<bool> launches_on_device();
+  // Find that out, if it is not known: all ranks take part, as in a collective.
+  Status meet_on_gpus();
   // One call on GPU memory: begun on `stream` (a cudaStream_t) when it returns. The first needs all ranks, as a
   // collective does.
   Status run_on_device(const Request& request, void* stream);
@@ -169,7 +173,7 @@ class Communicator {
   void end_turn(Part& part);
   static Parts parts_of(std::span<Communicator* const> communicators, std::span<const Request> calls);
   static void break_off_undone(const Parts& parts, const Communicator* not_begun, const Status& cause);
-  Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine, bool of_split = false);
+  Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine, Serves what = Serves::user);
   Status connect_devices();
   // Where every rank uses a GPU already; else the first call with GPU memory does it.
   Status connect_devices_in_use() { return connections_.gpus_in_use ? connect_devices() : Status(); }

@@ -98,7 +98,7 @@ Status Communicator::begin(const Request& request, KnownPlan& known) {
     PACE_TRY(prepare(request, known));
   Call call =
       make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_, known.plan->way);
-  if (request.of_split) call = of_split(call);
+  call = serving(call, request.serves);
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
   if (connections_.single_copy) connections_.shared_memory->use_single_copy(known.plan->single_copy);

@@ -1,10 +1,9 @@
 // The communicator's calls on GPU memory.
-#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "comm/beginning.h"
 #include "comm/communicator.h"
-#include "comm/host_copy.h"
+#include "comm/host_copies.h"
 
 namespace paceline {
 
@@ -13,8 +12,8 @@ Status Communicator::connect_devices() {
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
   device_calls_ = std::make_unique<DeviceCalls>(members, rank(), options_.timeout, *membership_);
   const std::span<const GpuSetting> measured = profile_ ? profile_->gpus : std::span<const GpuSetting>();
-  Status connected =
-      device_calls_->connect(measured, [this](std::span<const std::byte> mine) { return gather_bytes(mine); });
+  Status connected = device_calls_->connect(
+      measured, [this](std::span<const std::byte> mine) { return gather_bytes(mine, Serves::first_gpu_call); });
   watched_.store(device_calls_.get(), std::memory_order_release);
   return connected;
 }
@@ -30,29 +29,25 @@ Result<std::string> Communicator::gpu_table() const {
 
 // The host's engine does the work, on copies. Slow and blocking: for GPUs that do not reach each other.
 Status Communicator::run_through_host(std::span<const Request> calls, void* stream) {
-  std::deque<HostCopy> copies;
+  HostCopies copies;
   std::vector<Request> on_host;
   const Status loaded = begun_by([&]() -> Status {
-    for (const Request& call : calls) {
-      auto ready = copies.emplace_back(call, stream, rank(), size()).load();
-      if (!ready.ok()) return ready.status();
-      on_host.push_back(*ready);
-    }
+    for (const Request& call : calls) copies.add(call, stream, rank(), size());
+    PACE_TRY(copies.load());
+    for (std::size_t i = 0; i < calls.size(); ++i) on_host.push_back(copies.on_host(i));
     return {};
   });
   if (!loaded.ok()) return not_begun(calls.front().which, loaded);
   const std::vector<Communicator*> here(calls.size(), this);
   PACE_TRY(run_group(here, on_host));
-  for (HostCopy& copy : copies) PACE_TRY(copy.store());
+  for (std::size_t i = 0; i < calls.size(); ++i) PACE_TRY(copies.store(i));
   return {};
 }
 
-Result<bool> Communicator::launches_on_device() {
-  if (device_calls_ == nullptr) {
-    PACE_TRY(failure());
-    PACE_TRY(connect_devices());
-  }
-  return gpus_direct();
+Status Communicator::meet_on_gpus() {
+  if (device_calls_ != nullptr) return {};
+  PACE_TRY(failure());
+  return connect_devices();
 }
 
 Status Communicator::run_on_device(const Request& request, void* stream) {

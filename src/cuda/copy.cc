@@ -10,9 +10,9 @@
 namespace paceline::cuda {
 
 Status refuse_capture(void* stream) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture));
-  if (capture == cudaStreamCaptureStatusNone) return {};
+  bool captured = false;
+  PACE_TRY(ask_for_capture(static_cast<cudaStream_t>(stream), captured));
+  if (!captured) return {};
   return Status(Code::invalid_usage,
                 "the ranks' GPUs do not reach each other, so their calls go through host memory and cannot be captured "
                 "into a graph");

@@ -112,10 +112,10 @@ void CudaEngine::let_others_catch_up() const {
 // A communicator's kernels run one after the other: what is launched on another stream waits for the blocks that were
 // launched before. The other stream may be gone by now, so it is not asked.
 Status CudaEngine::follow(cudaStream_t stream) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(stream, &capture));
+  bool captured = false;
+  PACE_TRY(ask_for_capture(stream, captured));
   used_ = true;
-  counts_ = capture == cudaStreamCaptureStatusNone;
+  counts_ = !captured;
   if (!counts_) return {};
   unsigned long long number = 0;  // no other stream ever has the same
   PACE_CUDA("asking for the number of a stream", cudaStreamGetId(stream, &number));

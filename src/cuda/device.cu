@@ -55,6 +55,14 @@ Result<Device> device(int number) {
                 .multiprocessors = properties.multiProcessorCount};
 }
 
+Result<int> current_device() {
+  int number = 0;
+  const cudaError_t error = cudaGetDevice(&number);
+  if (error == cudaSuccess) return number;
+  (void)cudaGetLastError();
+  return failure("the current GPU cannot be told", error);
+}
+
 Status use_device(int number) {
   Result<Device> found = device(number);
   PACE_TRY(found.status());

@@ -28,6 +28,8 @@ std::string cuda_runtime_version();
 // Code::unsupported in a build without CUDA.
 Result<int> device_count();
 Result<Device> device(int number);
+// The calling thread's.
+Result<int> current_device();
 // Make it the calling thread's current GPU, with a context.
 Status use_device(int number);
 

@@ -12,6 +12,7 @@ bool built_with_cuda() { return false; }
 std::string cuda_runtime_version() { return {}; }
 Result<int> device_count() { return built_without(); }
 Result<Device> device(int) { return built_without(); }
+Result<int> current_device() { return built_without(); }
 Status use_device(int) { return built_without(); }
 
 }  // namespace paceline

@@ -94,9 +94,8 @@ void DevicePlanCache::trim(const Kept& current, cudaStream_t stream) {
 
 Result<ReadyPlan> DevicePlanCache::ready(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
                                          cudaStream_t stream) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  PACE_CUDA("asking for the state of a stream", cudaStreamIsCapturing(stream, &capture));
-  const bool captured = capture != cudaStreamCaptureStatusNone;
+  bool captured = false;
+  PACE_TRY(ask_for_capture(stream, captured));
   const Key key{&algorithm,   request.which, request.type, request.op,
                 request.root, request.count, chunk_bytes,  is_in_place(request, rank_)};
   auto found = plans_.find(key);

@@ -19,6 +19,19 @@ inline Status failure(const std::string& what, cudaError_t error) {
     if (cudaError_t error = (call); error != cudaSuccess) return failure(what, error); \
   } while (false)
 
+// Whether what is put on the stream is captured into a graph. Code::invalid_usage: it is no stream, or another one's
+// capture forbids its use.
+inline Status ask_for_capture(cudaStream_t stream, bool& captured) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(stream, &status);
+  captured = status != cudaStreamCaptureStatusNone;
+  if (error == cudaSuccess) return {};
+  Status why = failure("asking for the state of a stream", error);
+  const bool of_usage = error == cudaErrorStreamCaptureImplicit || error == cudaErrorInvalidResourceHandle ||
+                        error == cudaErrorInvalidValue;
+  return of_usage ? Status(Code::invalid_usage, why.message()) : why;
+}
+
 // The thread's current GPU is `device` while this lives.
 class OnDevice {
  public:

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/call.h"
 #include "base/status.h"
 #include "schedule/problem.h"
 
@@ -21,7 +22,7 @@ struct Request {
   Operation op = Operation::sum;
   int root = 0;                       // of rooted collectives; the peer of send and recv
   std::array<std::byte, 8> factor{};  // of premulsum: Factor, base/reduction.h
-  bool of_split = false;              // an all-gather, as of_split() of base/call.h has it
+  Serves serves = Serves::user;       // not so: an all-gather, as serving() of base/call.h has it
   int send_gpu = -1;                  // whose memory it is; -1: the host's, or the call does not use it
   int recv_gpu = -1;
 };

@@ -110,6 +110,21 @@ TEST_CASE("a group on a communicator that another thread is inside starts nothin
   check_refused(inside, paceInvalidUsage);
 }
 
+TEST_CASE("a first call on GPU memory that another rank does not make is called so") {
+  if (!built_with_cuda()) return;  // known without the other ranks
+  const Ranks communicator(2);
+  on_every_rank(2, [&](int rank) -> std::string {
+    float value = 1;
+    PACE_EXPECT(rank == 0 ? all_reduce_on_device(communicator[0], &value)
+                          : paceAllReduce(&value, &value, 1, paceFloat32, paceSum, communicator[1], nullptr),
+                paceMismatch);
+    const std::string reason = paceGetLastError(communicator[rank]);
+    PACE_REQUIRE(reason.find("called first call on GPU memory #") != std::string::npos);
+    PACE_REQUIRE(reason.find("called all-reduce #") != std::string::npos);
+    return "";
+  });
+}
+
 TEST_CASE("a call on GPU memory that one rank cannot begin ends its communicator, whose other ranks learn why") {
   if (built_with_cuda()) return;                          // a GPU would be asked for
   constexpr std::size_t too_long = std::size_t{1} << 45;  // no copy of it finds room

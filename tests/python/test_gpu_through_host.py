@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import paceline
 import pytest
 
@@ -43,3 +46,68 @@ def test_groups_name_communicators_in_any_order() -> None:
     finally:
         for comm in first + second:
             comm.close()
+
+
+def test_a_group_s_calls_read_what_those_before_them_wrote() -> None:
+    comms = paceline.init_all([0] * RANKS)
+    try:
+        x = [torch.ones(1000, device="cuda") for _ in comms]
+        y = [torch.zeros(1000, device="cuda") for _ in comms]
+        z = [torch.zeros(RANKS * 1000, device="cuda") for _ in comms]
+        received = torch.zeros(1000, device="cuda")
+        with paceline.group():
+            for comm, own, output, all_of_it in zip(comms, x, y, z):
+                comm.all_reduce(own)
+                comm.all_reduce(own)
+                comm.all_reduce(own, out=output)
+                comm.all_gather(output, all_of_it)
+            comms[0].send(torch.full((1000,), 3.0, device="cuda"), 1)
+            comms[1].recv(received, 0)
+            for comm in comms:
+                comm.broadcast(received if comm.rank == 1 else y[comm.rank], root=1)
+        assert all(bool((own == RANKS**2).all()) for own in x)
+        assert all(bool((all_of_it == RANKS**3).all()) for all_of_it in z)
+        assert bool((received == 3).all())
+        assert all(bool((y[comm.rank] == 3).all()) for comm in comms if comm.rank != 1)
+    finally:
+        for comm in comms:
+            comm.close()
+
+
+def test_messages_to_oneself_meet_by_their_streams() -> None:
+    comms = paceline.init_all([0] * RANKS)
+    try:
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        given = [torch.full((100,), float(i + 1), device="cuda") for i in range(2)]
+        taken = [torch.zeros(100, device="cuda") for _ in range(2)]
+        torch.cuda.synchronize()
+        comm = comms[5]
+        with paceline.group():
+            for call, i in ((comm.send, 0), (comm.send, 1), (comm.recv, 1), (comm.recv, 0)):
+                with torch.cuda.stream(streams[i]):
+                    call((given if call == comm.send else taken)[i], 5)
+        torch.cuda.synchronize()
+        assert all(bool((taken[i] == i + 1).all()) for i in (0, 1))
+    finally:
+        for each in comms:
+            each.close()
+
+
+PROGRAM = """
+import paceline, torch
+first = paceline.init(timeout=20)
+second = first.split(0, key=first.rank)
+x = [torch.full((100,), value, device="cuda") for value in (1.0, 2.0)]
+with paceline.group():
+    for comm, own in [(first, x[0]), (second, x[1])][:: 1 if first.rank else -1]:
+        comm.all_reduce(own)
+torch.cuda.synchronize()
+assert [own.unique().tolist() for own in x] == [[3.0], [6.0]]
+"""
+
+
+def test_first_calls_in_a_group_meet_in_any_order() -> None:
+    """Ranks that had not used their GPU when they made the communicators."""
+    command = [sys.executable, "-m", "paceline", "run", "-n", "3", "--", sys.executable, "-c", PROGRAM]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stdout + run.stderr
