@@ -36,6 +36,7 @@ const char* reason_of(State state) {
     case State::splitting:
       return "another communicator is still being made from this one (ncclCommGetAsyncError says when it is ready)";
     case State::destroying: return "another thread destroys the communicator";
+    case State::ready: return "the communicator is in use";
     default: return "the communicator has been destroyed, or is none";
   }
 }
@@ -113,7 +114,7 @@ bool is_nccls(const ncclComm* comm) {
 
 ncclResult_t refuse(ncclComm* comm, State state, const char* function, ncclResult_t out_of_use) {
   if (comm == nullptr) return fail(nullptr, ncclInvalidArgument, fmt::format("{}: the communicator is NULL", function));
-  const bool is_one = state >= State::making && state < State::destroyed;
+  const bool is_one = state == State::ready || (state >= State::making && state < State::destroyed);
   // NCCL calls an early use, and one that is too late, a wrong argument.
   const bool usage = is_one && state != State::making && state != State::splitting && state != State::destroying;
   return fail(is_one ? comm : nullptr, usage ? out_of_use : ncclInvalidArgument,

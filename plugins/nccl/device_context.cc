@@ -14,6 +14,7 @@ struct Driver {
   int (*get_current)(void** context) = nullptr;
   int (*set_current)(void* context) = nullptr;
   int (*get_device)(int* device) = nullptr;
+  int (*count)(int* devices) = nullptr;
   int (*retain_primary)(void** context, int device) = nullptr;
   int (*pointer_attributes)(unsigned count, int* attributes, void** data, unsigned long long pointer) = nullptr;
 
@@ -21,6 +22,7 @@ struct Driver {
     load(get_current, library, "cuCtxGetCurrent");
     load(set_current, library, "cuCtxSetCurrent");
     load(get_device, library, "cuCtxGetDevice");
+    load(count, library, "cuDeviceGetCount");
     load(retain_primary, library, "cuDevicePrimaryCtxRetain");
     load(pointer_attributes, library, "cuPointerGetAttributes");
   }
@@ -39,7 +41,7 @@ const Driver* driver() {
   if (library == nullptr) return nullptr;
   static const Driver first(library);
   if (first.get_current == nullptr || first.set_current == nullptr || first.get_device == nullptr ||
-      first.retain_primary == nullptr || first.pointer_attributes == nullptr)
+      first.count == nullptr || first.retain_primary == nullptr || first.pointer_attributes == nullptr)
     return nullptr;
   loaded.store(&first, std::memory_order_release);
   return &first;
@@ -53,6 +55,12 @@ DeviceContext DeviceContext::current() {
   if (cuda != nullptr && cuda->get_current(&here.context_) == 0 && here.context_ != nullptr)
     (void)cuda->get_device(&here.device_);
   return here;
+}
+
+int DeviceContext::devices() {
+  int count = 0;
+  const Driver* const cuda = driver();
+  return cuda != nullptr && cuda->count(&count) == 0 ? count : 0;
 }
 
 DeviceContext DeviceContext::of_device(int device) {

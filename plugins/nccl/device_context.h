@@ -8,7 +8,9 @@ namespace paceline::nccl {
 class DeviceContext {
  public:
   static DeviceContext current();
-  // The primary context of a device; none without a driver.
+  // How many there are; 0 without a driver.
+  static int devices();
+  // The primary context of a device; none without a driver, or where it has no room for one.
   static DeviceContext of_device(int device);
   // Make it the calling thread's; nothing where it is none.
   void enter() const;

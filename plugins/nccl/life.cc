@@ -6,7 +6,6 @@
 #include <cstring>
 #include <future>
 #include <memory>
-#include <optional>
 #include <thread>
 
 #include "communicator.h"
@@ -20,28 +19,34 @@ namespace {
 
 bool is_gone(State state) { return state != State::ready && (state < State::making || state >= State::destroyed); }
 
-// The state in which a destroy finds the communicator. None: it is gone, or another thread destroys it, or it is still
-// at work for a making of its own or of a child, which only an abort ends.
-std::optional<State> take_to_destroy(ncclComm* comm) {
+// The state in which an end finds the communicator, and whether it may be ended.
+struct Found {
+  State state;
+  bool taken;
+};
+
+// Not: it is gone, or another thread destroys it, or it is still at work for a making of its own or of a child, which
+// only an abort ends.
+Found take_to_destroy(ncclComm* comm) {
   State state = state_of(comm);
   do {
-    if (is_gone(state) || state == State::destroying) return {};
-    if (state == State::making || state == State::splitting) return {};
+    if (is_gone(state) || state == State::destroying) return {state, false};
+    if (state == State::making || state == State::splitting) return {state, false};
   } while (!comm->state.compare_exchange_weak(state, State::destroying, std::memory_order_acq_rel));
-  return state;
+  return {state, true};
 }
 
-// The state in which an abort finds the communicator. None: it is gone, or NCCL destroys it.
-std::optional<State> take_to_abort(ncclComm* comm) {
+// Not: it is gone, or NCCL destroys it.
+Found take_to_abort(ncclComm* comm) {
   const std::lock_guard lock(comm->mutex);  // which a making takes to end, and a destroy to be refused
   State state = state_of(comm);
   State left = State::destroyed;
   do {
-    if (is_gone(state) || (state == State::destroying && comm->pace == nullptr)) return {};
+    if (is_gone(state) || (state == State::destroying && comm->pace == nullptr)) return {state, false};
     left = state == State::destroying ? state : State::destroyed;
   } while (!comm->state.compare_exchange_weak(state, left, std::memory_order_acq_rel));
   comm->unwanted = true;
-  return state;
+  return {state, true};
 }
 
 // The end of the real communicator, where there is one.
@@ -183,19 +188,19 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;  // as NCCL does
-  const std::optional<State> before = take_to_destroy(comm);
-  if (!before.has_value()) return refuse(comm, state_of(comm), "ncclCommDestroy");
+  const auto [before, taken] = take_to_destroy(comm);
+  if (!taken) return refuse(comm, before, "ncclCommDestroy");
   ncclResult_t result = ncclSuccess;
   if (comm->pace != nullptr) {
     const paceResult_t left = paceCommDestroy(comm->pace);
     if (left != paceSuccess) result = failed_in_paceline(comm, left);
-    if (left == paceInvalidUsage) return refuse_destroy(comm, *before, result);
+    if (left == paceInvalidUsage) return refuse_destroy(comm, before, result);
     result = worse(result, end_real(comm, &Real::ncclCommDestroy));
   } else if (real_of(comm) != nullptr) {
     // A communicator that NCCL serves alone ends within the thread's group.
-    if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return refuse_destroy(comm, *before, joined);
+    if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return refuse_destroy(comm, before, joined);
     result = end_real(comm, &Real::ncclCommDestroy);
-    if (is_error(result) && group().depth == 0) return refuse_destroy(comm, *before, result);
+    if (is_error(result) && group().depth == 0) return refuse_destroy(comm, before, result);
   }
   comm->state.store(State::destroyed, std::memory_order_release);
   return result;
@@ -203,11 +208,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
-  const std::optional<State> before = take_to_abort(comm);
-  if (!before.has_value()) return refuse(comm, state_of(comm), "ncclCommAbort");
-  if (*before == State::making) return ncclSuccess;  // its thread waits for other ranks, and puts away what it gets
-  if (*before == State::destroying) {
-    (void)paceCommAbort(comm->pace);  // the calls that the other thread waits for end, or it has waited for them
+  const auto [before, taken] = take_to_abort(comm);
+  if (!taken) return refuse(comm, before, "ncclCommAbort");
+  if (before == State::making) return ncclSuccess;  // its thread waits for other ranks, and puts away what it gets
+  if (before == State::destroying) {
+    // The calls that the other thread waits for end. Or it has waited for them, and may be in NCCL.
+    if (paceCommAbort(comm->pace) != paceSuccess && real_of(comm) != nullptr)
+      return refuse(comm, before, "ncclCommAbort");
     return ncclSuccess;
   }
   ncclResult_t result = ncclSuccess;

@@ -180,12 +180,17 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
     }
     return result;
   }
+  const auto wanted = [&](int i) { return device == nullptr ? i : device[i]; };
+  const int there = DeviceContext::devices();
+  for (int i = 0; i < devices; ++i)
+    if (choice().on_gpus && (wanted(i) < 0 || wanted(i) >= there))
+      return fail(nullptr, ncclInvalidArgument, fmt::format("ncclCommInitAll: there is no device {}", wanted(i)));
   std::vector<DeviceContext> contexts;
   for (int i = 0; i < devices; ++i) {
-    const int wanted = device == nullptr ? i : device[i];
-    contexts.push_back(DeviceContext::of_device(wanted));
+    contexts.push_back(DeviceContext::of_device(wanted(i)));
     if (choice().on_gpus && contexts.back().device() < 0)
-      return fail(nullptr, ncclInvalidArgument, fmt::format("ncclCommInitAll: there is no device {}", wanted));
+      return fail(nullptr, ncclUnhandledCudaError,
+                  fmt::format("ncclCommInitAll: device {} gives no context (cuDevicePrimaryCtxRetain)", wanted(i)));
   }
   ncclUniqueId id;
   if (ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess) return made;

@@ -112,3 +112,16 @@ TEST_CASE("no communicator sits on a device that there is not") {
     CHECK(child.line() == "none");
   }
 }
+
+TEST_CASE("a device that is there, but full, is not said to be missing") {
+  Child child([](const Child::Say& say) {
+    load_driver();
+    ::setenv("FAKE_CUDA_FULL", "1", 1);
+    const Door door(R"({"devices":8})", nullptr, nullptr);
+    ncclComm_t comms[2] = {};
+    say(std::to_string(ncclCommInitAll(comms, 2, nullptr)));
+    say(last_error());
+  });
+  CHECK(child.line() == std::to_string(ncclUnhandledCudaError));
+  CHECK(child.line() == "ncclCommInitAll: device 1 gives no context (cuDevicePrimaryCtxRetain)");
+}
