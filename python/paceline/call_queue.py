@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from . import _native
 from .errors import Error, InvalidArgument, InvalidUsage, Timeout, check, failure
+from .group import in_group
 
 T = TypeVar("T")
 _IN_PROGRESS = 7
@@ -109,7 +110,7 @@ class Handle(Generic[T]):
 
     def done(self) -> bool:
         """Whether the call has ended, well or with an error, without waiting."""
-        return self._error is not None or self._queue.stream is None or self._wait(0)
+        return self._failed() is not None or self._queue.stream is None or self._wait(0)
 
     def wait(self, timeout: float | None = None) -> T:
         """Wait for the call and return its result.
@@ -122,8 +123,8 @@ class Handle(Generic[T]):
             Timeout: the call is still under way (it goes on; wait again).
             Error: the call failed.
         """
-        if self._error is not None:
-            raise self._error
+        if (error := self._failed()) is not None:
+            raise error
         if timeout is not None and (not isinstance(timeout, Real) or timeout != timeout):
             raise InvalidArgument(f"timeout is {timeout!r}: give seconds")
         # A communicator that is closed has waited for its calls.
@@ -132,6 +133,12 @@ class Handle(Generic[T]):
         if self._mark in self._queue.errors:
             raise self._queue.errors[self._mark]
         return self._result
+
+    def _failed(self) -> Error | None:
+        """What kept the call from its queue, as far as is known."""
+        if self._mark is None:
+            in_group()  # gives up a group that was kept from its end
+        return self._error
 
     def _wait(self, seconds: float) -> bool:
         if self._mark is None:

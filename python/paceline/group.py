@@ -90,8 +90,11 @@ class _Group:
 
     def __init__(self) -> None:
         self.statement: Callable[[], object] = lambda: None  # answers None when the `with` statement is over
+        self._depth = -1  # it has not been entered
 
     def __enter__(self) -> None:
+        if self._depth >= 0:
+            raise InvalidUsage("this group has been entered before: each `with` needs a group() of its own")
         self._depth = len(open_group.groups) if in_group() else 0
         if self.statement() is None:  # there is none: an ExitStack, perhaps
             self.statement = _is_there

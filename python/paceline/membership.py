@@ -19,8 +19,11 @@ M = TypeVar("M", bound="Membership")
 
 
 def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> None:
-    _end_queues(queues)
-    library.paceCommDestroy(handle)
+    try:
+        in_group()  # gives up one that was kept from its end, and would keep the queues from theirs
+        _end_queues(queues)
+    finally:
+        library.paceCommDestroy(handle)
 
 
 def _end_queues(queues: list[CallQueue]) -> None:

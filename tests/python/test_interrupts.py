@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -131,6 +132,54 @@ def test_a_group_that_was_left_open_holds_up_no_end(monkeypatch: pytest.MonkeyPa
         with pytest.raises(paceline.InvalidUsage, match="was not started: it was interrupted"):
             handle.wait()
     assert held.value.__traceback__ is not None
+
+
+def test_a_handle_of_a_group_that_was_left_open_says_so(comm: paceline.Communicator) -> None:
+    comm.all_reduce(numpy.ones(3), async_op=True).wait()  # as above
+    for ask in ("wait", "done"):
+        with pytest.raises(KeyboardInterrupt) as held:
+            interrupt_at("call", "__exit__")
+            with paceline.group():
+                handle = comm.all_reduce(numpy.ones(3), async_op=True)
+        if ask == "wait":
+            with pytest.raises(paceline.InvalidUsage, match="was not started: it was interrupted"):
+                handle.wait()
+        else:
+            assert handle.done()
+        assert held.value.__traceback__ is not None
+        assert_works(comm)
+
+
+LEFT_OPEN = """
+import signal, sys, numpy, paceline
+signal.signal(signal.SIGINT, signal.default_int_handler)
+comm = paceline.init()
+comm.all_reduce(numpy.ones(3), async_op=True).wait()
+def interrupt(frame, event, _):
+    if (event, frame.f_code.co_name) == ("call", "__exit__"):
+        sys.setprofile(None)
+        raise KeyboardInterrupt
+sys.setprofile(interrupt)
+with paceline.group():
+    comm.all_reduce(numpy.ones(3), async_op=True)
+"""
+
+
+def test_a_program_that_ends_with_an_open_group_leaves_in_peace() -> None:
+    command = [sys.executable, "-m", "paceline", "run", "-n", "1", "--", sys.executable, "-c", LEFT_OPEN]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert run.stderr.count("Traceback") == 1, run.stderr
+    assert "KeyboardInterrupt" in run.stderr
+
+
+def test_a_group_is_entered_once(comm: paceline.Communicator) -> None:
+    group = paceline.group()
+    with pytest.raises(paceline.InvalidUsage, match="has been entered before"), group, group:
+        pass
+    assert_works(comm)
+    with pytest.raises(paceline.InvalidUsage, match="has been entered before"), group:
+        pass
+    assert_works(comm)
 
 
 @BESIDE_THE_BODY
