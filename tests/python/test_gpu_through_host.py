@@ -98,9 +98,11 @@ import paceline, torch
 first = paceline.init(timeout=20)
 second = first.split(0, key=first.rank)
 x = [torch.full((100,), value, device="cuda") for value in (1.0, 2.0)]
+torch.cuda.synchronize()
 with paceline.group():
     for comm, own in [(first, x[0]), (second, x[1])][:: 1 if first.rank else -1]:
-        comm.all_reduce(own)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            comm.all_reduce(own)
 torch.cuda.synchronize()
 assert [own.unique().tolist() for own in x] == [[3.0], [6.0]]
 """
