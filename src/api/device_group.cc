@@ -1,0 +1,213 @@
+// A whole group, and its calls on GPU memory: launched there, or brought to host memory.
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <tuple>
+
+#include "api/group.h"
+#include "base/signals_blocked.h"
+#include "comm/host_copies.h"
+#include "cuda/device.h"
+
+namespace paceline::api {
+namespace {
+
+// Communicators whose first call on GPU memory this is have their ranks meet, all side by side: other ranks may name
+// them in another order. After a failure, which none of them outlives, `failing` is the one that it is of.
+Status meet_on_gpus(std::span<const OnDevice> on_device, const paceComm*& failing) {
+  std::vector<paceComm*> first;
+  for (const OnDevice& call : on_device) {
+    failing = call.comm;
+    PACE_TRY(call.comm->communicator->failure());
+    if (!call.comm->communicator->knows_gpus() && std::ranges::find(first, call.comm) == first.end())
+      first.push_back(call.comm);
+  }
+  if (first.empty()) return {};
+  const auto gpu = current_device();
+  Status first_failure;
+  std::mutex mutex;
+  const auto meet = [&](std::size_t i) {
+    const Status met = guarded([&] { return inside(*first[i], [](Communicator& c) { return c.meet_on_gpus(); }); });
+    const std::lock_guard lock(mutex);
+    if (met.ok() || !first_failure.ok()) return;
+    first_failure = met;
+    failing = first[i];
+    for (paceComm* const other : first)
+      if (other != first[i]) other->communicator->break_off_group(met, false);
+  };
+  failing = first.front();
+  {
+    std::vector<std::jthread> others;
+    {
+      const SignalsBlocked in_others;
+      for (std::size_t i = 1; i < first.size(); ++i)
+        others.emplace_back([&, i] {
+          if (gpu.ok()) (void)use_device(*gpu);
+          meet(i);
+        });
+    }
+    meet(0);
+  }
+  return first_failure;
+}
+
+// A group's calls on GPU memory that go through the host's, and whose they are.
+struct Brought {
+  HostCopies copies;
+  std::vector<paceComm*> comms;
+};
+
+// A group's calls on GPU memory that are not launched there become calls on host memory, so that these of all
+// communicators go on side by side: what waits for another rank in one of them may have that rank wait in another.
+// After a failure `failing` is the communicator that it is of.
+Status bring_to_host(std::vector<OnDevice>& on_device, std::vector<Queued>& calls, Brought& brought,
+                     const paceComm*& failing) {
+  std::vector<OnDevice> those;
+  std::vector<void*> streams;  // in the order in which they come
+  for (const OnDevice& call : on_device) {
+    if (call.comm->communicator->gpus_direct()) continue;
+    those.push_back(call);
+    if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
+  }
+  if (those.empty()) return {};
+  // Messages go together by their streams, as they do where they are launched.
+  std::ranges::stable_sort(those, {}, [&](const OnDevice& call) {
+    return is_message(call.request.which) ? std::ranges::find(streams, call.stream) : streams.end();
+  });
+  for (const OnDevice& call : those) {
+    const Communicator& whose = *call.comm->communicator;
+    brought.copies.add(call.request, call.stream, whose.rank(), whose.size());
+    brought.comms.push_back(call.comm);
+  }
+  failing = those.front().comm;
+  PACE_TRY(brought.copies.load());
+  std::vector<Queued> on_host;
+  for (std::size_t i = 0; i < those.size(); ++i) on_host.push_back({those[i].comm, brought.copies.on_host(i), nullptr});
+  std::erase_if(on_device, [](const OnDevice& call) { return !call.comm->communicator->gpus_direct(); });
+  calls.insert(calls.begin(), on_host.begin(), on_host.end());
+  return {};
+}
+
+// After the group has run, or failed: a communicator that lives on although another one failed has done its part.
+Status store(Brought& brought, const Status& run) {
+  Status stored = run;
+  for (std::size_t i = 0; i < brought.comms.size(); ++i) {
+    if (!run.ok() && !brought.comms[i]->communicator->failure().ok()) continue;
+    const Status one = brought.copies.store(i);
+    if (stored.ok()) stored = one;
+  }
+  return stored;
+}
+
+// A group's calls that are launched on GPUs: first the messages of each communicator and stream, together, then the
+// collectives in order. They only begin here, so no order among communicators can block. Those that have begun lose
+// their communicator; after a failure `failing` is the one that it is of.
+Status run_group_on_device(std::vector<OnDevice>& calls, const paceComm*& failing) {
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (calls[i].comm == nullptr || !is_message(calls[i].request.which)) continue;
+    paceComm* const comm = calls[i].comm;
+    void* const stream = calls[i].stream;
+    const auto goes_along = [&](const OnDevice& call) {
+      return call.comm == comm && call.stream == stream && is_message(call.request.which);
+    };
+    failing = comm;
+    std::vector<Request> messages;
+    for (const OnDevice& call : calls)
+      if (goes_along(call)) messages.push_back(call.request);
+    PACE_TRY(inside(*comm, [&](Communicator& c) { return c.run_messages_on_device(messages, stream); }));
+    for (OnDevice& call : calls)
+      if (goes_along(call)) call.comm = nullptr;
+  }
+  for (OnDevice& call : calls)
+    if (call.comm != nullptr) {
+      failing = call.comm;
+      PACE_TRY(inside(*call.comm, [&](Communicator& c) { return c.run_on_device(call.request, call.stream); }));
+      call.comm = nullptr;
+    }
+  return {};
+}
+
+// Whether another thread is inside, as far as can be told: those with calls queued are inside by right.
+Status check_alone(paceComm& comm) {
+  const std::uint64_t queued = comm.queued.load(std::memory_order_relaxed);
+  if (comm.ended.load(std::memory_order_acquire) != queued) return {};
+  const Hold hold(*comm.communicator);
+  return hold.held() ? Status() : two_threads();
+}
+
+// Before any call of a group begins: what would be refused later, when others have begun.
+Status check_group(std::span<const OnDevice> on_device, std::span<const Queued> calls) {
+  // Messages to oneself go together: those of a communicator, on GPU memory those of a stream.
+  std::map<std::tuple<paceComm*, bool, void*>, std::vector<const Request*>> to_self;
+  const auto look = [&](paceComm* comm, const Request& request, bool there, void* stream) {
+    if (is_message(request.which) && request.root == comm->communicator->rank())
+      to_self[{comm, there, stream}].push_back(&request);
+  };
+  const bool some_begin_before =
+      !on_device.empty() || std::ranges::any_of(calls, [](const Queued& call) { return call.stream != nullptr; });
+  for (const OnDevice& call : on_device) {
+    look(call.comm, call.request, true, call.stream);
+    PACE_TRY(check_alone(*call.comm));
+  }
+  for (const Queued& call : calls) {
+    look(call.comm, call.request, false, nullptr);
+    if (call.stream == nullptr && some_begin_before) PACE_TRY(check_alone(*call.comm));
+  }
+  for (const auto& [whose, messages] : to_self)
+    PACE_TRY(messages_to_self(messages, std::get<0>(whose)->communicator->rank()).status());
+  return {};
+}
+
+// Whether the arguments of a call are wrong, and its communicator goes on.
+bool is_of_arguments(const Status& status, const paceComm& comm) {
+  const bool may_be = status.code() == Code::invalid_argument || status.code() == Code::invalid_usage ||
+                      status.code() == Code::mismatch;
+  return may_be && comm.communicator->failure().ok();
+}
+
+// A group has failed on GPUs: whoever waits for the calls that have not begun, on host memory too, will not get them.
+// Where none has begun, and that for its arguments, all is as it was.
+void break_off_undone(std::span<const OnDevice> on_device, std::span<const Queued> calls, const Status& cause,
+                      const paceComm* failing) {
+  const bool any_begun = std::ranges::find(on_device, nullptr, &OnDevice::comm) != on_device.end();
+  if (!any_begun && failing != nullptr && is_of_arguments(cause, *failing)) return;
+  for (const OnDevice& call : on_device)
+    if (call.comm != nullptr) call.comm->communicator->break_off_group(cause, call.comm == failing);
+  for (const Queued& call : calls) call.comm->communicator->break_off_group(cause, call.comm == failing);
+}
+
+}  // namespace
+
+Status run_group(std::vector<Queued> calls, std::vector<OnDevice> device_calls) {
+  for (const Queued& call : calls) PACE_TRY(check(call.comm));
+  for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
+  PACE_TRY(check_group(device_calls, calls));
+  const paceComm* failing = nullptr;
+  Brought brought;
+  Status begun = guarded([&]() -> Status {
+    PACE_TRY(meet_on_gpus(device_calls, failing));
+    for (const OnDevice& call : device_calls) {
+      failing = call.comm;
+      PACE_TRY(call.comm->communicator->check_memory(call.request, call.stream));
+    }
+    PACE_TRY(bring_to_host(device_calls, calls, brought, failing));
+    return run_group_on_device(device_calls, failing);
+  });
+  if (!begun.ok()) {
+    break_off_undone(device_calls, calls, begun, failing);
+    return begun;
+  }
+  if (calls.empty()) return {};
+  std::vector<paceComm*> all;
+  all.reserve(calls.size());
+  for (const Queued& call : calls) all.push_back(call.comm);
+  const Status run = run_on_host(std::move(calls), !device_calls.empty());
+  const bool refused =
+      !run.ok() && std::ranges::all_of(all, [](paceComm* comm) { return comm->communicator->failure().ok(); });
+  return refused ? run : store(brought, run);
+}
+
+}  // namespace paceline::api
