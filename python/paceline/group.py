@@ -55,8 +55,8 @@ def in_group(beside: int = 0) -> bool:
     Gives up one whose `with` statement is over, but was kept from ending it.
     """
     groups = open_group.groups
-    for depth in range(beside, len(groups)):
-        if groups[depth].statement() is None:
+    for depth, each in enumerate(groups[beside:], beside):
+        if each.statement() is None:
             _give_up(depth, "it was interrupted")
             break
     return len(groups) > beside

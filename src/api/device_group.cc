@@ -5,7 +5,7 @@
 #include <mutex>
 #include <span>
 #include <thread>
-#include <tuple>
+#include <utility>
 
 #include "api/group.h"
 #include "base/signals_blocked.h"
@@ -15,8 +15,15 @@
 namespace paceline::api {
 namespace {
 
+// Whether the arguments of a call are wrong, and its communicator goes on.
+bool is_of_arguments(const Status& status, const paceComm& comm) {
+  const bool may_be = status.code() == Code::invalid_argument || status.code() == Code::invalid_usage ||
+                      status.code() == Code::mismatch;
+  return may_be && comm.communicator->failure().ok();
+}
+
 // Communicators whose first call on GPU memory this is have their ranks meet, all side by side: other ranks may name
-// them in another order. After a failure, which none of them outlives, `failing` is the one that it is of.
+// them in another order. After a failure `failing` is the one that it is of; if it has ended, so have the others.
 Status meet_on_gpus(std::span<const OnDevice> on_device, const paceComm*& failing) {
   std::vector<paceComm*> first;
   for (const OnDevice& call : on_device) {
@@ -29,12 +36,14 @@ Status meet_on_gpus(std::span<const OnDevice> on_device, const paceComm*& failin
   const auto gpu = current_device();
   Status first_failure;
   std::mutex mutex;
-  const auto meet = [&](std::size_t i) {
-    const Status met = guarded([&] { return inside(*first[i], [](Communicator& c) { return c.meet_on_gpus(); }); });
+  const auto meet = [&](std::size_t i, const Status& ready) {
+    const auto all_ranks = [&] { return inside(*first[i], [](Communicator& c) { return c.meet_on_gpus(); }); };
+    const Status met = ready.ok() ? guarded(all_ranks) : ready;
     const std::lock_guard lock(mutex);
     if (met.ok() || !first_failure.ok()) return;
     first_failure = met;
     failing = first[i];
+    if (is_of_arguments(met, *first[i])) return;
     for (paceComm* const other : first)
       if (other != first[i]) other->communicator->break_off_group(met, false);
   };
@@ -44,12 +53,9 @@ Status meet_on_gpus(std::span<const OnDevice> on_device, const paceComm*& failin
     {
       const SignalsBlocked in_others;
       for (std::size_t i = 1; i < first.size(); ++i)
-        others.emplace_back([&, i] {
-          if (gpu.ok()) (void)use_device(*gpu);
-          meet(i);
-        });
+        others.emplace_back([&, i] { meet(i, gpu.ok() ? use_device(*gpu) : Status()); });
     }
-    meet(0);
+    meet(0, {});
   }
   return first_failure;
 }
@@ -65,29 +71,20 @@ struct Brought {
 // After a failure `failing` is the communicator that it is of.
 Status bring_to_host(std::vector<OnDevice>& on_device, std::vector<Queued>& calls, Brought& brought,
                      const paceComm*& failing) {
-  std::vector<OnDevice> those;
-  std::vector<void*> streams;  // in the order in which they come
   for (const OnDevice& call : on_device) {
-    if (call.comm->communicator->gpus_direct()) continue;
-    those.push_back(call);
-    if (std::ranges::find(streams, call.stream) == streams.end()) streams.push_back(call.stream);
-  }
-  if (those.empty()) return {};
-  // Messages go together by their streams, as they do where they are launched.
-  std::ranges::stable_sort(those, {}, [&](const OnDevice& call) {
-    return is_message(call.request.which) ? std::ranges::find(streams, call.stream) : streams.end();
-  });
-  for (const OnDevice& call : those) {
     const Communicator& whose = *call.comm->communicator;
+    if (whose.gpus_direct()) continue;
     brought.copies.add(call.request, call.stream, whose.rank(), whose.size());
     brought.comms.push_back(call.comm);
   }
-  failing = those.front().comm;
+  if (brought.comms.empty()) return {};
+  failing = brought.comms.front();
   PACE_TRY(brought.copies.load());
   std::vector<Queued> on_host;
-  for (std::size_t i = 0; i < those.size(); ++i) on_host.push_back({those[i].comm, brought.copies.on_host(i), nullptr});
-  std::erase_if(on_device, [](const OnDevice& call) { return !call.comm->communicator->gpus_direct(); });
+  for (std::size_t i = 0; i < brought.comms.size(); ++i)
+    on_host.push_back({brought.comms[i], brought.copies.on_host(i), nullptr});
   calls.insert(calls.begin(), on_host.begin(), on_host.end());
+  std::erase_if(on_device, [](const OnDevice& call) { return !call.comm->communicator->gpus_direct(); });
   return {};
 }
 
@@ -102,22 +99,23 @@ Status store(Brought& brought, const Status& run) {
   return stored;
 }
 
-// A group's calls that are launched on GPUs: first the messages of each communicator and stream, together, then the
-// collectives in order. They only begin here, so no order among communicators can block. Those that have begun lose
-// their communicator; after a failure `failing` is the one that it is of.
+// A group's calls that are launched on GPUs: first the messages of each communicator, together, then the collectives in
+// order. They only begin here, so no order among communicators can block. Those that have begun lose their
+// communicator; after a failure `failing` is the one that it is of.
 Status run_group_on_device(std::vector<OnDevice>& calls, const paceComm*& failing) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (calls[i].comm == nullptr || !is_message(calls[i].request.which)) continue;
     paceComm* const comm = calls[i].comm;
-    void* const stream = calls[i].stream;
-    const auto goes_along = [&](const OnDevice& call) {
-      return call.comm == comm && call.stream == stream && is_message(call.request.which);
-    };
+    const auto goes_along = [&](const OnDevice& call) { return call.comm == comm && is_message(call.request.which); };
     failing = comm;
     std::vector<Request> messages;
-    for (const OnDevice& call : calls)
-      if (goes_along(call)) messages.push_back(call.request);
-    PACE_TRY(inside(*comm, [&](Communicator& c) { return c.run_messages_on_device(messages, stream); }));
+    std::vector<void*> streams;
+    for (const OnDevice& call : calls) {
+      if (!goes_along(call)) continue;
+      messages.push_back(call.request);
+      streams.push_back(call.stream);
+    }
+    PACE_TRY(inside(*comm, [&](Communicator& c) { return c.run_messages_on_device(messages, streams); }));
     for (OnDevice& call : calls)
       if (goes_along(call)) call.comm = nullptr;
   }
@@ -140,32 +138,25 @@ Status check_alone(paceComm& comm) {
 
 // Before any call of a group begins: what would be refused later, when others have begun.
 Status check_group(std::span<const OnDevice> on_device, std::span<const Queued> calls) {
-  // Messages to oneself go together: those of a communicator, on GPU memory those of a stream.
-  std::map<std::tuple<paceComm*, bool, void*>, std::vector<const Request*>> to_self;
-  const auto look = [&](paceComm* comm, const Request& request, bool there, void* stream) {
+  // Messages to oneself go together: those of a communicator on GPU memory, and those on host memory.
+  std::map<std::pair<paceComm*, bool>, std::vector<const Request*>> to_self;
+  const auto look = [&](paceComm* comm, const Request& request, bool there) {
     if (is_message(request.which) && request.root == comm->communicator->rank())
-      to_self[{comm, there, stream}].push_back(&request);
+      to_self[{comm, there}].push_back(&request);
   };
   const bool some_begin_before =
       !on_device.empty() || std::ranges::any_of(calls, [](const Queued& call) { return call.stream != nullptr; });
   for (const OnDevice& call : on_device) {
-    look(call.comm, call.request, true, call.stream);
+    look(call.comm, call.request, true);
     PACE_TRY(check_alone(*call.comm));
   }
   for (const Queued& call : calls) {
-    look(call.comm, call.request, false, nullptr);
+    look(call.comm, call.request, false);
     if (call.stream == nullptr && some_begin_before) PACE_TRY(check_alone(*call.comm));
   }
   for (const auto& [whose, messages] : to_self)
-    PACE_TRY(messages_to_self(messages, std::get<0>(whose)->communicator->rank()).status());
+    PACE_TRY(messages_to_self(messages, whose.first->communicator->rank()).status());
   return {};
-}
-
-// Whether the arguments of a call are wrong, and its communicator goes on.
-bool is_of_arguments(const Status& status, const paceComm& comm) {
-  const bool may_be = status.code() == Code::invalid_argument || status.code() == Code::invalid_usage ||
-                      status.code() == Code::mismatch;
-  return may_be && comm.communicator->failure().ok();
 }
 
 // A group has failed on GPUs: whoever waits for the calls that have not begun, on host memory too, will not get them.
@@ -187,6 +178,7 @@ Status run_group(std::vector<Queued> calls, std::vector<OnDevice> device_calls) 
   PACE_TRY(check_group(device_calls, calls));
   const paceComm* failing = nullptr;
   Brought brought;
+  std::vector<paceComm*> on_host;  // whose calls run there
   Status begun = guarded([&]() -> Status {
     PACE_TRY(meet_on_gpus(device_calls, failing));
     for (const OnDevice& call : device_calls) {
@@ -194,19 +186,25 @@ Status run_group(std::vector<Queued> calls, std::vector<OnDevice> device_calls) 
       PACE_TRY(call.comm->communicator->check_memory(call.request, call.stream));
     }
     PACE_TRY(bring_to_host(device_calls, calls, brought, failing));
+    on_host.reserve(calls.size());
+    for (const Queued& call : calls) on_host.push_back(call.comm);
     return run_group_on_device(device_calls, failing);
   });
   if (!begun.ok()) {
     break_off_undone(device_calls, calls, begun, failing);
     return begun;
   }
-  if (calls.empty()) return {};
-  std::vector<paceComm*> all;
-  all.reserve(calls.size());
-  for (const Queued& call : calls) all.push_back(call.comm);
-  const Status run = run_on_host(std::move(calls), !device_calls.empty());
+  if (on_host.empty()) return {};
+  bool threw = true;
+  const Status run = guarded([&] {
+    Status ended = run_on_host(std::move(calls), !device_calls.empty());
+    threw = false;
+    return ended;
+  });
+  if (threw)
+    for (paceComm* const comm : on_host) comm->communicator->break_off_group(run, true);
   const bool refused =
-      !run.ok() && std::ranges::all_of(all, [](paceComm* comm) { return comm->communicator->failure().ok(); });
+      !run.ok() && std::ranges::all_of(on_host, [](paceComm* comm) { return comm->communicator->failure().ok(); });
   return refused ? run : store(brought, run);
 }
 

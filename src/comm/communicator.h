@@ -89,8 +89,9 @@ class Communicator {
   // One call on GPU memory: begun on `stream` (a cudaStream_t) when it returns. The first needs all ranks, as a
   // collective does.
   Status run_on_device(const Request& request, void* stream);
-  // Sends and receives on GPU memory that go on side by side.
-  Status run_messages_on_device(std::span<const Request> messages, void* stream);
+  // Sends and receives on GPU memory that go on side by side: each comes after what is on its stream of `streams`, and
+  // what comes there later follows all of them.
+  Status run_messages_on_device(std::span<const Request> messages, std::span<void* const> streams);
 
   // nullptr for a negative color.
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
@@ -174,9 +175,10 @@ class Communicator {
   static Parts parts_of(std::span<Communicator* const> communicators, std::span<const Request> calls);
   static void break_off_undone(const Parts& parts, const Communicator* not_begun, const Status& cause);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine, Serves what = Serves::user);
-  Status connect_devices();
+  // `by`: what makes them meet.
+  Status connect_devices(Serves by);
   // Where every rank uses a GPU already; else the first call with GPU memory does it.
-  Status connect_devices_in_use() { return connections_.gpus_in_use ? connect_devices() : Status(); }
+  Status connect_devices_in_use() { return connections_.gpus_in_use ? connect_devices(Serves::user) : Status(); }
   Status run_through_host(std::span<const Request> calls, void* stream);
 
   std::shared_ptr<Session> session_;

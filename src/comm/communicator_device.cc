@@ -1,5 +1,6 @@
 // The communicator's calls on GPU memory.
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "comm/beginning.h"
 #include "comm/communicator.h"
@@ -7,13 +8,13 @@
 
 namespace paceline {
 
-Status Communicator::connect_devices() {
+Status Communicator::connect_devices(Serves by) {
   std::vector<Member> members;
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
   device_calls_ = std::make_unique<DeviceCalls>(members, rank(), options_.timeout, *membership_);
   const std::span<const GpuSetting> measured = profile_ ? profile_->gpus : std::span<const GpuSetting>();
-  Status connected = device_calls_->connect(
-      measured, [this](std::span<const std::byte> mine) { return gather_bytes(mine, Serves::first_gpu_call); });
+  Status connected =
+      device_calls_->connect(measured, [&](std::span<const std::byte> mine) { return gather_bytes(mine, by); });
   watched_.store(device_calls_.get(), std::memory_order_release);
   return connected;
 }
@@ -46,13 +47,12 @@ Status Communicator::run_through_host(std::span<const Request> calls, void* stre
 
 Status Communicator::meet_on_gpus() {
   if (device_calls_ != nullptr) return {};
-  PACE_TRY(failure());
-  return connect_devices();
+  return connect_devices(Serves::first_gpu_call);
 }
 
 Status Communicator::run_on_device(const Request& request, void* stream) {
   PACE_TRY(failure());
-  if (device_calls_ == nullptr) PACE_TRY(connect_devices());
+  PACE_TRY(meet_on_gpus());
   cuda::GpuEngine* const engine = device_calls_->engine();
   if (engine == nullptr) return run_through_host({&request, 1}, stream);
   PACE_TRY(device_calls_->check_memory(request, stream));
@@ -65,18 +65,26 @@ Status Communicator::run_on_device(const Request& request, void* stream) {
   return begun.ok() ? begun : not_begun(request.which, begun);
 }
 
-Status Communicator::run_messages_on_device(std::span<const Request> messages, void* stream) {
+Status Communicator::run_messages_on_device(std::span<const Request> messages, std::span<void* const> streams) {
   PACE_TRY(failure());
-  if (device_calls_ == nullptr) PACE_TRY(connect_devices());
+  PACE_TRY(meet_on_gpus());
   cuda::GpuEngine* const engine = device_calls_->engine();
-  if (engine == nullptr) return run_through_host(messages, stream);
+  if (engine == nullptr) return run_through_host(messages, streams.front());
   std::vector<const Request*> all;
-  for (const Request& message : messages) {
-    PACE_TRY(device_calls_->check_memory(message, stream));
-    all.push_back(&message);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    PACE_TRY(device_calls_->check_memory(messages[i], streams[i]));
+    all.push_back(&messages[i]);
   }
   if (auto own = messages_to_self(all, rank()); !own.ok()) return own.status();
-  const Status begun = begun_by([&] { return engine->run_messages(messages, stream); });
+  void* const stream = streams.front();
+  std::set<void*> others(streams.begin(), streams.end());
+  others.erase(stream);
+  for (void* const other : others) PACE_TRY(engine->order(other, stream));
+  const Status begun = begun_by([&]() -> Status {
+    PACE_TRY(engine->run_messages(messages, stream));
+    for (void* const other : others) PACE_TRY(engine->order(stream, other));
+    return {};
+  });
   return begun.ok() ? begun : not_begun(messages.front().which, begun);
 }
 

@@ -10,8 +10,8 @@
 
 namespace paceline {
 
-// Buffers that overlap do so on the host, too: a call reads what one before it has written, and in place stays in
-// place.
+// Buffers that overlap do so on the host, too: a call reads what one before it on its communicator has written, and in
+// place stays in place.
 class HostCopies {
  public:
   // stream: the call's cudaStream_t. Before load().

@@ -367,6 +367,17 @@ Status CudaEngine::offer(MessageTask& task) {
   return {};
 }
 
+Status CudaEngine::order(void* earlier, void* later) {
+  const int own = device_of_stream(earlier);
+  const OnDevice here(own < 0 ? device_ : own);
+  cudaEvent_t event = nullptr;
+  PACE_CUDA("making an event", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  cudaError_t error = cudaEventRecord(event, static_cast<cudaStream_t>(earlier));
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(static_cast<cudaStream_t>(later), event, 0);
+  (void)cudaEventDestroy(event);  // when it is no more waited for
+  return error == cudaSuccess ? Status() : unusable("ordering two streams", error);
+}
+
 // Several messages in one direction between two ranks go one after the other, in waves.
 Status CudaEngine::run_messages(std::span<const Request> messages, void* stream) {
   const OnDevice here(device_);

@@ -123,10 +123,19 @@ bool is_shared_with(int device, const void* memory_of_another, void* stream) {
   if (known->pointer_attributes(1, &attribute, &data, reinterpret_cast<unsigned long long>(memory_of_another)) == 0 &&
       managed != 0)
     return true;
+  return device_of_stream(stream) == device;
+}
+
+int device_of_stream(void* stream) {
+  const Driver* const known = driver();
   int its = -1;
-  int mine = -1;
-  return reinterpret_cast<std::uintptr_t>(stream) > last_default_stream && known->stream_device != nullptr &&
-         known->stream_device(stream, &its) == 0 && known->device_get(&mine, device) == 0 && its == mine;
+  int count = 0;
+  if (reinterpret_cast<std::uintptr_t>(stream) <= last_default_stream || known == nullptr ||
+      known->stream_device == nullptr || known->stream_device(stream, &its) != 0 || known->device_count(&count) != 0)
+    return -1;
+  for (int ordinal = 0; ordinal < count; ++ordinal)
+    if (int number = -1; known->device_get(&number, ordinal) == 0 && number == its) return ordinal;
+  return -1;
 }
 
 Allocation allocation_of(std::uint64_t address) {

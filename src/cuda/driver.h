@@ -28,6 +28,10 @@ int device_of(const void* pointer);
 // thing: each GPU has its own, and all have one name.
 bool is_shared_with(int device, const void* memory_of_another, void* stream);
 
+// The GPU of a stream, a cudaStream_t; -1: it is a default one, of which each GPU has its own, or the driver does not
+// tell.
+int device_of_stream(void* stream);
+
 // "NVIDIA H200"; empty: there is no such GPU.
 std::string name_of(int device);
 

@@ -52,6 +52,8 @@ class GpuEngine {
                               void* stream) = 0;
   // Sends and receives that go on side by side.
   virtual Status run_messages(std::span<const Request> messages, void* stream) = 0;
+  // What comes on the stream `later` from now on follows what has come on `earlier`.
+  virtual Status order(void* earlier, void* later) = 0;
 
   // Other tables from the next call on, the same on every rank.
   virtual void use_tables(std::span<const GpuSetting> measured) = 0;

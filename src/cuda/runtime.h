@@ -19,17 +19,21 @@ inline Status failure(const std::string& what, cudaError_t error) {
     if (cudaError_t error = (call); error != cudaSuccess) return failure(what, error); \
   } while (false)
 
-// Whether what is put on the stream is captured into a graph. Code::invalid_usage: it is no stream, or another one's
-// capture forbids its use.
+// The error of a question about a stream. Code::invalid_usage: it is none, or a capture forbids its use.
+inline Status unusable(const std::string& what, cudaError_t error) {
+  const bool of_capture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent;
+  const bool of_usage = of_capture || error == cudaErrorInvalidResourceHandle || error == cudaErrorInvalidValue;
+  Status why = failure(what, error);
+  return of_usage ? Status(Code::invalid_usage, why.message()) : why;
+}
+
+// Whether what is put on the stream is captured into a graph.
 inline Status ask_for_capture(cudaStream_t stream, bool& captured) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t error = cudaStreamIsCapturing(stream, &status);
   captured = status != cudaStreamCaptureStatusNone;
   if (error == cudaSuccess) return {};
-  Status why = failure("asking for the state of a stream", error);
-  const bool of_usage = error == cudaErrorStreamCaptureImplicit || error == cudaErrorInvalidResourceHandle ||
-                        error == cudaErrorInvalidValue;
-  return of_usage ? Status(Code::invalid_usage, why.message()) : why;
+  return unusable("asking for the state of a stream", error);
 }
 
 // The thread's current GPU is `device` while this lives.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import paceline
@@ -116,6 +117,36 @@ def test_no_long_message_waits_for_another(order: str) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="kernels of eight ranks do not fit on one GPU")
+@pytest.mark.parametrize("count", [100, 3_000_000])
+def test_a_group_on_several_streams_is_one(count: int) -> None:
+    """Its messages keep their order, follow what is on any of the streams, and are followed by what comes there."""
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        other = torch.cuda.Stream()
+        streams = [rank.stream, other, rank.stream]
+        parts = [torch.zeros(count, device="cuda") for _ in streams]
+        seen = [torch.zeros(count, device="cuda") for _ in streams]
+        torch.cuda.synchronize()
+        for sender in (0, 1):
+            in_group = rank.rank == 0  # its peer makes the calls one by one, on one stream
+            call = rank.comm.send if rank.rank == sender else rank.comm.recv
+            with paceline.group() if in_group else nullcontext():
+                for i, stream in enumerate(streams):
+                    with torch.cuda.stream(stream if in_group else rank.stream):
+                        if rank.rank == sender:
+                            torch.cuda._sleep(20_000_000 if stream is other else 1)
+                            parts[i].fill_(10 * sender + i + 1)
+                        call(parts[i], 1 - rank.rank)
+            for i, stream in enumerate(streams):
+                with torch.cuda.stream(stream if in_group else rank.stream):
+                    seen[i].copy_(parts[i])
+            torch.cuda.synchronize()
+            rank.finish()
+            assert [own.unique().tolist() for own in seen] == [[10.0 * sender + i + 1] for i in range(3)]
+
+    on_gpus(2, body)
+
+
 def test_pairs_exchange_more_than_rings_hold() -> None:
     count = (16 << 20) // 4  # the longest that goes by strips: with eight ranks, 69 strips in rings of 16
 

@@ -74,23 +74,27 @@ def test_a_group_s_calls_read_what_those_before_them_wrote() -> None:
             comm.close()
 
 
-def test_messages_to_oneself_meet_by_their_streams() -> None:
+def test_messages_keep_their_order_on_several_streams() -> None:
     comms = paceline.init_all([0] * RANKS)
     try:
         streams = [torch.cuda.Stream() for _ in range(2)]
-        given = [torch.full((100,), float(i + 1), device="cuda") for i in range(2)]
-        taken = [torch.zeros(100, device="cuda") for _ in range(2)]
+        given = [torch.full((100,), float(i), device="cuda") for i in range(5)]
+        taken = [torch.zeros(100, device="cuda") for _ in range(5)]
         torch.cuda.synchronize()
-        comm = comms[5]
+        sends = [(comms[2], 1, 0), (comms[0], 0, 1), (comms[0], 1, 1), (comms[1], 0, 1), (comms[1], 1, 1)]
+        receives = [(comms[0], 0, 2), (comms[1], 0, 0), (comms[1], 0, 0), (comms[1], 1, 1), (comms[1], 0, 1)]
         with paceline.group():
-            for call, i in ((comm.send, 0), (comm.send, 1), (comm.recv, 1), (comm.recv, 0)):
-                with torch.cuda.stream(streams[i]):
-                    call((given if call == comm.send else taken)[i], 5)
+            for (comm, stream, peer), own in zip(sends, given):
+                with torch.cuda.stream(streams[stream]):
+                    comm.send(own, peer)
+            for (comm, stream, peer), own in zip(receives, taken):
+                with torch.cuda.stream(streams[stream]):
+                    comm.recv(own, peer)
         torch.cuda.synchronize()
-        assert all(bool((taken[i] == i + 1).all()) for i in (0, 1))
+        assert [own.unique().tolist() for own in taken] == [[float(i)] for i in range(5)]
     finally:
-        for each in comms:
-            each.close()
+        for comm in comms:
+            comm.close()
 
 
 PROGRAM = """
