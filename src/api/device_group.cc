@@ -36,9 +36,11 @@ Status meet_on_gpus(std::span<const OnDevice> on_device, const paceComm*& failin
   const auto gpu = current_device();
   Status first_failure;
   std::mutex mutex;
-  const auto meet = [&](std::size_t i, const Status& ready) {
-    const auto all_ranks = [&] { return inside(*first[i], [](Communicator& c) { return c.meet_on_gpus(); }); };
-    const Status met = ready.ok() ? guarded(all_ranks) : ready;
+  const auto meet = [&](std::size_t i) {
+    const Status met = guarded([&]() -> Status {
+      if (i != 0 && gpu.ok()) PACE_TRY(use_device(*gpu));
+      return inside(*first[i], [](Communicator& c) { return c.meet_on_gpus(); });
+    });
     const std::lock_guard lock(mutex);
     if (met.ok() || !first_failure.ok()) return;
     first_failure = met;
@@ -52,10 +54,9 @@ Status meet_on_gpus(std::span<const OnDevice> on_device, const paceComm*& failin
     std::vector<std::jthread> others;
     {
       const SignalsBlocked in_others;
-      for (std::size_t i = 1; i < first.size(); ++i)
-        others.emplace_back([&, i] { meet(i, gpu.ok() ? use_device(*gpu) : Status()); });
+      for (std::size_t i = 1; i < first.size(); ++i) others.emplace_back(meet, i);
     }
-    meet(0, {});
+    meet(0);
   }
   return first_failure;
 }

@@ -58,8 +58,9 @@ class Communicator {
   [[nodiscard]] int node_size() const { return connections_.node_size; }
   // Whether the ranks' GPUs reach each other, as far as is known now.
   [[nodiscard]] bool gpus_direct() const { return device_calls_ != nullptr && device_calls_->engine() != nullptr; }
+  // Whether that is known.
   [[nodiscard]] bool knows_gpus() const { return device_calls_ != nullptr; }
-  // Whether the GPUs' calls are refused this one for where its buffers are.
+  // Whether a call on GPU memory would be refused for where its buffers are.
   [[nodiscard]] Status check_memory(const Request& request, void* stream) const {
     return gpus_direct() ? device_calls_->check_memory(request, stream) : Status();
   }
@@ -84,7 +85,7 @@ class Communicator {
   // A group has failed in which others still wait for a call of this communicator. here: it was this one that failed.
   void break_off_group(const Status& cause, bool here);
 
-  // Find that out, if it is not known: all ranks take part, as in a collective.
+  // Make it known whether the ranks' GPUs reach each other: where it is not yet, all take part, as in a collective.
   Status meet_on_gpus();
   // One call on GPU memory: begun on `stream` (a cudaStream_t) when it returns. The first needs all ranks, as a
   // collective does.

@@ -79,8 +79,8 @@ Status Communicator::run_messages_on_device(std::span<const Request> messages, s
   void* const stream = streams.front();
   std::set<void*> others(streams.begin(), streams.end());
   others.erase(stream);
-  for (void* const other : others) PACE_TRY(engine->order(other, stream));
   const Status begun = begun_by([&]() -> Status {
+    for (void* const other : others) PACE_TRY(engine->order(other, stream));
     PACE_TRY(engine->run_messages(messages, stream));
     for (void* const other : others) PACE_TRY(engine->order(stream, other));
     return {};
