@@ -124,16 +124,6 @@ Status give(paceComm_t* comm, Result<std::unique_ptr<Communicator>> made) {
   return {};
 }
 
-// What any thread may do while another one is inside a call, or destroys the communicator.
-template <class Look>
-Status beside_calls(paceComm* comm, Look look) {
-  PACE_TRY(check(comm));
-  const std::lock_guard lock(comm->end_mutex);
-  PACE_TRY(check(comm));
-  look(*comm->communicator);
-  return {};
-}
-
 // Answer a question about a communicator with one number.
 template <class Answer>
 paceResult_t answer(paceComm_t comm, int* out, Answer what) {

@@ -15,22 +15,35 @@
 namespace paceline::api {
 namespace {
 
+// Whether the communicator has ended, or is destroyed by another thread.
+bool is_over(paceComm* comm) {
+  bool failed = false;
+  const Status looked =
+      beside_calls(comm, [&](const Communicator& communicator) { failed = !communicator.failure().ok(); });
+  return failed || !looked.ok();
+}
+
 // Whether the arguments of a call are wrong, and its communicator goes on.
-bool is_of_arguments(const Status& status, const paceComm& comm) {
+bool is_of_arguments(const Status& status, paceComm* comm) {
   const bool may_be = status.code() == Code::invalid_argument || status.code() == Code::invalid_usage ||
                       status.code() == Code::mismatch;
-  return may_be && comm.communicator->failure().ok();
+  return may_be && !is_over(comm);
 }
 
 // Communicators whose first call on GPU memory this is have their ranks meet, all side by side: other ranks may name
 // them in another order. After a failure `failing` is the one that it is of; if it has ended, so have the others.
-Status meet_on_gpus(std::span<const OnDevice> on_device, const paceComm*& failing) {
+Status meet_on_gpus(std::span<const OnDevice> on_device, paceComm*& failing) {
   std::vector<paceComm*> first;
   for (const OnDevice& call : on_device) {
     failing = call.comm;
-    PACE_TRY(call.comm->communicator->failure());
-    if (!call.comm->communicator->knows_gpus() && std::ranges::find(first, call.comm) == first.end())
-      first.push_back(call.comm);
+    Status ended;
+    bool known = false;
+    PACE_TRY(beside_calls(call.comm, [&](const Communicator& communicator) {
+      ended = communicator.failure();
+      known = communicator.knows_gpus();
+    }));
+    PACE_TRY(ended);
+    if (!known && std::ranges::find(first, call.comm) == first.end()) first.push_back(call.comm);
   }
   if (first.empty()) return {};
   const auto gpu = current_device();
@@ -45,9 +58,9 @@ Status meet_on_gpus(std::span<const OnDevice> on_device, const paceComm*& failin
     if (met.ok() || !first_failure.ok()) return;
     first_failure = met;
     failing = first[i];
-    if (is_of_arguments(met, *first[i])) return;
+    if (is_of_arguments(met, first[i])) return;
     for (paceComm* const other : first)
-      if (other != first[i]) other->communicator->break_off_group(met, false);
+      if (other != first[i]) break_off_group(other, met, false);
   };
   failing = first.front();
   {
@@ -71,12 +84,14 @@ struct Brought {
 // communicators go on side by side: what waits for another rank in one of them may have that rank wait in another.
 // After a failure `failing` is the communicator that it is of.
 Status bring_to_host(std::vector<OnDevice>& on_device, std::vector<Queued>& calls, Brought& brought,
-                     const paceComm*& failing) {
+                     paceComm*& failing) {
   for (const OnDevice& call : on_device) {
-    const Communicator& whose = *call.comm->communicator;
-    if (whose.gpus_direct()) continue;
-    brought.copies.add(call.request, call.stream, whose.rank(), whose.size());
-    brought.comms.push_back(call.comm);
+    failing = call.comm;
+    PACE_TRY(beside_calls(call.comm, [&](const Communicator& whose) {
+      if (whose.gpus_direct()) return;
+      brought.copies.add(call.request, call.stream, whose.rank(), whose.size());
+      brought.comms.push_back(call.comm);
+    }));
   }
   if (brought.comms.empty()) return {};
   failing = brought.comms.front();
@@ -85,7 +100,9 @@ Status bring_to_host(std::vector<OnDevice>& on_device, std::vector<Queued>& call
   for (std::size_t i = 0; i < brought.comms.size(); ++i)
     on_host.push_back({brought.comms[i], brought.copies.on_host(i), nullptr});
   calls.insert(calls.begin(), on_host.begin(), on_host.end());
-  std::erase_if(on_device, [](const OnDevice& call) { return !call.comm->communicator->gpus_direct(); });
+  std::erase_if(on_device, [&](const OnDevice& call) {
+    return std::ranges::find(brought.comms, call.comm) != brought.comms.end();
+  });
   return {};
 }
 
@@ -93,7 +110,7 @@ Status bring_to_host(std::vector<OnDevice>& on_device, std::vector<Queued>& call
 Status store(Brought& brought, const Status& run) {
   Status stored = run;
   for (std::size_t i = 0; i < brought.comms.size(); ++i) {
-    if (!run.ok() && !brought.comms[i]->communicator->failure().ok()) continue;
+    if (!run.ok() && is_over(brought.comms[i])) continue;
     const Status one = brought.copies.store(i);
     if (stored.ok()) stored = one;
   }
@@ -103,7 +120,7 @@ Status store(Brought& brought, const Status& run) {
 // A group's calls that are launched on GPUs: first the messages of each communicator, together, then the collectives in
 // order. They only begin here, so no order among communicators can block. Those that have begun lose their
 // communicator; after a failure `failing` is the one that it is of.
-Status run_group_on_device(std::vector<OnDevice>& calls, const paceComm*& failing) {
+Status run_group_on_device(std::vector<OnDevice>& calls, paceComm*& failing) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (calls[i].comm == nullptr || !is_message(calls[i].request.which)) continue;
     paceComm* const comm = calls[i].comm;
@@ -133,42 +150,44 @@ Status run_group_on_device(std::vector<OnDevice>& calls, const paceComm*& failin
 Status check_alone(paceComm& comm) {
   const std::uint64_t queued = comm.queued.load(std::memory_order_relaxed);
   if (comm.ended.load(std::memory_order_acquire) != queued) return {};
-  const Hold hold(*comm.communicator);
-  return hold.held() ? Status() : two_threads();
+  bool alone = false;
+  PACE_TRY(beside_calls(&comm, [&](Communicator& communicator) { alone = Hold(communicator).held(); }));
+  return alone ? Status() : two_threads();
 }
 
 // Before any call of a group begins: what would be refused later, when others have begun.
 Status check_group(std::span<const OnDevice> on_device, std::span<const Queued> calls) {
   // Messages to oneself go together: those of a communicator on GPU memory, and those on host memory.
-  std::map<std::pair<paceComm*, bool>, std::vector<const Request*>> to_self;
-  const auto look = [&](paceComm* comm, const Request& request, bool there) {
-    if (is_message(request.which) && request.root == comm->communicator->rank())
-      to_self[{comm, there}].push_back(&request);
-  };
+  std::map<std::pair<paceComm*, bool>, std::vector<const Request*>> messages;
   const bool some_begin_before =
       !on_device.empty() || std::ranges::any_of(calls, [](const Queued& call) { return call.stream != nullptr; });
   for (const OnDevice& call : on_device) {
-    look(call.comm, call.request, true);
     PACE_TRY(check_alone(*call.comm));
+    if (is_message(call.request.which)) messages[{call.comm, true}].push_back(&call.request);
   }
   for (const Queued& call : calls) {
-    look(call.comm, call.request, false);
     if (call.stream == nullptr && some_begin_before) PACE_TRY(check_alone(*call.comm));
+    if (is_message(call.request.which)) messages[{call.comm, false}].push_back(&call.request);
   }
-  for (const auto& [whose, messages] : to_self)
-    PACE_TRY(messages_to_self(messages, whose.first->communicator->rank()).status());
+  for (const auto& together : messages) {
+    Status fit;
+    PACE_TRY(beside_calls(together.first.first, [&](const Communicator& communicator) {
+      fit = messages_to_self(together.second, communicator.rank()).status();
+    }));
+    PACE_TRY(fit);
+  }
   return {};
 }
 
 // A group has failed on GPUs: whoever waits for the calls that have not begun, on host memory too, will not get them.
 // Where none has begun, and that for its arguments, all is as it was.
 void break_off_undone(std::span<const OnDevice> on_device, std::span<const Queued> calls, const Status& cause,
-                      const paceComm* failing) {
+                      paceComm* failing) {
   const bool any_begun = std::ranges::find(on_device, nullptr, &OnDevice::comm) != on_device.end();
-  if (!any_begun && failing != nullptr && is_of_arguments(cause, *failing)) return;
+  if (!any_begun && failing != nullptr && is_of_arguments(cause, failing)) return;
   for (const OnDevice& call : on_device)
-    if (call.comm != nullptr) call.comm->communicator->break_off_group(cause, call.comm == failing);
-  for (const Queued& call : calls) call.comm->communicator->break_off_group(cause, call.comm == failing);
+    if (call.comm != nullptr) break_off_group(call.comm, cause, call.comm == failing);
+  for (const Queued& call : calls) break_off_group(call.comm, cause, call.comm == failing);
 }
 
 }  // namespace
@@ -177,14 +196,18 @@ Status run_group(std::vector<Queued> calls, std::vector<OnDevice> device_calls) 
   for (const Queued& call : calls) PACE_TRY(check(call.comm));
   for (const OnDevice& call : device_calls) PACE_TRY(check(call.comm));
   PACE_TRY(check_group(device_calls, calls));
-  const paceComm* failing = nullptr;
+  paceComm* failing = nullptr;
   Brought brought;
   std::vector<paceComm*> on_host;  // whose calls run there
   Status begun = guarded([&]() -> Status {
     PACE_TRY(meet_on_gpus(device_calls, failing));
     for (const OnDevice& call : device_calls) {
       failing = call.comm;
-      PACE_TRY(call.comm->communicator->check_memory(call.request, call.stream));
+      Status checked;
+      PACE_TRY(beside_calls(call.comm, [&](const Communicator& communicator) {
+        checked = communicator.check_memory(call.request, call.stream);
+      }));
+      PACE_TRY(checked);
     }
     PACE_TRY(bring_to_host(device_calls, calls, brought, failing));
     on_host.reserve(calls.size());
@@ -203,9 +226,8 @@ Status run_group(std::vector<Queued> calls, std::vector<OnDevice> device_calls) 
     return ended;
   });
   if (threw)
-    for (paceComm* const comm : on_host) comm->communicator->break_off_group(run, true);
-  const bool refused =
-      !run.ok() && std::ranges::all_of(on_host, [](paceComm* comm) { return comm->communicator->failure().ok(); });
+    for (paceComm* const comm : on_host) break_off_group(comm, run, true);
+  const bool refused = !run.ok() && std::ranges::none_of(on_host, is_over);
   return refused ? run : store(brought, run);
 }
 

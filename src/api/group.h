@@ -24,6 +24,11 @@ struct OnDevice {
   void* stream;
 };
 
+// The others learn that this rank's group is broken off; also where another thread destroys the communicator.
+inline void break_off_group(paceComm* comm, const Status& cause, bool here) {
+  (void)beside_calls(comm, [&](Communicator& communicator) { communicator.break_off_group(cause, here); });
+}
+
 // Queue calls that run together when the stream comes to them.
 void queue(HostStream& stream, std::vector<Queued> calls);
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -123,12 +124,23 @@ inline void after_queued(paceComm& comm) {
   if (comm.ended.load(std::memory_order_acquire) != queued) wait_for_queued(comm, queued);
 }
 
+// What any thread may do while another one is inside a call, or destroys the communicator, as after an abort.
+template <class Look>
+Status beside_calls(paceComm* comm, Look look) {
+  PACE_TRY(check(comm));
+  const std::lock_guard lock(comm->end_mutex);
+  PACE_TRY(check(comm));
+  look(*comm->communicator);
+  return {};
+}
+
 // Do something on a communicator, behind the calls that are queued for it, and as the only thread inside it.
 template <class Work>
 Status inside(paceComm& comm, Work work) {
   after_queued(comm);
-  const Hold hold(*comm.communicator);
-  return hold.held() ? work(*comm.communicator) : two_threads();
+  std::optional<Hold> hold;
+  PACE_TRY(beside_calls(&comm, [&](Communicator& communicator) { hold.emplace(communicator); }));
+  return hold->held() ? work(*comm.communicator) : two_threads();
 }
 
 // The stream that the argument names; nullptr for none. An error for anything else.

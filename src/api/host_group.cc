@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -16,19 +17,18 @@ namespace paceline::api {
 namespace {
 
 Status run_group_now(const std::vector<Queued>& calls) {
+  std::set<paceComm*> distinct;
+  for (const Queued& call : calls) distinct.insert(call.comm);
+  std::deque<Hold> holds;
+  for (paceComm* const comm : distinct) {
+    PACE_TRY(beside_calls(comm, [&](Communicator& communicator) { holds.emplace_back(communicator); }));
+    if (!holds.back().held()) return two_threads();
+  }
   std::vector<Communicator*> communicators;
   std::vector<Request> requests;
   for (const Queued& call : calls) {
     communicators.push_back(call.comm->communicator.get());
     requests.push_back(call.request);
-  }
-  std::vector<Communicator*> distinct = communicators;
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  std::deque<Hold> holds;
-  for (Communicator* communicator : distinct) {
-    holds.emplace_back(*communicator);
-    if (!holds.back().held()) return two_threads();
   }
   return Communicator::run_group(communicators, requests);
 }
@@ -175,7 +175,7 @@ Status run_on_host(std::vector<Queued> calls, bool any_begun) {
   Status status = run_group_now(here);
   // Refused after all, for another thread has come in the meantime: the group is half done.
   if (any_begun && status.code() == Code::invalid_usage)
-    for (const Queued& call : here) call.comm->communicator->break_off_group(status, true);
+    for (const Queued& call : here) break_off_group(call.comm, status, true);
   return status;
 }
 
