@@ -129,9 +129,7 @@ class _Job:
         self, command: Sequence[str], ranks: int, environment: dict[str, str], grace: float, program: str, bind: bool
     ):
         self._command, self._ranks, self._environment = list(command), ranks, environment
-        cpus = sorted(os.sched_getaffinity(0))
-        # With more ranks than CPUs neighbours share one.
-        self._cpus = [cpus[rank * len(cpus) // max(ranks, len(cpus))] for rank in range(ranks)] if bind else []
+        self._cpus = sorted(os.sched_getaffinity(0)) if bind else []
         self._grace, self._program = grace, program
         self._processes: list[subprocess.Popen[bytes]] = []
         self._descriptors: dict[int, int] = {}  # of processes that run -> rank
@@ -160,7 +158,7 @@ class _Job:
                 self._start()
             except OSError as error:
                 if error.errno == errno.EMFILE:
-                    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+                    limit = _most_files()
                     self._say(f"{self._ranks} ranks need as many open files here, and a few more: raise `ulimit -n`, "
                               f"which is {limit}")  # fmt: skip
                     return 1
@@ -184,9 +182,13 @@ class _Job:
         return self._code or (128 + self._ending if self._ending else 0)
 
     def _start(self) -> None:
+        if self._ranks > _most_files():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         die_with_parent = _die_with(os.getpid())
         for rank in range(self._ranks):
-            cpus = self._cpus[rank : rank + 1]
+            if self._ending:
+                break  # nobody wants the rest
+            cpus = self._cpu_of(rank)
             process = subprocess.Popen(
                 self._command,
                 env=self._environment | {"PACELINE_RANK": str(rank)},
@@ -198,6 +200,11 @@ class _Job:
         self._started = True
         for number in self._early:
             self._end_all(_sent_on(number))
+
+    def _cpu_of(self, rank: int) -> list[int]:
+        """Where the rank is bound: with more ranks than CPUs neighbours share one. Empty: nowhere."""
+        place = rank * len(self._cpus) // max(self._ranks, len(self._cpus))
+        return self._cpus[place : place + 1]
 
     def _wait(self) -> None:
         sterner = [signal.SIGTERM, signal.SIGKILL]
@@ -321,6 +328,12 @@ def _allow_many_files() -> tuple[int, int]:
     if soft != resource.RLIM_INFINITY and soft < many:
         resource.setrlimit(resource.RLIMIT_NOFILE, (many, hard))
     return soft, hard
+
+
+def _most_files() -> int:
+    """How many files this process may have open."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def _prctl() -> Callable[..., int]:

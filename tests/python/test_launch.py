@@ -182,6 +182,20 @@ def test_more_ranks_than_files_that_may_be_open() -> None:
     )
 
 
+def test_more_ranks_than_any_machine_has_files_are_refused_at_once() -> None:
+    done = run("-n", "1000000000", "--bind", "--", "true")
+    assert done.returncode == 1
+    assert done.stderr.startswith("paceline run: 1000000000 ranks need as many open files here"), done.stderr
+
+
+def test_a_signal_while_ranks_are_started_is_obeyed() -> None:
+    ranks = 1000
+    end_launcher = "echo here; test $PACELINE_RANK = 0 && kill -TERM $PPID; sleep 60"
+    done = run("-n", str(ranks), "--", "sh", "-c", end_launcher)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert 1 <= done.stdout.count("here") < ranks
+
+
 def test_the_soft_limit_of_open_files_is_raised() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
