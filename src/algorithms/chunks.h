@@ -22,7 +22,7 @@ std::size_t pipeline_chunk(std::size_t count, int hops, const CostModel& model);
 std::size_t fan_chunk(std::size_t count, int ranks, const CostModel& model);
 
 // That of parts which all ranks exchange with all: in shared memory all that they exchange at once should be in their
-// caches still when it is read (measured on 16 CPUs: docs/cpu.md, Slices).
+// caches still when it is read (measured on 16 CPUs: docs/notes/cpu.md, Slices).
 std::size_t exchange_chunk(std::size_t part, int ranks, const CostModel& model);
 
 // The problem's sizes as cost formulas want them.

@@ -8,7 +8,7 @@
 //
 // Each rank sends M (n-1)/n bytes for each of the two, whatever n is; n-1 dependent steps each.
 // Time of all-reduce: 2(n-1)(ts + M/(nB)) + (n-1) M/(nR).
-// Source: Patarasu and Yuan, J. Parallel Distrib. Comput. 69 (2009).
+// Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009).
 #include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
@@ -67,15 +67,15 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const Sizes m(problem, parameters, model, both ? problem.ranks : 1);
   const double all = m.others * m.part;
   if (m.others == 0) return model.time(Load{.copied = m.kept});
-  // What is not passed on is a rank's own block; of an all-reduce not even that, in the second half.
+  // What is not passed on is a rank's own block; of an all-reduce not even that, in the second half. What is passed on
+  // each rank takes over from the one before: none reads what others read (engine/plan.h).
   const Load scatter{
       .steps = 2 * m.others * m.chunks, .sent = all, .passed = all - m.part, .folded = all, .written = all};
   const Load gather{.steps = 2 * m.others * m.chunks,
                     .sent = all,
                     .passed = both ? all : all - m.part,
                     .taken = all,
-                    .copied = both ? 0 : m.kept,
-                    .common = CostModel::common(all, m.others)};
+                    .copied = both ? 0 : m.kept};
   const Load load = both ? scatter + gather : problem.collective == Collective::all_gather ? gather : scatter;
   // Two chunks on each link, so half of the steps wait.
   const double waits = (both ? 2 : 1) * m.others * std::ceil(m.chunks / 2);

@@ -63,22 +63,40 @@ constexpr std::size_t two_pages = 2 * page;
   _mm256_storeu_si256(to + 2, c);
   _mm256_storeu_si256(to + 3, d);
 }
-// As many whole groups of so many pages as there are; returns their bytes.
+
+// Lines are taken over so far ahead of where they are copied; a half and four times as far do the same.
+constexpr std::size_t ahead = 512;
+
+// Asks for the lines from `begin` to `end` of each of so many pages side by side, for writing.
 template <std::size_t pages>
-[[gnu::target("avx2")]] std::size_t copy_pages(std::byte* target, const std::byte* source, std::size_t bytes) {
+[[gnu::target("prfchw"), gnu::always_inline]] inline void take_over(const std::byte* source, std::size_t begin,
+                                                                    std::size_t end) {
+  for (std::size_t i = begin; i < end; i += line)
+    for (std::size_t beside = 0; beside < pages * page; beside += page) __builtin_prefetch(source + i + beside, 1);
+}
+
+// As many whole groups of so many pages as there are; returns their bytes.
+template <std::size_t pages, Lines lines>
+[[gnu::target("avx2,prfchw")]] std::size_t copy_pages(std::byte* target, const std::byte* source, std::size_t bytes) {
   const std::size_t end = bytes / (pages * page) * (pages * page);
-  for (std::size_t at = 0; at < end; at += pages * page)
-    for (std::size_t i = at; i < at + page; i += 2 * line)
+  for (std::size_t at = 0; at < end; at += pages * page) {
+    if constexpr (lines == Lines::taken) take_over<pages>(source + at, 0, ahead);
+    for (std::size_t i = at; i < at + page; i += 2 * line) {
+      if constexpr (lines == Lines::taken)
+        if (i + ahead < at + page) take_over<pages>(source, i + ahead, i + ahead + 2 * line);
       for (std::size_t beside = 0; beside < pages * page; beside += page)
         copy_two_lines(target + i + beside, source + i + beside);
+    }
+  }
   return end;
 }
 // Half of the stores to a target that begins within a line would go to two lines.
+template <Lines lines>
 void copy_side_by_side(std::byte* target, const std::byte* source, std::size_t bytes) {
   std::size_t done = std::min(bytes, -reinterpret_cast<std::uintptr_t>(target) % line);
   std::memcpy(target, source, done);
-  done += copy_pages<4>(target + done, source + done, bytes - done);
-  done += copy_pages<2>(target + done, source + done, bytes - done);
+  done += copy_pages<4, lines>(target + done, source + done, bytes - done);
+  done += copy_pages<2, lines>(target + done, source + done, bytes - done);
   std::memcpy(target + done, source + done, bytes - done);
 }
 
@@ -94,6 +112,21 @@ void stream_line(std::byte* target, const std::byte* source) {
   _mm_stream_si128(to + 1, b);
   _mm_stream_si128(to + 2, c);
   _mm_stream_si128(to + 3, d);
+}
+// As many whole pairs of pages as there are; returns their bytes.
+template <Lines lines>
+[[gnu::target("prfchw")]] std::size_t stream_pages(std::byte* target, const std::byte* source, std::size_t bytes) {
+  const std::size_t end = bytes / two_pages * two_pages;
+  for (std::size_t at = 0; at < end; at += two_pages) {
+    if constexpr (lines == Lines::taken) take_over<2>(source + at, 0, ahead);
+    for (std::size_t i = at; i < at + page; i += line) {
+      if constexpr (lines == Lines::taken)
+        if (i + ahead < at + page) take_over<2>(source, i + ahead, i + ahead + line);
+      stream_line(target + i, source + i);
+      stream_line(target + i + page, source + i + page);
+    }
+  }
+  return end;
 }
 
 // Found when the library is loaded: where it traps, cpuid takes tens of us, in which another thread may fork.
@@ -116,28 +149,27 @@ bool rep_movs_is_slow() {
 
 bool shared_cache_is_far() { return is_emerald_rapids; }
 
-void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes) {
+void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes, Lines lines) {
   // Shorter copies are not by `rep movs`.
   constexpr std::size_t rep_movs_from = 2048;
   constexpr std::size_t side_by_side_from = 12 << 10;  // shorter ones lose a little
   static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
   if (has_avx2 && rep_movs_is_slow() && bytes >= rep_movs_from)
     copy_by_avx2(target, source, bytes);
+  else if (has_avx2 && !rep_movs_is_slow() && lines == Lines::taken && bytes >= two_pages)
+    copy_side_by_side<Lines::taken>(target, source, bytes);
   else if (has_avx2 && !rep_movs_is_slow() && bytes >= side_by_side_from)
-    copy_side_by_side(target, source, bytes);
+    copy_side_by_side<Lines::read>(target, source, bytes);
   else
     std::memcpy(target, source, bytes);
 }
 
-void stream_copy(std::byte* target, const std::byte* source, std::size_t bytes) {
+void stream_copy(std::byte* target, const std::byte* source, std::size_t bytes, Lines lines) {
   const Whole whole = copy_edges(target, source, bytes);
   std::size_t at = whole.begin;
   if (!rep_movs_is_slow())
-    for (; at + two_pages <= whole.end; at += two_pages)
-      for (std::size_t i = at; i < at + page; i += line) {
-        stream_line(target + i, source + i);
-        stream_line(target + i + page, source + i + page);
-      }
+    at += lines == Lines::taken ? stream_pages<Lines::taken>(target + at, source + at, whole.end - at)
+                                : stream_pages<Lines::read>(target + at, source + at, whole.end - at);
   for (; at < whole.end; at += line) stream_line(target + at, source + at);
   _mm_sfence();
 }

@@ -40,7 +40,7 @@ bool root_waits_long(const Request& request) {
 }
 
 // Whether ranks, so many for each CPU, should begin a call at home. The kernel may leave three of four on one of two
-// CPUs; but it also leaves few beside a root that copies for all others (docs/cpu.md).
+// CPUs; but it also leaves few beside a root that copies for all others (docs/notes/cpu.md).
 bool begins_at_home(Collective which, double sharing) {
   using enum Collective;
   if (sharing > 2) return which == all_reduce || which == reduce;

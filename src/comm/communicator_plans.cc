@@ -25,7 +25,7 @@ constexpr std::size_t longest_read = 1 << 20;
 // Where one rank's staging would serve all others, each of them reads for itself, all at the same time if they have
 // CPUs; and ranks that exchange long blocks save a copy, where the kernel copies well. Elsewhere staging is faster:
 // both sides copy at the same time, and no pages are pinned. From which sizes on was measured on 2 to 16 CPUs
-// (docs/cpu.md).
+// (docs/notes/cpu.md).
 bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, Protocol protocol) {
   if (protocol != Protocol::automatic) return protocol == Protocol::single_copy;
   if (configuration().single_copy == "on") return true;

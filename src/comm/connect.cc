@@ -314,6 +314,7 @@ class Connecting {
 
     made.routes.rank = rank_;
     made.routes.streaming_from = streaming_from(made.sharing, static_cast<double>(node_.size()) / made.sharing);
+    made.routes.takes_over = made.sharing <= 1;
     made.routes.transport.assign(members_.size(), 1);
     for (int rank : node_) made.routes.transport[static_cast<std::size_t>(rank)] = 0;
     made.routes.keeps_data[1] = made.routes.needs_place[1] = made.tcp != nullptr;

@@ -9,11 +9,12 @@ namespace {
 
 constexpr std::uint32_t nothing_kept = UINT32_MAX;
 
-void copy(const PlanStep& step, std::byte* target, const std::byte* source, std::size_t bytes) {
+void copy(const PlanStep& step, std::byte* target, const std::byte* source, std::size_t bytes,
+          Lines lines = Lines::read) {
   if (step.streams)
-    stream_copy(target, source, bytes);
+    stream_copy(target, source, bytes, lines);
   else
-    cached_copy(target, source, bytes);
+    cached_copy(target, source, bytes, lines);
 }
 
 // Fold into a message that is passed on, and from there to the target: piece by piece, so that the second is read from
@@ -94,7 +95,7 @@ Attempt Execution::receive(Lane& lane, const PlanStep& step) {
   const Attempt attempt = transport.receive(step.channel, peer, lane.call, step.bytes, target, &data, step.to_all);
   if (attempt != Attempt::done) return attempt;
   if (message_to_keep(lane, step, peer) != nullptr) {
-    if (!step.unread) copy(step, target, data, step.bytes);
+    if (!step.unread) copy(step, target, data, step.bytes, lane.plan->takes_over ? Lines::taken : Lines::read);
     return keep(lane, step, peer);
   }
   if (data != target) copy(step, target, data, step.bytes);

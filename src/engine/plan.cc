@@ -102,6 +102,7 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
   const Problem& problem = schedule.problem();
   Plan plan;
   plan.element_bytes = size_of(type);
+  plan.takes_over = routes.takes_over;
   if (reduces(problem.collective))
     plan.fold = fold_function(type, op == Operation::avg || op == Operation::premulsum ? Operation::sum : op);
   const std::span<const Step> steps = schedule.steps(routes.rank);

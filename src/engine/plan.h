@@ -27,6 +27,9 @@ struct Routes {
   std::array<bool, max_transports> needs_place{};
   // Outputs of so many bytes are written past the cache.
   StreamingFrom streaming_from;
+  // What is passed on is taken over (base/copies.h): where each rank has a CPU of its own. Where ranks share CPUs the
+  // next one may be on this one, and all-gathers by 4 ranks of two take a tenth longer so.
+  bool takes_over = false;
 };
 
 // Messages that one lane may keep at once, to pass them on.
@@ -67,6 +70,7 @@ struct Plan {
   std::size_t place_bytes = 0;  // of one lane: room for the messages of the largest fold, where a transport needs it
 
   bool single_copy = false;  // receivers may read from the senders' processes
+  bool takes_over = false;   // as Routes'
 
   std::uint16_t way = 0;  // rides in the messages: another one, at another rank, is another plan
   std::string algorithm;

@@ -23,16 +23,17 @@ TEST_CASE("copies of every length from and to every alignment are whole, and tou
         CAPTURE(source);
         CAPTURE(target);
         CAPTURE(bytes);
-        for (const auto copy : {cached_copy, stream_copy}) {
-          std::vector<std::byte> to(bytes + 300, untouched);
-          copy(&to[target], &from[source], bytes);
-          bool right = true;
-          for (std::size_t i = 0; i < to.size(); ++i) {
-            const bool inside = i >= target && i < target + bytes;
-            right = right && to[i] == (inside ? from[source + i - target] : untouched);
+        for (const auto copy : {cached_copy, stream_copy})
+          for (const Lines lines : {Lines::read, Lines::taken}) {
+            std::vector<std::byte> to(bytes + 300, untouched);
+            copy(&to[target], &from[source], bytes, lines);
+            bool right = true;
+            for (std::size_t i = 0; i < to.size(); ++i) {
+              const bool inside = i >= target && i < target + bytes;
+              right = right && to[i] == (inside ? from[source + i - target] : untouched);
+            }
+            CHECK(right);
           }
-          CHECK(right);
-        }
       }
     }
   }

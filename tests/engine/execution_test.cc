@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <vector>
 
 #include "engine/fakes.h"
@@ -142,11 +143,13 @@ TEST_CASE("execution: a fold without an own operand") {
 TEST_CASE("execution: a message that is passed on goes as it is, or as it was folded into, if its memory can be had") {
   for (const bool hands_over : {true, false}) {
     for (const bool folds : {true, false}) {
-      for (const bool unread : {true, false}) {
-        INFO(hands_over, folds, unread);
+      for (const auto& [unread, takes_over, streams] :
+           {std::array{true, false, false}, {false, false, false}, {false, true, false}, {false, true, true}}) {
+        INFO(hands_over, folds, unread, takes_over, streams);
         FakeRank rank;
         rank.transport.hands_over = hands_over;
         PlanWriter writer;
+        writer.plan.takes_over = takes_over;
         const std::size_t count = 5000;  // more than one piece
         if (folds)
           writer.fold({1}, 0, 0, count);
@@ -155,6 +158,7 @@ TEST_CASE("execution: a message that is passed on goes as it is, or as it was fo
         writer.send({2}, 0, count).source_buffer = Buffer::output;
         for (PlanStep& step : writer.plan.lanes[0]) step.kept = 3;
         writer.plan.lanes[0][0].unread = unread;
+        writer.plan.lanes[0][0].streams = streams;
         Floats input(count);
         Floats message(count);
         for (std::size_t i = 0; i < count; ++i) {

@@ -143,7 +143,7 @@ def _needed(trial: Trial, count: int, algorithm: str | None, effort: Effort) -> 
 def _to_walk_staging(nbytes: int, transport: str) -> int:
     """Calls after which ranks of a node have written all of their staging, as programs have that call again and again.
 
-    What several ranks read there, they are slow to write for the second time (docs/cpu.md, Read by several).
+    What several ranks read there, they are slow to write for the second time (docs/notes/cpu.md, Read by several).
 
     >>> [_to_walk_staging(nbytes, "shm") for nbytes in (8, 4096, 1 << 20, 8 << 20)], _to_walk_staging(4096, "tcp")
     ([0, 500, 3, 1], 0)
