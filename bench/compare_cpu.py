@@ -86,7 +86,7 @@ def run_group(library: Library, ranks: int, arguments: list[str], timeout: float
                 stdout=out,
                 stderr=err,
                 text=True,
-                preexec_fn=os.setpgrp,  # not a session: Linux would schedule each rank apart (docs/cpu.md, Sessions)
+                preexec_fn=os.setpgrp,  # no session: each rank would be scheduled apart (docs/notes/cpu.md, Sessions)
             )
             for rank in library.ranks(ranks, arguments)
         ]
