@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from paceline.command.files import output_file
+from paceline.command.files import input_text, output_file
+
+
+def test_an_input_without_end_is_refused() -> None:
+    with pytest.raises(OSError, match="longer than 64 MiB"):
+        input_text("/dev/zero")
 
 
 def test_a_file_in_a_folder_that_is_there(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from paceline.command.sizes import positive, size, size_text, sizes
         ("1M:3M:1M", [2**20, 2 * 2**20, 3 * 2**20]),
         ("8,1K:2K:x2,9", [8, 1024, 2048, 9]),
         ("4:4:x2", [4]),
+        ("9223372036854775807", [2**63 - 1]),
     ],
 )
 def test_lists_and_ranges(text: str, expected: list[int]) -> None:
@@ -29,7 +30,25 @@ def test_lists_and_ranges(text: str, expected: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "8,", "x", "-8", "1.5M", "8T", "K", "8:4:x2", "8:64:x1", "8:64:0", "0:64:x2", "1:2:3:4", "8:64:x"]
+    "text",
+    [
+        "",
+        "8,",
+        "x",
+        "-8",
+        "1.5M",
+        "8T",
+        "K",
+        "8:4:x2",
+        "8:64:x1",
+        "8:64:0",
+        "0:64:x2",
+        "1:2:3:4",
+        "8:64:x",
+        "9223372036854775808",
+        "8589934592G",
+        "1:1000000000:1",
+    ],
 )
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
@@ -41,7 +60,7 @@ def test_written_and_read_back(count: int) -> None:
     assert size(size_text(count)) == count
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two", "", "1.0"])
+@pytest.mark.parametrize("text", ["0", "-1", "two", "", "1.0", "2147483648"])
 def test_positive(text: str) -> None:
     assert positive("12") == 12
     with pytest.raises(argparse.ArgumentTypeError):

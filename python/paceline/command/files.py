@@ -9,6 +9,17 @@ import stat
 import tempfile
 from pathlib import Path
 
+_LONGEST = 64 << 20  # bytes of an input file; a cluster of 512 nodes with all its links has 9 MB
+
+
+def input_text(name: str) -> str:
+    """What an input file holds. One that is too long to be meant, as a device without end, is an OSError."""
+    with Path(name).open("rb") as file:
+        data = file.read(_LONGEST + 1)
+    if len(data) > _LONGEST:
+        raise OSError(errno.EFBIG, f"it is longer than {_LONGEST >> 20} MiB", name)
+    return data.decode(errors="replace")
+
 
 def output_file(text: str) -> str:
     """A file to be written at the end of a long run: it must be possible at the beginning."""

@@ -13,7 +13,7 @@ from .. import __version__
 from ..errors import InvalidArgument
 from ..prediction import predict
 from . import predict_plot
-from .files import output_file, picture_file
+from .files import input_text, output_file, picture_file
 from .question import add_question, asked_sizes
 from .sizes import positive, size, size_text, sizes
 from .topology_source import add_source, source_request
@@ -206,7 +206,7 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     if chosen.ranks:
         asked["ranks"] = chosen.ranks
     if chosen.profile:
-        text = Path(chosen.profile).read_text(errors="replace")
+        text = input_text(chosen.profile)
         asked.update(ranks=chosen.ranks or _first_ranks(text, chosen.transport), profile=text)
         return {**asked, "transport": chosen.transport} if chosen.transport else asked
     asked.update(source)

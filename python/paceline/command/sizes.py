@@ -5,19 +5,26 @@ from __future__ import annotations
 import argparse
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+_MOST = 2**31 - 1  # of anything that is counted
+_MOST_BYTES = 2**63 - 1
+_MOST_SIZES = 10_000  # of one range
 
 
 def positive(text: str) -> int:
-    """A whole number >= 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1")
-    return int(text)
+    """A whole number from 1 to 2^31 - 1."""
+    return _whole(text, 1)
 
 
 def not_negative(text: str) -> int:
-    """A whole number >= 0."""
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 0")
+    """A whole number from 0 to 2^31 - 1."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= {least}")
+    if int(text) > _MOST:
+        raise argparse.ArgumentTypeError(f"{text} is more than {_MOST}")
     return int(text)
 
 
@@ -28,7 +35,10 @@ def size(text: str) -> int:
     number = digits.removesuffix(unit) if unit else digits
     if not number.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write bytes, or 64K, 1M, 2G")
-    return int(number) * _UNITS[unit]
+    nbytes = int(number) * _UNITS[unit]
+    if nbytes > _MOST_BYTES:
+        raise argparse.ArgumentTypeError(f"{text} is more bytes than any buffer has: at most {_MOST_BYTES}")
+    return nbytes
 
 
 def sizes(text: str) -> list[int]:
@@ -48,10 +58,14 @@ def sizes(text: str) -> list[int]:
 def _range(first: int, last: int, step: str) -> list[int]:
     factor = positive(step[1:]) if step[:1] == "x" else 1
     add = 0 if step[:1] == "x" else size(step)
-    if first > last or (factor == 1 and add == 0) or (factor > 1 and first == 0):
+    if first > last:
+        raise argparse.ArgumentTypeError(f"the range {first}:{last}:{step} is empty")
+    if (factor == 1 and add == 0) or (factor > 1 and first == 0):
         raise argparse.ArgumentTypeError(f"the range {first}:{last}:{step} has no end")
     found = [first]
     while found[-1] * factor + add <= last:
+        if len(found) == _MOST_SIZES:
+            raise argparse.ArgumentTypeError(f"the range {first}:{last}:{step} has more than {_MOST_SIZES} sizes")
         found.append(found[-1] * factor + add)
     return found
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
+
+from .files import input_text
 
 
 def numbers(text: str) -> list[int]:
@@ -42,5 +43,5 @@ def source_request(chosen: argparse.Namespace, nodes: int) -> dict[str, Any]:
         asked.update(preset=chosen.preset, nodes=nodes)
     for option, key in ((chosen.file, "file"), (chosen.nccl_xml, "nccl_xml")):
         if option:
-            asked[key] = Path(option).read_text(errors="replace")
+            asked[key] = input_text(option)
     return asked
