@@ -1,9 +1,9 @@
 /* Paceline: collective communication for distributed training and HPC.  The public C API, plain C99.
  *
  * The arguments stand in NCCL's order, so that porting is renaming. Counts are in elements, sizes in bytes, times in
- * seconds where a name says so. Every function returns a paceResult_t; paceGetLastError() then gives the sentence
- * that says what happened, to which rank, and what to do. No function blocks for ever: after the communicator's
- * timeout a call returns an error that names the rank that held it up.
+ * seconds unless a name says otherwise. Every function but those that give text returns a paceResult_t; after an error
+ * paceGetLastError() gives the sentence that says what happened, to which rank, and what to do. No function blocks for
+ * ever: after the communicator's timeout a call returns an error that names the rank that held it up.
  *
  * Buffers are host memory or GPU memory, all of a call of one kind. With host memory `stream` is NULL for a blocking
  * call, or a paceHostStream_t for an asynchronous one. Calls on a communicator keep their order: a blocking one,
@@ -188,7 +188,9 @@ PACE_API paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scal
 /* Calls that were made with it keep it. */
 PACE_API paceResult_t paceRedOpDestroy(paceRedOp_t op, paceComm_t comm);
 
-/* ---- Collectives: `count` elements of `type`; in place where said, else buffers that do not overlap ---- */
+/* ---- Collectives: `count` elements of `type`; in place where said, else buffers that do not overlap. Errors:
+ * paceInvalidArgument, paceInvalidUsage, paceMismatch, paceRemoteError, paceTimeout, paceAborted, paceSystemError; with
+ * GPU memory also paceCudaError. paceResult_t says of each what it means. ---- */
 
 /* recv[i] = op over all ranks of send[i], i < count. In place: send == recv. */
 PACE_API paceResult_t paceAllReduce(const void* send, void* recv, size_t count, paceDataType_t type, paceRedOp_t op,
