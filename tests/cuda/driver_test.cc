@@ -12,9 +12,11 @@ namespace paceline::cuda {
 TEST_CASE("cuda driver: that it is not loaded is known at once") {
   if (driver_loaded()) return;  // a test before this one has loaded it
   constexpr int times = 20'000;
+  int found = 0;
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < times; ++i) CHECK_FALSE(driver_loaded());
+  for (int i = 0; i < times; ++i) found += driver_loaded() ? 1 : 0;
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  CHECK(found == 0);
   CHECK(took.count() / times < 5);
 }
 
