@@ -172,7 +172,7 @@ class Connecting {
     card.gpu = cuda::in_use() ? 1 : 0;
     card.pid = getpid();
     card.announced = announced_;
-    card.probe = make_probe();
+    card.probe = probe_.place();
     if (const auto place = heap_probe_.place()) card.heap = *place;
     put(card.settings, settings());
     if (const Status refused = refusal(); !refused.ok()) {
@@ -246,17 +246,17 @@ class Connecting {
       readable_.push_back(rank == rank_ ||
                           (configuration().single_copy != "off" && can_read(static_cast<pid_t>(card.pid), card.probe)));
     }
-    PeerHeaps heaps;
     const auto maps = [&](int rank) {
       const Card& card = cards[static_cast<std::size_t>(rank)];
-      return rank == rank_ || heaps.map(static_cast<pid_t>(card.pid), card.heap) != nullptr;
+      return rank == rank_ || can_map(static_cast<pid_t>(card.pid), card.heap, card.probe.value);
     };
     outcome.heaps = std::ranges::all_of(node_, maps) ? 1 : 0;
     outcome.single_copy = std::ranges::find(readable_, false) == readable_.end() ? 1 : 0;
     if (configuration().single_copy == "on" && outcome.single_copy == 0)
       return Status(Code::unsupported,
                     "PACELINE_SINGLE_COPY=on, but the kernel does not let this process read the others' memory "
-                    "(process_vm_readv): see kernel.yama.ptrace_scope");
+                    "(process_vm_readv): see kernel.yama.ptrace_scope, and give containers of one node one pid "
+                    "namespace");
     return {};
   }
 
@@ -355,7 +355,9 @@ class Connecting {
   std::optional<NodeLayout> layout_;
   std::shared_ptr<Segment> segment_;
   std::optional<TcpListener> listener_;
-  HeapProbe heap_probe_;  // until all have tried
+  // Until all have tried.
+  ReadProbe probe_;
+  HeapProbe heap_probe_{probe_.place().value};
 };
 
 }  // namespace

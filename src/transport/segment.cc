@@ -29,7 +29,19 @@ std::map<std::string, std::weak_ptr<Segment>>& mapped() {
   return *segments;
 }
 
-std::string prefix_of(pid_t creator) { return fmt::format("paceline-{}-", creator); }
+// Containers may share /dev/shm, and each have a process of the same number. 0 where the kernel does not say.
+std::uint64_t pid_namespace() {
+  struct stat facts {};
+  return stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
+}
+
+std::string prefix_of(pid_t creator) { return fmt::format("paceline-{}-{:x}-", creator, pid_namespace()); }
+
+// Whether /proc is that of this process's pid namespace: there it has its own number.
+bool proc_is_ours() {
+  std::error_code trouble;
+  return std::filesystem::read_symlink("/proc/self", trouble) == std::to_string(getpid());
+}
 
 Status creation_error(const std::string& name, std::size_t bytes, std::size_t least, int error) {
   if (error != ENOSPC && error != ENOMEM) return descriptor_error("creating shared memory " + name, error);
@@ -126,6 +138,7 @@ Segment::~Segment() {
 
 void Segment::unlink_left_by(pid_t creator) {
   char ignored = 0;
+  if (!proc_is_ours()) return;
   // A process that has ended has no program any more, also while its parent has not asked how it ended.
   if (readlink(fmt::format("/proc/{}/exe", creator).c_str(), &ignored, 1) >= 0 || errno != ENOENT) return;
   std::error_code trouble;

@@ -1,5 +1,5 @@
 // A piece of POSIX shared memory that several processes of one node map: created 0600 under a name of its creator's
-// number and a random one, unlinked as soon as everyone has mapped it.
+// number, its pid namespace's and a random one, unlinked as soon as everyone has mapped it.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +21,7 @@ class Segment {
   // Another process's, by name. Within one process all ranks share one mapping.
   static Result<std::shared_ptr<Segment>> open(const std::string& name, std::size_t bytes);
   // Take away the names that a process on this node left when it died before everyone had mapped its memory. Does
-  // nothing while the process lives.
+  // nothing while the process lives, nor where it is of another pid namespace.
   static void unlink_left_by(pid_t creator);
   ~Segment();
   Segment(const Segment&) = delete;

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <string>
 
@@ -146,8 +147,11 @@ const std::byte* PeerHeaps::map(pid_t pid, const HeapPlace& place) {
   return mapping->data + place.offset;
 }
 
-HeapProbe::HeapProbe() {
-  if (auto memory = allocate_shared(1); memory.ok()) memory_ = *memory;
+HeapProbe::HeapProbe(std::uint64_t value) {
+  auto memory = allocate_shared(sizeof value);
+  if (!memory.ok()) return;
+  memory_ = *memory;
+  std::memcpy(memory_, &value, sizeof value);
 }
 
 HeapProbe::~HeapProbe() {
@@ -157,6 +161,12 @@ HeapProbe::~HeapProbe() {
 std::optional<HeapPlace> HeapProbe::place() const {
   if (memory_ == nullptr) return std::nullopt;
   return OwnHeap().find(static_cast<const std::byte*>(memory_), 1);
+}
+
+bool can_map(pid_t pid, const HeapPlace& place, std::uint64_t value) {
+  PeerHeaps heaps;
+  const std::byte* const found = heaps.map(pid, place);
+  return value != 0 && found != nullptr && std::memcmp(found, &value, sizeof value) == 0;
 }
 
 }  // namespace paceline

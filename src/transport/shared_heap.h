@@ -75,10 +75,10 @@ class PeerHeaps {
   std::map<Key, Mapping> mappings_;
 };
 
-// An allocation for others to try to map.
+// An allocation that holds a value, for others to try to map.
 class HeapProbe {
  public:
-  HeapProbe();
+  explicit HeapProbe(std::uint64_t value);
   ~HeapProbe();
   HeapProbe(const HeapProbe&) = delete;
   HeapProbe& operator=(const HeapProbe&) = delete;
@@ -89,5 +89,9 @@ class HeapProbe {
  private:
   void* memory_ = nullptr;
 };
+
+// Whether this process can map that one's allocations, and `pid` is the one that showed the probe: the same number may
+// be another process here (single_copy.h), or /proc that of another pid namespace. Value 0: no.
+bool can_map(pid_t pid, const HeapPlace& place, std::uint64_t value);
 
 }  // namespace paceline

@@ -1,16 +1,9 @@
 #include "transport/single_copy.h"
 
+#include <sys/random.h>
 #include <sys/uio.h>
-#include <unistd.h>
-
-#include <cstring>
 
 namespace paceline {
-namespace {
-
-std::uint64_t probed = 0;
-
-}  // namespace
 
 bool read_remote(pid_t pid, std::uint64_t address, std::byte* target, std::size_t bytes) {
   while (bytes > 0) {
@@ -26,19 +19,14 @@ bool read_remote(pid_t pid, std::uint64_t address, std::byte* target, std::size_
   return true;
 }
 
-Probe make_probe() {
-  // A number that another process is unlikely to hold at the same address.
-  static const bool set = [] {
-    probed = 0x9e3779b97f4a7c15U * static_cast<std::uint64_t>(getpid());
-    return true;
-  }();
-  (void)set;
-  return {reinterpret_cast<std::uint64_t>(&probed), probed};
+ReadProbe::ReadProbe() {
+  if (getrandom(&value_, sizeof value_, 0) != sizeof value_) value_ = 0;
 }
 
 bool can_read(pid_t pid, const Probe& probe) {
   std::uint64_t value = 0;
-  return read_remote(pid, probe.address, reinterpret_cast<std::byte*>(&value), sizeof value) && value == probe.value;
+  return probe.value != 0 && read_remote(pid, probe.address, reinterpret_cast<std::byte*>(&value), sizeof value) &&
+         value == probe.value;
 }
 
 }  // namespace paceline

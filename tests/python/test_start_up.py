@@ -144,3 +144,26 @@ def test_small_or_full_shared_memory(prepare: str) -> None:
 
 def test_small_shared_memory_does_not_matter_to_tcp() -> None:
     assert with_small_shared_memory("size=64k paceline /dev/shm", PACELINE_TRANSPORT="tcp") == ["ok"] * 3
+
+
+def in_containers(**environment: str) -> list[str]:
+    """How joining ended on two ranks, each the first process of a pid namespace, with all at the same addresses."""
+    if subprocess.run(["unshare", "-p", "-f", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a pid namespace needs root and unshare")
+    rank = ["setarch", "-R", "unshare", "-p", "-f", "--kill-child", sys.executable, "-c", PROGRAM]
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline", "run", "-n", "2", "--", *rank],
+        env=dict(os.environ) | environment, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_rank_does_not_take_its_own_memory_for_that_of_another_with_its_pid() -> None:
+    found = in_containers(PACELINE_SINGLE_COPY="on")
+    assert len(found) == 2
+    for message in found:
+        assert message.startswith("Unsupported: rank ") and "pid namespace" in message, message
+
+
+def test_ranks_share_memory_across_pid_namespaces() -> None:
+    assert in_containers(PACELINE_TRANSPORT="shm") == ["ok"] * 2

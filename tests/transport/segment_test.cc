@@ -73,7 +73,7 @@ TEST_CASE("segment: new memory is zero, and nobody else's to open") {
   const auto segment = make(10'000);
   CHECK(segment->size() == 10'000);
   CHECK(std::all_of(segment->data(), segment->data() + 10'000, [](std::byte b) { return b == std::byte{0}; }));
-  const std::regex name("/paceline-" + std::to_string(getpid()) + "-[0-9a-f]{16}");
+  const std::regex name("/paceline-" + std::to_string(getpid()) + "-[0-9a-f]+-[0-9a-f]{16}");
   CHECK(std::regex_match(segment->name(), name));
   struct stat facts {};
   REQUIRE(stat(("/dev/shm" + segment->name()).c_str(), &facts) == 0);

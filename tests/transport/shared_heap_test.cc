@@ -224,15 +224,23 @@ TEST_CASE("shared heap: memory that is given back is gone, with its descriptor")
 }
 
 TEST_CASE("shared heap: a probe can be mapped as long as it lives") {
-  PeerHeaps peers;
   HeapPlace place;
   {
-    const HeapProbe probe;
+    const HeapProbe probe(7);
     REQUIRE(probe.place());
     place = *probe.place();
-    CHECK(peers.map(getpid(), place) != nullptr);
+    CHECK(can_map(getpid(), place, 7));
   }
-  CHECK(PeerHeaps().map(getpid(), place) == nullptr);
+  CHECK_FALSE(can_map(getpid(), place, 7));
+}
+
+TEST_CASE("shared heap: a probe of another process's, of the same size and descriptor, is not taken for this one's") {
+  const HeapProbe probe(7);
+  REQUIRE(probe.place());
+  CHECK_FALSE(can_map(getpid(), *probe.place(), 8));
+  const HeapProbe without(0);
+  REQUIRE(without.place());
+  CHECK_FALSE(can_map(getpid(), *without.place(), 0));
 }
 
 }  // namespace paceline

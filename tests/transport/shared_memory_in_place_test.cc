@@ -247,7 +247,7 @@ TEST_CASE("shm: a message read where it lies is worth nothing once its sender's 
   const std::span<const std::byte> heap(static_cast<std::byte*>(*memory), bytes);
   const std::vector<int> one{1};
   for (const bool in_heap : {true, false}) {
-    if (!in_heap && !can_read(getpid(), make_probe())) continue;
+    if (!in_heap && !can_read(getpid(), ReadProbe().place())) continue;
     Node node(2, {.heap_from = in_heap ? bytes : 0, .single_copy_from = bytes});
     node[0].use_single_copy(!in_heap);
     const Data copied = pattern(bytes, 1);
@@ -274,7 +274,7 @@ TEST_CASE("shm: a message read where it lies is worth nothing once its sender's 
 
 TEST_CASE("shm: with single copy, data that stays is read from its process into the place given") {
   constexpr std::size_t bytes = 20'000;
-  if (!can_read(getpid(), make_probe())) return;
+  if (!can_read(getpid(), ReadProbe().place())) return;
   Node node(2, {.heap_from = 0, .single_copy_from = bytes});
   const Data data = pattern(bytes, 6);
   Data place(bytes);

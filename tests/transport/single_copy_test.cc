@@ -74,12 +74,27 @@ TEST_CASE("single copy: a process that is gone is an error") {
 }
 
 TEST_CASE("single copy: a probe is read where it lies, and nowhere else") {
-  const Probe probe = make_probe();
+  const ReadProbe shown;
+  const Probe probe = shown.place();
   CHECK(can_read(getpid(), probe));
   CHECK_FALSE(can_read(getpid(), {probe.address, probe.value + 1}));
   CHECK_FALSE(can_read(getpid(), {8, probe.value}));
-  CHECK(make_probe().address == probe.address);
-  CHECK(make_probe().value == probe.value);
+}
+
+TEST_CASE("single copy: a probe without a value is none") {
+  const std::uint64_t nothing = 0;
+  CHECK_FALSE(can_read(getpid(), {address_of(&nothing), nothing}));
+}
+
+TEST_CASE("single copy: no two probes are alike, nor a forked child's") {
+  const ReadProbe first;
+  CHECK(ReadProbe().place().value != first.place().value);
+  Pipe shown;
+  Child child([&] { return shown.put(ReadProbe().place()); });
+  Probe of_child;
+  REQUIRE(shown.get(&of_child));
+  CHECK(of_child.value != first.place().value);
+  CHECK(child.ended_well());
 }
 
 }  // namespace paceline
