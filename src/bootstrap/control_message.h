@@ -25,7 +25,7 @@ struct Join {
   std::uint32_t size = 0;
   Member member;  // address is left to rank 0
 };
-// From rank 0, once for each rank: it has come.
+// From rank 0, once for each rank: it has come. Rank 0's own comes again until all have: a sign of life.
 struct Arrival {
   std::uint32_t rank = 0;
   Member member;

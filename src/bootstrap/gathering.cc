@@ -48,6 +48,7 @@ class Gathering {
     while (!over()) {
       for (ControlConnection& connection : assembly_.connections) connection.flush();
       for (ControlConnection& connection : refused_) connection.flush();
+      if (!failure_ && Clock::now() >= next_sign_) give_sign();
       sleep();
       if (!failure_ && Clock::now() >= deadline_) fail(absence_so_far(), deadline_);
     }
@@ -73,7 +74,8 @@ class Gathering {
       ranks.push_back(rank);
     }
     strangers_.add_to(entries);
-    const Clock::time_point until = strangers_.next_end(failure_ ? linger_until_ : deadline_);
+    const Clock::time_point until =
+        strangers_.next_end(failure_ ? linger_until_ : std::min<Clock::time_point>(deadline_, next_sign_));
     (void)::poll(entries.data(), entries.size(), milliseconds_until(until));
 
     std::size_t position = 0;
@@ -86,6 +88,14 @@ class Gathering {
         [this](const Status& why, bool opened) { dropped(why, opened); });
     if (!status.ok()) fail(own_error(0, status).detail(), Clock::now());
   }
+  // The others would not know whether it is this rank that is gone.
+  void give_sign() {
+    const Frame sign = make_frame(Arrival{0, assembly_.members[0]});
+    for (ControlConnection& connection : assembly_.connections)
+      if (connection.flushed()) connection.queue(sign);
+    next_sign_ = Clock::now() + sign_of_life;
+  }
+
 
   void introduced(const Hello& hello, FileDescriptor socket) {
     if (hello.kind != control_connection) return;
@@ -211,6 +221,7 @@ class Gathering {
   const std::uint32_t size_;
   std::vector<bool> present_;
   Assembly assembly_;
+  Clock::time_point next_sign_ = Clock::now() + sign_of_life;
   Strangers strangers_;
   std::list<Newcomer> newcomers_;
   std::string rejected_;

@@ -16,6 +16,7 @@ namespace {
 constexpr auto first_pause = std::chrono::milliseconds(5);
 constexpr auto longest_pause = std::chrono::milliseconds(250);
 constexpr auto parting_time = std::chrono::milliseconds(200);
+constexpr auto longest_silence = 4 * sign_of_life;  // of rank 0, after which it is the one that is missing
 
 Clock::duration of_seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -47,6 +48,7 @@ class Waiting {
       if (!wait_for(connection().fd(), connection().events(), deadline).ok()) return give_up();
       std::vector<ControlMessage> messages;
       const Status status = connection().receive(messages);
+      if (!messages.empty()) heard_ = Clock::now();
       for (ControlMessage& message : messages) PACE_TRY(take(message));
       if (!status.ok() && missing() > 0) return rank_0_left(status);
     }
@@ -77,12 +79,29 @@ class Waiting {
     return Status(std::move(detail));
   }
 
-  // Without this rank nobody can start: rank 0 tells all why.
-  Status give_up() {
+  // Only rank 0 tells who has come: if it is silent, nothing is known of the others.
+  [[nodiscard]] Status::Detail why_in_vain() const {
+    const Clock::duration silent = Clock::now() - heard_;
+    if (silent > longest_silence) {
+      Status::Detail detail;
+      detail.code = Code::timeout;
+      detail.rank = 0;
+      detail.host = assembly_.members[0].host;
+      detail.message = fmt::format(
+          "{} has not been heard of for {:.1f} s during the rendezvous: its process is "
+          "stopped or its node unreachable",
+          present_[0] ? named(0, assembly_.members[0]) : "rank 0", std::chrono::duration<double>(silent).count());
+      return detail;
+    }
     std::vector<int> missing;
     for (std::size_t rank = 0; rank < present_.size(); ++rank)
       if (!present_[rank]) missing.push_back(static_cast<int>(rank));
-    const Status::Detail reason = absence(missing, "the rendezvous", where_.timeout);
+    return absence(missing, "the rendezvous", where_.timeout);
+  }
+
+  // Without this rank nobody can start: rank 0 tells all why.
+  Status give_up() {
+    const Status::Detail reason = why_in_vain();
     connection().queue(make_frame(Refusal{reason}));
     connection().flush();
     connection().finish();
@@ -93,6 +112,7 @@ class Waiting {
   const Rendezvous& where_;
   const std::string rank_0_;
   std::vector<bool> present_;
+  Clock::time_point heard_ = Clock::now();  // of rank 0
   Assembly assembly_;
 };
 

@@ -10,6 +10,9 @@
 
 namespace paceline {
 
+// Between two of rank 0 while it waits for the others.
+inline constexpr auto sign_of_life = std::chrono::milliseconds(500);
+
 struct Assembly {
   using Messages = std::vector<std::pair<std::uint32_t, ControlMessage>>;  // with their senders
 

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "bootstrap/handshake.h"
@@ -88,6 +89,31 @@ TEST_CASE("the first to lose patience speaks for all") {
   CHECK(Clock::now() - begin < 10s);
   for (const Joined& joined : results)
     CHECK(joined.status().message() == "rank 3 did not come to the rendezvous within 0.5 s");
+}
+
+TEST_CASE("a rank that has lost patience first does not accuse rank 0, which waits too") {
+  const int port = free_port();
+  const auto results =
+      in_threads(2, [&](int rank) { return join(rendezvous(rank, 3, port, rank == 0 ? 20 : 2.5)).status(); });
+  for (const Status& status : results) CHECK(status.message() == "rank 2 did not come to the rendezvous within 2.5 s");
+}
+
+TEST_CASE("a rank 0 that is silent is named, not those that it would tell of") {
+  const FileDescriptor listener = std::move(*listen_at("127.0.0.1", 0));
+  std::thread rank_0([&] {
+    FileDescriptor fd;
+    while (!fd.valid() && wait_for(listener.get(), POLLIN, in(10s)).ok()) fd = std::move(*accept_from(listener.get()));
+    if (!receive_introduction(fd.get(), "a secret", in(10s)).ok()) return;
+    const Member member{"node-a", "", "", 7};
+    for (const std::uint32_t rank : {0, 1}) (void)send_all(fd.get(), encode(Arrival{rank, member}), in(5s));
+    std::array<std::byte, 4096> ignored;  // until the other side has given up
+    while (receive_some(fd.get(), ignored, in(20s)).ok()) continue;
+  });
+  const Status status = join(rendezvous(1, 4, port_of(local_address(listener.get())), 2.5)).status();
+  rank_0.join();
+  CHECK(status.code() == Code::timeout);
+  CHECK(status.detail().rank == 0);
+  CHECK(status.message().starts_with("rank 0 (node-a, pid 7) has not been heard of for 2."));
 }
 
 TEST_CASE("without rank 0 the others say that it is missing, and why") {
