@@ -33,6 +33,9 @@ void fields(Archive& archive, T& message) {
     detail_fields(archive, message.reason);
   } else if constexpr (std::is_same_v<M, Contribution>) {
     archive(message.round, message.rank, message.bytes);
+  } else if constexpr (std::is_same_v<M, Shortfall>) {
+    archive(message.round);
+    detail_fields(archive, message.reason);
   } else if constexpr (std::is_same_v<M, Verdict>) {
     archive(message.communicator);
     detail_fields(archive, message.reason);

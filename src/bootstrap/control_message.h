@@ -40,6 +40,11 @@ struct Contribution {
   std::uint32_t rank = 0;
   Bytes bytes;
 };
+// To rank 0, and from there to all: an exchange has failed, and why.
+struct Shortfall {
+  std::uint32_t round = 0;
+  Status::Detail reason;
+};
 // To rank 0: a rank's call fails. From rank 0: the communicator has ended, and why; ranks are the communicator's.
 struct Verdict {
   std::uint64_t communicator = 0;
@@ -84,8 +89,8 @@ struct Farewell {
   std::uint32_t rank = 0;
 };
 
-using ControlMessage =
-    std::variant<Join, Arrival, Refusal, Contribution, Verdict, Death, Suspicion, Ping, Pong, Left, Farewell>;
+using ControlMessage = std::variant<Join, Arrival, Refusal, Contribution, Shortfall, Verdict, Death, Suspicion, Ping,
+                                    Pong, Left, Farewell>;
 
 inline constexpr std::size_t largest_contribution = std::size_t{1} << 20;                   // bytes
 inline constexpr std::size_t largest_body = largest_contribution + (std::size_t{1} << 16);  // bytes

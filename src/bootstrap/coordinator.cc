@@ -37,6 +37,8 @@ void Coordinator::handle(std::uint32_t from, const Contribution& contribution) {
   if (contribution.rank == from) send_(everyone(from), contribution);
 }
 
+void Coordinator::handle(std::uint32_t from, const Shortfall& shortfall) { send_(everyone(from), shortfall); }
+
 void Coordinator::handle(std::uint32_t, const Verdict& verdict) { end(verdict.communicator, verdict.reason); }
 
 void Coordinator::handle(std::uint32_t from, const Left& left) {

@@ -42,6 +42,7 @@ class Coordinator {
   using Inquiries = std::map<std::uint64_t, Inquiry>;  // by communicator
 
   void handle(std::uint32_t from, const Contribution& contribution);
+  void handle(std::uint32_t from, const Shortfall& shortfall);
   void handle(std::uint32_t from, const Verdict& verdict);
   void handle(std::uint32_t from, const Left& left);
   void handle(std::uint32_t from, const Farewell& farewell);

@@ -35,7 +35,7 @@ inline constexpr std::uint32_t control_connection = 1;
 inline constexpr std::uint32_t data_connection = 2;
 inline constexpr std::uint32_t probe_connection = 3;  // only to see who is there; closed at once
 
-inline constexpr std::uint32_t handshake_version = 2;
+inline constexpr std::uint32_t handshake_version = 3;
 
 // Longest that who has connected may stay unknown, and the same when there is no room for others.
 inline constexpr auto introduction_time = std::chrono::seconds(3);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -54,12 +55,17 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
 
   void receive(const ControlMessage& message);
   void handle(const Contribution& contribution);
+  void handle(const Shortfall& shortfall);
   void handle(const Verdict& verdict);
   void handle(const Death& death);
   void handle(const Left& left);
   void handle(const Farewell& farewell);
   void handle(const Ping& ping);
   void forget(std::uint64_t id);
+  // Whether this rank has yet to make the exchange, or is in it.
+  [[nodiscard]] bool is_open(std::uint32_t round) const { return round >= round_ || contributions_.count(round) > 0; }
+  // Why an exchange that lacks these ranks' bytes cannot succeed any more; ok while it can.
+  [[nodiscard]] Status hopeless(const std::vector<int>& missing) const;
 
   const int rank_;
   const std::vector<Member> members_;
@@ -74,6 +80,7 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   std::map<std::uint64_t, std::map<std::uint32_t, std::uint32_t>> left_;   // communicator -> rank -> sequence
   std::vector<std::optional<std::string>> lost_;                           // by rank: how it went
   std::map<std::uint32_t, std::map<std::uint32_t, Bytes>> contributions_;  // round -> rank -> bytes
+  std::map<std::uint32_t, Status> shortfalls_;                             // round -> why it has failed elsewhere
   std::uint32_t round_ = 0;
 
   std::unique_ptr<Monitor> monitor_;  // null for a session of one rank
@@ -157,30 +164,31 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
   got[self] = Bytes(mine.begin(), mine.end());
   if (members_.size() > 1) post(Contribution{round, self, got[self]});
 
-  const auto finish = [&](Status status) {
-    contributions_.erase(round);
-    return status;
-  };
   bool late = false;
-  while (got.size() < members_.size()) {
-    std::vector<int> missing;
-    for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
-      if (got.count(rank) > 0) continue;
-      missing.push_back(static_cast<int>(rank));
-      // Without rank 0 nobody else's bytes can come either.
-      for (const std::uint32_t gone : {rank, std::uint32_t{0}}) {
-        if (!lost_[gone]) continue;
-        Status::Detail detail;
-        detail.code = Code::remote;
-        detail.rank = static_cast<int>(gone);
-        detail.host = members_[gone].host;
-        detail.message = fmt::format("{} {}, during an exchange", named(detail.rank, members_[gone]), *lost_[gone]);
-        return finish(Status(std::move(detail)));
-      }
+  for (;;) {
+    // What the first that failed said: it may have ended its session since. Where all bytes have come, too: to go on
+    // without it is in vain.
+    if (const auto told = shortfalls_.find(round); told != shortfalls_.end()) {
+      Status reason = told->second;
+      contributions_.erase(round);
+      shortfalls_.erase(round);
+      return reason;
     }
-    if (late) {
+    if (got.size() == members_.size()) break;
+    std::vector<int> missing;
+    for (std::uint32_t rank = 0; rank < members_.size(); ++rank)
+      if (got.count(rank) == 0) missing.push_back(static_cast<int>(rank));
+    Status failure = hopeless(missing);
+    if (failure.ok() && late) {
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-      return finish(Status(absence(missing, "an exchange", seconds)));
+      failure = Status(absence(missing, "an exchange", std::round(10 * seconds) / 10));
+    }
+    if (!failure.ok()) {
+      contributions_.erase(round);
+      post(Shortfall{round, failure.detail()});
+      lock.unlock();  // the monitor's thread may want it
+      if (monitor_) monitor_->flush();
+      return failure;
     }
     late = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
   }
@@ -189,6 +197,22 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
   for (auto& [rank, bytes] : got) all.push_back(std::move(bytes));
   contributions_.erase(round);
   return all;
+}
+
+Status StarSession::hopeless(const std::vector<int>& missing) const {
+  std::vector<int> needed = missing;
+  needed.push_back(0);  // without it nobody else's bytes can come either
+  for (const int rank : needed) {
+    const auto place = static_cast<std::size_t>(rank);
+    if (!lost_[place]) continue;
+    Status::Detail detail;
+    detail.code = Code::remote;
+    detail.rank = rank;
+    detail.host = members_[place].host;
+    detail.message = fmt::format("{} {}, during an exchange", named(rank, members_[place]), *lost_[place]);
+    return Status(std::move(detail));
+  }
+  return {};
 }
 
 std::unique_ptr<Membership> StarSession::enter(std::uint64_t id, std::vector<int> ranks, int my_rank) {
@@ -217,9 +241,12 @@ void StarSession::receive(const ControlMessage& message) {
 
 void StarSession::handle(const Contribution& contribution) {
   // One for a round that has failed here would wait for ever.
-  const bool is_open = contribution.round >= round_ || contributions_.count(contribution.round) > 0;
-  if (is_open && contribution.rank < members_.size())
+  if (is_open(contribution.round) && contribution.rank < members_.size())
     contributions_[contribution.round][contribution.rank] = contribution.bytes;
+}
+
+void StarSession::handle(const Shortfall& shortfall) {
+  if (is_open(shortfall.round)) shortfalls_.try_emplace(shortfall.round, Status(shortfall.reason));
 }
 
 void StarSession::handle(const Verdict& verdict) {

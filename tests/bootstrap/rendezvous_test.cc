@@ -180,7 +180,7 @@ TEST_CASE("another version is named by rank 0") {
   const int port = free_port();
   std::thread other([&] {
     const FileDescriptor fd = stranger(port);
-    say(fd, std::string_view("PACELINE\x03\0\0\0", 12));
+    say(fd, std::string_view("PACELINE\x04\0\0\0", 12));
     std::byte byte{};
     CHECK(receive_some(fd.get(), std::span(&byte, 1), in(5s)).ok());
   });
@@ -188,7 +188,7 @@ TEST_CASE("another version is named by rank 0") {
   other.join();
   CHECK(contains(joined.status().message(), "rank 1 did not come"));
   CHECK(contains(joined.status().message(),
-                 "speaks version 3, this is version 2: install the same Paceline on all "
+                 "speaks version 4, this is version 3: install the same Paceline on all "
                  "nodes"));
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("strangers do not hold the job up: junk, half a hello, a hundred silen
       strangers.push_back(stranger(port));
       say(strangers.back(), "GET / HTTP/1.1\r\n\r\n");
       strangers.push_back(stranger(port));
-      say(strangers.back(), std::string_view("PACELINE\x02\0\0\0 a nonce", 20));
+      say(strangers.back(), std::string_view("PACELINE\x03\0\0\0 a nonce", 20));
       for (int i = 0; i < 100; ++i) strangers.push_back(stranger(port));
       crowd_is_there = true;
     }

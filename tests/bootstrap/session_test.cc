@@ -87,6 +87,23 @@ TEST_CASE("an exchange ends at its deadline and names who did not come") {
   }
 }
 
+TEST_CASE("who ends its session after an exchange that failed is not accused of that") {
+  auto sessions = join_all(3);
+  const auto results = in_threads(2, [&](int rank) {
+    auto& session = sessions[static_cast<std::size_t>(rank)];
+    Status status = session->exchange(bytes("x"), in(rank == 0 ? Clock::duration(200ms) : 20s)).status();
+    session.reset();
+    return status;
+  });
+  // Also to the one that comes too late.
+  for (const Status& status : {results[0], results[1], sessions[2]->exchange(bytes("x"), in(20s)).status()}) {
+    CHECK(status.code() == Code::timeout);
+    CHECK(status.detail().rank == 2);
+    CHECK(status.message().starts_with("rank 2 did not come to an exchange within 0."));
+    CHECK(status.message().size() == std::string_view("rank 2 did not come to an exchange within 0.2 s").size());
+  }
+}
+
 TEST_CASE("an exchange without a rank that has ended its session fails at once") {
   auto sessions = join_all(3);
   sessions[2].reset();
