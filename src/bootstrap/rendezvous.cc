@@ -65,11 +65,20 @@ class Waiting {
     const auto* arrival = std::get_if<Arrival>(&message);
     if (arrival != nullptr && arrival->rank < present_.size()) {
       assembly_.members[arrival->rank] = arrival->member;
+      assembly_.members[arrival->rank].address = seen_from_here(arrival->member.address);
       present_[arrival->rank] = true;
     } else {
       assembly_.early.emplace_back(0, std::move(message));
     }
     return {};
+  }
+
+  // A link-local address names the interface besides, which on each node is called as it likes: here it is the one on
+  // which rank 0 is.
+  [[nodiscard]] std::string seen_from_here(const std::string& address) const {
+    const std::size_t zone = address.find('%'), own_zone = rank_0_.find('%');
+    if (zone == address.npos) return address;
+    return address.substr(0, zone) + (own_zone == rank_0_.npos ? "" : rank_0_.substr(own_zone));
   }
 
   static Status rank_0_left(const Status& status) {

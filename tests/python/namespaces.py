@@ -57,6 +57,15 @@ class Namespaces:
         """Take a node's cable out: nothing comes or goes, and no connection is closed."""
         _ip("-n", self._hub, "link", "set", f"port{node}", "down")
 
+    def link_local(self, node: int, interface: str) -> str:
+        """Give a node's interface that name and a link-local address, which comes back with the name as its zone."""
+        name, address = f"{self._name}-{node}", f"fe80::77:{node + 1}"
+        _ip("-n", name, "link", "set", "eth0", "down")
+        _ip("-n", name, "link", "set", "eth0", "name", interface)
+        _ip("-n", name, "link", "set", interface, "up")
+        _ip("-n", name, "address", "add", f"{address}/64", "dev", interface, "nodad")
+        return f"{address}%{interface}"
+
     def shape(self, node: int, mbits: float, bucket_kb: int = 8) -> None:
         """Limit a node's cable to this rate, each way.
 

@@ -123,6 +123,26 @@ def test_a_node_that_is_cut_off_is_named_within_the_timeout() -> None:
         pytest.skip(str(error))
 
 
+class LinkLocalJob(SpreadJob):
+    """The ranks know rank 0 by its link-local address, each with the zone that its own node has for the network."""
+
+    def __init__(self, nodes: Namespaces) -> None:
+        self.addresses = [nodes.link_local(node, f"cable{node}") for node in range(nodes.count)]
+        super().__init__(nodes)
+
+    def command(self, rank: int) -> list[str]:
+        address = self.addresses[0].replace("%cable0", f"%cable{rank}")
+        return ["env", f"PACELINE_ADDRESS=[{address}]:29500", *super().command(rank)]
+
+
+def test_nodes_may_call_the_interface_of_a_link_local_address_as_they_like() -> None:
+    try:
+        with Namespaces(3) as nodes, LinkLocalJob(nodes) as job:
+            assert [plan[1] for plan in job.run("explain")] == ["tcp"] * 3
+    except NotPermitted as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="module")
 def two_slow_cables() -> Iterator[Namespaces]:
     try:
