@@ -78,7 +78,8 @@ def _free_port(address: str) -> int:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:
         try:
-            probe.bind((address, 0))
+            # Resolved here: bind() would drop the zone of fe80::1%eth0.
+            probe.bind(socket.getaddrinfo(address, 0, family, socket.SOCK_STREAM)[0][4])
         except (socket.gaierror, UnicodeError):
             raise NoSuchAddress(f"{address}: no such host") from None
         except OSError as error:

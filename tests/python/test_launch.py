@@ -234,7 +234,12 @@ def test_seconds_that_no_wait_can_last(option: str, seconds: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "why"), [("192.0.2.1", "no interface of this machine has it"), ("foo.invalid", "no such host")]
+    ("address", "why"),
+    [
+        ("192.0.2.1", "no interface of this machine has it"),
+        ("fe80::77:77%lo", "no interface of this machine has it"),
+        ("foo.invalid", "no such host"),
+    ],
 )
 def test_an_address_of_another_machine(address: str, why: str) -> None:
     done = run("-n", "1", "--address", address, "--", "true")
