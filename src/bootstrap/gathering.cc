@@ -28,12 +28,11 @@ struct Newcomer {
 
 class Gathering {
  public:
-  Gathering(const Rendezvous& where, FileDescriptor listener)
+  Gathering(const Rendezvous& where, FileDescriptor listener, Clock::time_point deadline)
       : where_(where),
         listener_(std::move(listener)),
         listener_guard_(listener_.get()),
-        deadline_(Clock::now() +
-                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout))),
+        deadline_(deadline),
         size_(static_cast<std::uint32_t>(where.size)),
         present_(size_, false),
         strangers_(listener_.get(), where.secret, most_strangers) {
@@ -48,8 +47,8 @@ class Gathering {
     while (!over()) {
       for (ControlConnection& connection : assembly_.connections) connection.flush();
       for (ControlConnection& connection : refused_) connection.flush();
-      if (!failure_ && Clock::now() >= next_sign_) give_sign();
       sleep();
+      if (!failure_ && Clock::now() >= next_sign_) give_sign();
       if (!failure_ && Clock::now() >= deadline_) fail(absence_so_far(), deadline_);
     }
     if (!failure_) return std::move(assembly_);
@@ -88,6 +87,7 @@ class Gathering {
         [this](const Status& why, bool opened) { dropped(why, opened); });
     if (!status.ok()) fail(own_error(0, status).detail(), Clock::now());
   }
+
   // The others would not know whether it is this rank that is gone.
   void give_sign() {
     const Frame sign = make_frame(Arrival{0, assembly_.members[0]});
@@ -95,7 +95,6 @@ class Gathering {
       if (connection.flushed()) connection.queue(sign);
     next_sign_ = Clock::now() + sign_of_life;
   }
-
 
   void introduced(const Hello& hello, FileDescriptor socket) {
     if (hello.kind != control_connection) return;
@@ -221,8 +220,8 @@ class Gathering {
   const std::uint32_t size_;
   std::vector<bool> present_;
   Assembly assembly_;
-  Clock::time_point next_sign_ = Clock::now() + sign_of_life;
   Strangers strangers_;
+  Clock::time_point next_sign_ = Clock::now() + sign_of_life;
   std::list<Newcomer> newcomers_;
   std::string rejected_;
   std::optional<Status::Detail> failure_;
@@ -253,12 +252,14 @@ Status::Detail Gathering::claimed_twice(std::uint32_t rank, const Member& first,
 }  // namespace
 
 Result<Assembly> gather(const Rendezvous& where, FileDescriptor listener) {
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout));
   if (!listener.valid()) {
-    Result<FileDescriptor> made = listen_at(where.address, where.port);
+    Result<FileDescriptor> made = listen_at(where.address, where.port, deadline);
     PACE_TRY(made.status());
     listener = std::move(*made);
   }
-  return Gathering(where, std::move(listener)).run();
+  return Gathering(where, std::move(listener), deadline).run();
 }
 
 }  // namespace paceline

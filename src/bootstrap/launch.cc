@@ -36,9 +36,9 @@ Status no_secret() {
                 "PACELINE_SECRET_FILE to that file on every node (or PACELINE_SECRET to its contents)");
 }
 
-// The loopback address that `host` has here, if it is one.
+// The loopback address that `host` has here, if it is one: then this machine's own list of names says so, and soon.
 std::optional<std::string> loopback_of(const std::string& host) {
-  const Result<std::vector<SocketAddress>> addresses = resolve(host, 0);
+  const Result<std::vector<SocketAddress>> addresses = resolve(host, 0, Clock::now() + std::chrono::seconds(1));
   if (!addresses.ok() || !is_loopback(addresses->front())) return std::nullopt;
   return host_of(addresses->front());
 }

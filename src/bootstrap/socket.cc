@@ -9,7 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include "base/signals_blocked.h"
 
 namespace paceline {
 namespace {
@@ -59,6 +65,57 @@ Result<FileDescriptor> connect_to_address(const SocketAddress& address, const Un
   return fd;
 }
 
+// What getaddrinfo has found.
+struct Found {
+  int error = 0;
+  int system_errno = 0;
+  std::vector<SocketAddress> addresses;
+};
+
+Found look_up(const std::string& host, int port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | flags;
+  addrinfo* entries = nullptr;
+  Found found;
+  found.error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &entries);
+  found.system_errno = errno;
+  if (found.error != 0) return found;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(entries, ::freeaddrinfo);
+  for (const addrinfo* entry = entries; entry != nullptr; entry = entry->ai_next) {
+    SocketAddress address;
+    address.length = entry->ai_addrlen;
+    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+    found.addresses.push_back(address);
+  }
+  return found;
+}
+
+Status no_address(const std::string& host, std::string_view why, int error) {
+  Status::Detail detail;
+  detail.code = Code::system;
+  detail.message = fmt::format("the host name \"{}\" cannot be resolved: {}", host, why);
+  detail.host = host;
+  detail.system_errno = error;  // EHOSTUNREACH: a name may be unknown until rank 0's node is up
+  return Status(std::move(detail));
+}
+
+// getaddrinfo can be neither given up nor told how long it has. So a thread of its own waits for it, which shares
+// nothing with this one but the answer, and may come too late.
+Result<Found> look_up_until(const std::string& host, int port, Clock::time_point deadline) {
+  auto answer = std::make_shared<std::promise<Found>>();
+  std::future<Found> coming = answer->get_future();
+  try {
+    const SignalsBlocked blocked;
+    std::thread([answer, host, port] { answer->set_value(look_up(host, port, 0)); }).detach();
+  } catch (const std::system_error& error) {
+    return Status::system("cannot start a thread", error.code().value());
+  }
+  if (coming.wait_until(deadline) != std::future_status::ready)
+    return no_address(host, "no name server has answered in time", EHOSTUNREACH);
+  return coming.get();
+}
+
 SocketAddress address_by(int (*function)(int, sockaddr*, socklen_t*), int fd) {
   SocketAddress address;
   address.length = sizeof address.storage;
@@ -95,34 +152,21 @@ bool is_loopback(const SocketAddress& address) {
   return host.starts_with("127.") || host == "::1";
 }
 
-Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0) {
-    Status::Detail detail;
-    detail.code = Code::system;
-    detail.message = fmt::format("the host name \"{}\" cannot be resolved: {}", host, ::gai_strerror(error));
-    detail.host = host;
-    // A name may be unknown until rank 0's node is up.
-    detail.system_errno = error == EAI_SYSTEM ? errno : EHOSTUNREACH;
-    return Status(std::move(detail));
+Result<std::vector<SocketAddress>> resolve(const std::string& host, int port, Clock::time_point deadline) {
+  // A number needs no server, so no thread either.
+  Found found = look_up(host, port, AI_NUMERICHOST);
+  if (found.error == EAI_NONAME) {
+    Result<Found> answer = look_up_until(host, port, deadline);
+    PACE_TRY(answer.status());
+    found = std::move(*answer);
   }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
-  std::vector<SocketAddress> addresses;
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    SocketAddress address;
-    address.length = entry->ai_addrlen;
-    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
-    addresses.push_back(address);
-  }
-  return addresses;
+  if (found.error != 0)
+    return no_address(host, ::gai_strerror(found.error), found.error == EAI_SYSTEM ? found.system_errno : EHOSTUNREACH);
+  return std::move(found.addresses);
 }
 
-Result<FileDescriptor> listen_at(const std::string& host, int port) {
-  Result<std::vector<SocketAddress>> addresses = resolve(host, port);
+Result<FileDescriptor> listen_at(const std::string& host, int port, Clock::time_point deadline) {
+  Result<std::vector<SocketAddress>> addresses = resolve(host, port, deadline);
   PACE_TRY(addresses.status());
   const SocketAddress& address = addresses->front();
   Result<FileDescriptor> fd = make_socket(address);
@@ -172,7 +216,7 @@ Result<FileDescriptor> accept_from(int listener) {
 }
 
 Result<FileDescriptor> connect_to(const std::string& host, int port, const Until& until) {
-  Result<std::vector<SocketAddress>> addresses = resolve(host, port);
+  Result<std::vector<SocketAddress>> addresses = resolve(host, port, until.deadline);
   PACE_TRY(addresses.status());
   Status first;
   auto left = static_cast<std::ptrdiff_t>(addresses->size());

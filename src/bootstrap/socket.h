@@ -34,11 +34,16 @@ int port_of(const SocketAddress& address);
 std::string describe(const SocketAddress& address);  // "10.0.0.1:29500", "[::1]:29500"
 bool is_loopback(const SocketAddress& address);
 
-// A numeric address or a name. May ask the resolver, which has time limits of its own.
-Result<std::vector<SocketAddress>> resolve(const std::string& host, int port);
+// How long a name server is waited for where nothing says it.
+inline constexpr auto resolving_time = std::chrono::seconds(10);
+
+// A numeric address or a name. The system's resolver has time limits of its own, and may take longer; then a thread
+// waits for its answer in vain.
+Result<std::vector<SocketAddress>> resolve(const std::string& host, int port, Clock::time_point deadline);
 
 // Listens on the first address that `host` stands for, and on no other. Port 0: one that is free.
-Result<FileDescriptor> listen_at(const std::string& host, int port);
+Result<FileDescriptor> listen_at(const std::string& host, int port,
+                                 Clock::time_point deadline = Clock::now() + resolving_time);
 // The next connection that waits; not valid if none does.
 Result<FileDescriptor> accept_from(int listener);
 // One attempt at each address of the host.

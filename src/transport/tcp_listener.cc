@@ -7,7 +7,7 @@
 namespace paceline {
 
 Result<TcpListener> TcpListener::open(const std::string& address) {
-  auto found = resolve(address, 0);
+  auto found = resolve(address, 0, Clock::now() + resolving_time);
   PACE_TRY(found.status());
   const std::string numeric = host_of(found->front());
   if (numeric == "0.0.0.0" || numeric == "::")
