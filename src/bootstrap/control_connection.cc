@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::size_t piece_size = std::size_t{64} << 10;  // bytes read at a time
 
+Status unreachable(int error) {
+  Status::Detail detail = Status::system("its host cannot be reached", error).detail();
+  detail.code = Code::remote;
+  return Status(std::move(detail));
+}
+
 }  // namespace
 
 Frame make_frame(const ControlMessage& message) { return std::make_shared<const Bytes>(encode(message)); }
@@ -48,6 +54,9 @@ Status ControlConnection::receive(std::vector<ControlMessage>& into) {
     const ssize_t received = ::recv(fd(), piece.data(), piece.size(), MSG_DONTWAIT);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && errno == EAGAIN) return {};
+    // The system has given up: nobody has answered for a minute (tune() in socket.cc), or there is no way any more.
+    if (received < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH))
+      return unreachable(errno);
     if (received <= 0) return Status(Code::remote, "its control connection closed");
     reader_.append(std::span(piece).first(static_cast<std::size_t>(received)));
     for (;;) {

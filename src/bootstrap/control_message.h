@@ -50,7 +50,7 @@ struct Verdict {
   std::uint64_t communicator = 0;
   Status::Detail reason;
 };
-// From rank 0: `rank` is dead; `how` is the end of a sentence.
+// From rank 0: `rank` is dead, or out of reach; `how` follows its name.
 struct Death {
   std::uint32_t rank = 0;
   std::string how;

@@ -26,7 +26,7 @@ class Coordinator {
   Coordinator(std::vector<Member> members, Send send);
 
   void receive(std::uint32_t from, const ControlMessage& message, Clock::time_point now);
-  // The connection of `rank` has ended: a death, unless the rank had said farewell. `how` ends the sentence.
+  // The connection of `rank` has ended: a death, unless the rank had said farewell. `how` follows its name.
   void lost(std::uint32_t rank, const std::string& how);
   // Ends the inquiries whose time is up.
   void tick(Clock::time_point now);

@@ -180,10 +180,13 @@ void Monitor::take(std::size_t from, const ControlMessage& message) {
 
 void Monitor::ended(std::size_t rank, const Status& why) {
   connections_[rank].close();
+  // Out of reach is not dead: its own host may see it run.
+  const bool unreachable = why.detail().system_errno != 0;
+  const std::string how = (unreachable ? "is lost: " : "died: ") + why.message();
   if (coordinator_)
-    coordinator_->lost(static_cast<std::uint32_t>(rank), why.message());
+    coordinator_->lost(static_cast<std::uint32_t>(rank), how);
   else if (!farewell_)
-    deliver_(Death{0, why.message()});
+    deliver_(Death{0, how});
 }
 
 }  // namespace paceline

@@ -260,7 +260,7 @@ void StarSession::handle(const Verdict& verdict) {
 
 void StarSession::handle(const Death& death) {
   if (death.rank >= lost_.size() || lost_[death.rank]) return;
-  lost_[death.rank] = "died: " + death.how;
+  lost_[death.rank] = death.how;
   for (const auto& [id, membership] : memberships_)
     membership->learn_of_death(static_cast<int>(death.rank), *lost_[death.rank]);
 }
