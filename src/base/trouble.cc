@@ -55,7 +55,9 @@ Status Trouble::status() const {
 Status Trouble::quoted() const {
   if (code == Code::ok) return {};
   Status::Detail detail = status().detail();
-  detail.message = fmt::format("rank {}: {}", from, detail.message);
+  // What another has said of `from` names it already.
+  if (!detail.message.starts_with(fmt::format("rank {} (", from)))
+    detail.message = fmt::format("rank {}: {}", from, detail.message);
   return Status(std::move(detail));
 }
 

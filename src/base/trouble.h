@@ -25,7 +25,7 @@ struct Trouble {
   // `status` as rank `from` on `host` shows it; about that rank unless it says otherwise.
   static Trouble of(const Status& status, int from, std::string_view host);
   [[nodiscard]] Status status() const;
-  // The same as `from` says it: "rank 3: ...".
+  // The same as `from` says it: "rank 3: ...", unless it begins with that rank's name.
   [[nodiscard]] Status quoted() const;
 };
 

@@ -201,7 +201,8 @@ class Mesh {
     }
     detail.peer = group_.rank;
     detail.message = missing.empty() ? "connecting to the other ranks took too long"
-                                     : missing + " did not open all data connections in time";
+                                     : fmt::format("{} did not open all data connections to rank {} ({}) in time",
+                                                   missing, group_.rank, group_.host);
     if (!last_refusal_.ok()) detail.message += "; a connection was dropped: " + last_refusal_.message();
     return Status(std::move(detail));
   }

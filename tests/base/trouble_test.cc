@@ -44,6 +44,13 @@ TEST_CASE("trouble: a quoted error says who says so") {
   CHECK(Trouble::of({}, 2, "here").quoted().ok());
 }
 
+TEST_CASE("trouble: what another has said of a rank is quoted without naming it twice") {
+  const Trouble trouble = Trouble::of(about(2, Code::timeout, "rank 2 (its-host) did not come"), 2, "its-host");
+  CHECK(trouble.quoted().message() == "rank 2 (its-host) did not come");
+  const Trouble of_other = Trouble::of(about(1, Code::timeout, "rank 1 (its-host) did not come"), 2, "here");
+  CHECK(of_other.quoted().message() == "rank 2: rank 1 (its-host) did not come");
+}
+
 TEST_CASE("trouble: an error that names nobody is about the rank that has it") {
   const Status status = Trouble::of(Status(Code::system, "no room"), 2, "here").status();
   CHECK(status.detail().rank == 2);

@@ -214,7 +214,8 @@ TEST_CASE("tcp mesh: a rank that never comes is named at the deadline") {
   REQUIRE(!transport.ok());
   CHECK(transport.status().code() == Code::timeout);
   CHECK(transport.status().detail().rank == 0);
-  CHECK(transport.status().message() == "rank 0 (node-a), rank 1 (node-b) did not open all data connections in time");
+  CHECK(transport.status().message() ==
+        "rank 0 (node-a), rank 1 (node-b) did not open all data connections to rank 2 (node-c) in time");
 }
 
 TEST_CASE("tcp mesh: who waits for connections ends when they are given up") {
