@@ -3,8 +3,8 @@
 Used by `paceline run`, and by the commands that start ranks of their own. The secret goes through the environment
 only. When a rank fails the others get a grace period, in which they should end by themselves with an error that names
 it; then they are terminated, and killed. The same after a second signal that asks the job to end. No rank outlives its
-launcher, also when that is killed; and where a job is ended before its time, neither do the processes that ranks have
-started and not made sessions of their own.
+launcher, also when that is killed. Where a job is ended before its time, neither do the processes that ranks have
+started and not made sessions of their own; but a launcher that is killed cannot end those.
 """
 
 from __future__ import annotations
