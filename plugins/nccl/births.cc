@@ -145,6 +145,10 @@ ncclResult_t conclude(ncclComm* parent, ncclComm* made, ncclResult_t result) {
 
 std::string why_ids_are_nccls() {
   if (!choice().why_nothing.empty()) return choice().why_nothing;
+  // Programs that set it pass no id on: each rank asks for its own, and NCCL makes them alike by the variable.
+  const char* meeting = std::getenv("NCCL_COMM_ID");
+  if (meeting != nullptr && *meeting != '\0')
+    return "NCCL_COMM_ID says where the ranks meet, each with an id of its own";
   const char* interface = std::getenv("PACELINE_INTERFACE");
   if (job_spans_machines() && (interface == nullptr || *interface == '\0'))
     return "the job's ranks are on several machines, and PACELINE_INTERFACE does not say where they can meet";

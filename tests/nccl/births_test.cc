@@ -171,6 +171,33 @@ TEST_CASE("a rank without NCCL, where NCCL is needed, is named on every rank") {
                         "is no libnccl.so.2 in /nowhere.") == 0);
 }
 
+TEST_CASE("where NCCL_COMM_ID says where the ranks meet, the ids are NCCL's") {
+  Child child([](const Child::Say& say) {
+    const auto whose = [] {
+      ncclUniqueId id{};
+      if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) return last_error();
+      return std::string(nccl::is_pacelines(id) ? "Paceline's" : "NCCL's");
+    };
+    (void)::setenv("NCCL_COMM_ID", "127.0.0.1:4000", 1);
+    {
+      const Door door(has_engine);
+      say(whose());
+      ncclComm_t comms[2] = {};
+      (void)ncclCommInitAll(comms, 2, nullptr);
+      say(Door::calls().find("ncclCommInitAll(") != std::string::npos ? "NCCL's" : "Paceline's");
+    }
+    const Door alone(has_engine, nullptr, nullptr);
+    say(whose());
+    (void)::setenv("NCCL_COMM_ID", "", 1);
+    say(whose());
+  });
+  CHECK(child.line() == "NCCL's");
+  CHECK(child.line() == "NCCL's");
+  CHECK(child.line().find("ncclGetUniqueId needs NCCL itself (NCCL_COMM_ID says where the ranks meet, each with an id "
+                          "of its own), and there is no libnccl.so.2 in /nowhere.") == 0);
+  CHECK(child.line() == "Paceline's");
+}
+
 TEST_CASE("the ids of both makers are told apart") {
   const Door door(has_engine);
   ncclUniqueId id{};
