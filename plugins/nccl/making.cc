@@ -335,6 +335,9 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int
   if (ids < 1 || ids > ranks)
     return spoil_if_failed(
         fail(nullptr, ncclInvalidArgument, fmt::format("ncclCommInitRankScalable: {} ids for {} ranks", ids, ranks)));
+  // Ranks of Paceline's meet by the first one.
+  for (int i = 1; i < ids; ++i)
+    if (is_pacelines(id[i]) && std::memcmp(&id[i], &id[0], sizeof *id) != 0) forget(id[i]);
   return spoil_if_failed(
       init(comm, ranks, id[0], rank, config, "ncclCommInitRankScalable", &Real::ncclCommInitRankScalable,
            [=](auto function, ncclComm_t* real) { return function(real, ranks, rank, ids, id, config); }));

@@ -376,6 +376,27 @@ TEST_CASE("what fails to make communicators leaves nothing that listens behind")
   for (int rank : {0, 1}) CHECK(ncclCommAbort(comms[rank]) == ncclSuccess);
 }
 
+TEST_CASE("of several ids those that nobody comes by leave nothing that listens behind") {
+  const Door door(has_engine, nullptr, nullptr);
+  const auto make = [] {
+    ncclUniqueId ids[3]{};
+    for (ncclUniqueId& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    on_every_rank(3, [&](int rank) -> std::string {
+      ncclComm_t comm = nullptr;
+      NCCL_EXPECT(ncclCommInitRankScalable(&comm, 3, rank, 3, ids, nullptr));
+      int sum = rank;
+      NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+      PACE_REQUIRE(sum == 3);
+      NCCL_EXPECT(ncclCommDestroy(comm));
+      return "";
+    });
+  };
+  make();  // what the process keeps for itself is there from now on
+  const std::size_t descriptors = entries_of("/proc/self/fd");
+  for (int round = 0; round < 4; ++round) make();
+  CHECK(entries_of("/proc/self/fd") <= descriptors);
+}
+
 TEST_CASE("an abort ends a destroy that waits for a call on a stream") {
   Child child([](const Child::Say& say) {
     const Door door(has_engine, nullptr, nullptr);
