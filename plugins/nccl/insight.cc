@@ -163,7 +163,8 @@ const char* paceNcclDescribe() {
                           {"problem", choice().problem},
                           {"functions", functions()}};
   if (library != nullptr) state["real"] = {{"path", library->path}, {"version", version_text(library->version)}};
-  text = state.dump();
+  // Paths and settings need not be UTF-8, and no exception may leave this.
+  text = state.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return text.c_str();
 }
 
