@@ -27,11 +27,13 @@ inline Status unusable(const std::string& what, cudaError_t error) {
   return of_usage ? Status(Code::invalid_usage, why.message()) : why;
 }
 
-// Whether what is put on the stream is captured into a graph.
+// Whether what is put on the stream is captured into a graph. Code::invalid_usage also where the program has spoiled
+// the capture: what would be launched then fails for that alone.
 inline Status ask_for_capture(cudaStream_t stream, bool& captured) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  const cudaError_t error = cudaStreamIsCapturing(stream, &status);
+  cudaError_t error = cudaStreamIsCapturing(stream, &status);
   captured = status != cudaStreamCaptureStatusNone;
+  if (error == cudaSuccess && status == cudaStreamCaptureStatusInvalidated) error = cudaErrorStreamCaptureInvalidated;
   if (error == cudaSuccess) return {};
   return unusable("asking for the state of a stream", error);
 }
