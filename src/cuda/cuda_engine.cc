@@ -66,6 +66,14 @@ class WindowUsers {
     const std::lock_guard lock(mutex());
     ++users()[window];
   }
+  // Another rank's: false where that has let go of it already.
+  [[nodiscard]] static bool join(std::byte* window) {
+    const std::lock_guard lock(mutex());
+    const auto found = users().find(window);
+    if (found == users().end()) return false;
+    ++found->second;
+    return true;
+  }
   static void drop(std::byte* window) {
     {
       const std::lock_guard lock(mutex());
@@ -216,8 +224,9 @@ Status CudaEngine::map(const std::vector<Card>& cards) {
           return failure("reaching " + whose, error);
         (void)cudaGetLastError();
       }
-      windows_[p] = reinterpret_cast<std::byte*>(card.window);
-      WindowUsers::add(windows_[p]);
+      auto* const window = reinterpret_cast<std::byte*>(card.window);
+      if (!WindowUsers::join(window)) return Status(Code::unsupported, whose + " is gone");
+      windows_[p] = window;
     } else {
       void* memory = nullptr;
       PACE_CUDA("mapping " + whose, cudaIpcOpenMemHandle(&memory, card.handle, cudaIpcMemLazyEnablePeerAccess));
