@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -23,13 +24,26 @@ struct Answer {
   std::atomic<std::uint64_t> id;       // of the allocation that it is about
   std::atomic<std::uint64_t> address;  // where the rank sees it
 };
+using HandleWords = std::array<std::uint64_t, sizeof(IpcHandle) / 8>;
+// Read while it may be written: who reads looks at the number before and after.
 struct Entry {
   std::atomic<std::uint64_t> id;  // 0: none, or it is being written
-  std::uint64_t base;
-  std::uint64_t bytes;
-  IpcHandle handle;
+  std::uint64_t base;             // for its owner alone
+  std::atomic<std::uint64_t> bytes;
+  std::array<std::atomic<std::uint64_t>, sizeof(IpcHandle) / 8> handle;
   Answer answers[max_gpus];  // by the other ranks
 };
+
+// Relaxed: the number and the fences beside it order the words.
+void put_handle(const IpcHandle& handle, Entry& into) {
+  const auto words = std::bit_cast<HandleWords>(handle);
+  for (std::size_t i = 0; i < words.size(); ++i) into.handle[i].store(words[i], std::memory_order_relaxed);
+}
+IpcHandle handle_of(const Entry& entry) {
+  HandleWords words{};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = entry.handle[i].load(std::memory_order_relaxed);
+  return std::bit_cast<IpcHandle>(words);
+}
 
 // An offer as the others read it. The ranks are in step, so of those that wait for each other none is two calls ahead.
 struct OfferSlot {
@@ -141,8 +155,8 @@ void Registration::map(int owner, int entry, Mapped& mapped) {
   // Acquire: the handle comes before the number.
   const std::uint64_t id = its.id.load(std::memory_order_acquire);
   if (id == mapped.id) return;
-  const IpcHandle handle = its.handle;
-  const std::uint64_t bytes = its.bytes;
+  const IpcHandle handle = handle_of(its);
+  const std::uint64_t bytes = its.bytes.load(std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_acquire);  // the handle is read before the number is looked at again
   const bool whole = its.id.load(std::memory_order_relaxed) == id;
   unmap(mapped);
@@ -186,13 +200,16 @@ int Registration::entry_of(std::uint64_t base, std::uint64_t id) {
   Entry* free = nullptr;
   for (Entry& entry : board.all) {
     const std::uint64_t old = entry.id.load(std::memory_order_relaxed);
-    if (old != 0 && allocation_of(entry.base).id != old) entry.id.store(0, std::memory_order_release);
+    if (old != 0 && allocation_of(entry.base).id != old) entry.id.store(0, std::memory_order_relaxed);
     if (free == nullptr && entry.id.load(std::memory_order_relaxed) == 0) free = &entry;
   }
   if (free == nullptr) return -1;
+  // Release: who reads any of what follows finds the number gone when it looks again. A store orders only what comes
+  // before it, also one that releases.
+  std::atomic_thread_fence(std::memory_order_release);
   free->base = base;
-  free->bytes = allocation.bytes;
-  free->handle = handle;
+  free->bytes.store(allocation.bytes, std::memory_order_relaxed);
+  put_handle(handle, *free);
   free->id.store(id, std::memory_order_release);  // after the handle
   board.changes.fetch_add(1, std::memory_order_release);
   return static_cast<int>(free - board.all);
