@@ -154,7 +154,7 @@ Status CudaEngine::allocate(Card& card) {
     PACE_CUDA("sharing GPU memory with other processes (CUDA IPC)",
               cudaIpcGetMemHandle(&card.handle, windows_[static_cast<std::size_t>(rank_)]));
   if (ranks_ > 1 && configuration().gpu_direct != "off") {
-    auto registration = Registration::create(rank_, ranks_);
+    auto registration = Registration::create(rank_, ranks_, device_);
     if (registration.ok()) {
       registration_ = std::move(*registration);
       put(card.board, registration_->board_name());

@@ -146,10 +146,12 @@ Allocation allocation_of(std::uint64_t address) {
   unsigned long long base = 0;
   std::size_t bytes = 0;
   unsigned long long id = 0;
-  int attributes[] = {attribute_buffer_id, attribute_has_ipc, attribute_range_start, attribute_range_size};
-  void* data[] = {&id, &has_ipc, &base, &bytes};
-  if (known->pointer_attributes(4, attributes, data, address) != 0) return allocation;
-  return {base, bytes, id, has_ipc != 0};
+  int device = -1;
+  int attributes[] = {attribute_buffer_id, attribute_has_ipc, attribute_range_start, attribute_range_size,
+                      attribute_device_ordinal};
+  void* data[] = {&id, &has_ipc, &base, &bytes, &device};
+  if (known->pointer_attributes(5, attributes, data, address) != 0) return allocation;
+  return {base, bytes, id, has_ipc != 0, device};
 }
 
 bool ipc_handle(std::uint64_t base, IpcHandle& into) {

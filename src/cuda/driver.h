@@ -44,6 +44,7 @@ struct Allocation {
   std::uint64_t bytes = 0;
   std::uint64_t id = 0;    // no other allocation of the process ever has the same; 0: no memory that CUDA knows
   bool shareable = false;  // with other processes, by an IPC handle; on a GPU that all of this process's may reach
+  int device = -1;         // whose memory it is
 };
 Allocation allocation_of(std::uint64_t address);
 

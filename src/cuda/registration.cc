@@ -70,8 +70,8 @@ struct Registration::Board {
   Entry all[entries];
 };
 
-Result<std::unique_ptr<Registration>> Registration::create(int rank, int ranks) {
-  auto made = std::unique_ptr<Registration>(new Registration(rank, ranks));
+Result<std::unique_ptr<Registration>> Registration::create(int rank, int ranks, int device) {
+  auto made = std::unique_ptr<Registration>(new Registration(rank, ranks, device));
   auto segment = Segment::create(sizeof(Board));
   if (!segment.ok()) return segment.status();
   made->mine_ = std::move(*segment);
@@ -223,11 +223,11 @@ bool Registration::sights(const std::byte* buffer, std::uint64_t bytes, Sights& 
   bool all = true;
   for (int rank = 0; rank < ranks_; ++rank) {
     std::uint64_t& sight = into[static_cast<std::size_t>(rank)];
-    sight = elsewhere(rank) ? 0 : address;
-    if (sight != 0) continue;
-    if (!place)
+    // The others of this process reach this rank's GPU.
+    sight = rank == rank_ || (!elsewhere(rank) && allocation.device == device_) ? address : 0;
+    if (elsewhere(rank) && !place)
       place = address + bytes <= allocation.base + allocation.bytes ? entry_of(allocation.base, allocation.id) : -1;
-    if (*place >= 0) {
+    if (elsewhere(rank) && *place >= 0) {
       Answer& answer = board_of(rank_)->all[*place].answers[rank];
       // Acquire: the address comes before the number.
       if (answer.id.load(std::memory_order_acquire) == allocation.id) {

@@ -10,8 +10,9 @@
 // address is another one. What was freed is taken off the board when the next one is put there; the others then let go
 // of it.
 //
-// Ranks of one process see each other's memory as it is. Memory that is mapped piece by piece has no IPC handle: its
-// pieces go another way (shared_pieces.h), between ranks of one process too, since each has it for its own GPU only.
+// Ranks of one process see the memory of each other's GPUs as it is; that of yet another GPU they may not reach. Memory
+// that is mapped piece by piece has no IPC handle: its pieces go another way (shared_pieces.h), between ranks of one
+// process too, since each has it for its own GPU only.
 #pragma once
 
 #include <array>
@@ -34,8 +35,8 @@ namespace paceline::cuda {
 
 class Registration {
  public:
-  // Of this rank; the segment's name is for the others to open.
-  static Result<std::unique_ptr<Registration>> create(int rank, int ranks);
+  // Of this rank, which uses GPU `device`; the segment's name is for the others to open.
+  static Result<std::unique_ptr<Registration>> create(int rank, int ranks, int device);
   ~Registration();
 
   [[nodiscard]] const std::string& board_name() const;
@@ -79,7 +80,7 @@ class Registration {
     void* address = nullptr;
     std::shared_ptr<void> hold = nullptr;  // others have it while a graph loads from here
   };
-  Registration(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
+  Registration(int rank, int ranks, int device) : rank_(rank), ranks_(ranks), device_(device) {}
   [[nodiscard]] bool elsewhere(int rank) const { return rank != rank_ && !here_[static_cast<std::size_t>(rank)]; }
   Board* board_of(int rank) const;
   int entry_of(std::uint64_t base, std::uint64_t id);
@@ -90,6 +91,7 @@ class Registration {
 
   const int rank_;
   const int ranks_;
+  const int device_;
   std::shared_ptr<Segment> mine_;
   std::array<std::shared_ptr<Segment>, max_gpus> boards_;
   std::array<bool, max_gpus> here_{};           // in this process

@@ -28,6 +28,7 @@ struct Physical {
   unsigned types = 0;  // of handles that it was made for
   int device = 0;
   bool managed = false;
+  bool has_ipc = false;
   std::uint64_t id = 0;
   ~Physical() { ::close(file); }
 };
@@ -230,7 +231,7 @@ FAKE int cuPointerGetAttributes(unsigned count, const int* attributes, void** da
       case 7: put(data[i], mapped ? mapping->second.id : std::uint64_t{0}); break;
       case 8: put(data[i], mapped && mapping->second.memory->managed ? 1 : 0); break;
       case 9: put(data[i], mapped ? mapping->second.memory->device : -1); break;
-      case 10: put(data[i], 0); break;
+      case 10: put(data[i], mapped && mapping->second.memory->has_ipc ? 1 : 0); break;
       case 11: put(data[i], mapped ? range->first : std::uint64_t{0}); break;
       case 12: put(data[i], mapped ? range->second : std::size_t{0}); break;
       case 14: put(data[i], mapped ? mapping->second.memory->types : 0U); break;
@@ -256,6 +257,14 @@ FAKE int fake_cuda_manage(std::uint64_t address) {
   const auto place = mapping_of(address);
   if (place == mappings.end()) return invalid;
   place->second.memory->managed = true;
+  return success;
+}
+// The memory there can be shared as what cudaMalloc gives, as far as its attributes say.
+FAKE int fake_cuda_give_ipc(std::uint64_t address) {
+  const std::lock_guard lock(mutex);
+  const auto place = mapping_of(address);
+  if (place == mappings.end()) return invalid;
+  place->second.memory->has_ipc = true;
   return success;
 }
 FAKE void fake_cuda_refuse_imports(int count) {

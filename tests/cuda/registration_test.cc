@@ -43,7 +43,7 @@ struct Ranks {
 
   Ranks(int ranks, bool here) {
     for (int rank = 0; rank < ranks; ++rank) {
-      auto made = Registration::create(rank, ranks);
+      auto made = Registration::create(rank, ranks, 0);
       REQUIRE_MESSAGE(made.ok(), made.status().message());
       all.push_back(std::move(*made));
     }
@@ -128,6 +128,23 @@ TEST_CASE("registration: who sees a buffer does so, whether or not all do") {
       REQUIRE_FALSE(ranks.call(range.at(0), 3 * piece, sights));
       REQUIRE(sights[1] == 0);
     });
+}
+
+TEST_CASE("registration: ranks of one process see what is on each other's GPUs, not what is on a third one") {
+  with_fake_driver([](const FakeDriver& driver) {
+    FakeRange range(driver, 64 * piece);
+    range.map(0, piece);
+    range.map(piece, piece, 1, 1);
+    for (const std::uint64_t offset : {0UL, piece})
+      REQUIRE(driver.call("fake_cuda_give_ipc", reinterpret_cast<std::uint64_t>(range.at(offset))) == 0);
+    const Ranks ranks(2, true);
+    Sights sights{};
+    REQUIRE(ranks.call(range.at(0), piece, sights));
+    REQUIRE(sights[1] == reinterpret_cast<std::uint64_t>(range.at(0)));
+    REQUIRE(ranks.calls_until_seen(range.at(piece), piece, sights) == -1);
+    REQUIRE(sights[0] == reinterpret_cast<std::uint64_t>(range.at(piece)));
+    REQUIRE(sights[1] == 0);
+  });
 }
 
 TEST_CASE("registration: ranks in step see each other's buffers in one call, whoever comes first") {
@@ -230,8 +247,8 @@ TEST_CASE("registration: a rank that comes too late, or just then, gets the answ
 
 TEST_CASE("registration: a rank that could not open another's board agrees to nothing, and holds nobody up") {
   with_fake_driver([](const FakeDriver&) {
-    auto blind = Registration::create(0, 2);
-    auto other = Registration::create(1, 2);
+    auto blind = Registration::create(0, 2, 0);
+    auto other = Registration::create(1, 2, 0);
     REQUIRE(blind.ok());
     REQUIRE(other.ok());
     REQUIRE_FALSE((*blind)->open(1, "/paceline-no-such-board", false).ok());
@@ -433,13 +450,13 @@ TEST_CASE("registration: ranks of two processes, of which one dies") {
       Pipe entered;
       Pipe settled;
       Pipe seen;
-      const auto own = Registration::create(0, 2);
+      const auto own = Registration::create(0, 2, 0);
       REQUIRE(own.ok());
       using Name = std::array<char, 64>;
       Name my_name{};
       std::copy((*own)->board_name().begin(), (*own)->board_name().end(), my_name.begin());
       Child other([&] {
-        auto made = Registration::create(1, 2);
+        auto made = Registration::create(1, 2, 0);
         Name name{};
         std::copy((*made)->board_name().begin(), (*made)->board_name().end(), name.begin());
         if (!names.put(name) || !(*made)->open(0, my_name.data(), false).ok() || !entered.put(1)) return false;
