@@ -3,40 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <latch>
 #include <optional>
-#include <thread>
 
+#include "base/all_or_none.h"
 #include "errors.h"
 #include "paceline/paceline.h"
 #include "real_library.h"
-#include "threads.h"
 
 namespace paceline::nccl {
 namespace {
 
-// One thread a communicator: each waits for ranks that another one makes, so none begins unless all can. None: they
-// cannot.
+// One thread a communicator: each waits for ranks that another one makes. None: the threads cannot be had.
 std::optional<ncclResult_t> run_together(const std::vector<std::function<ncclResult_t()>>& births) {
   std::vector<ncclResult_t> results(births.size(), ncclSuccess);
-  std::latch all_there(static_cast<std::ptrdiff_t>(births.size()));
-  std::atomic<bool> all_can{true};  // relaxed: the latch orders the store before the loads
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < births.size(); ++i) {
-    std::thread thread = start_thread([&, i] {
-      all_there.arrive_and_wait();
-      if (all_can.load(std::memory_order_relaxed)) results[i] = births[i]();
-    });
-    if (!thread.joinable()) {
-      all_can.store(false, std::memory_order_relaxed);
-      all_there.count_down(static_cast<std::ptrdiff_t>(births.size() - i));
-      break;
-    }
-    threads.push_back(std::move(thread));
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (!all_can.load(std::memory_order_relaxed)) return {};
+  const auto can = [](std::size_t) { return true; };
+  if (all_or_none(births.size(), can, [&](std::size_t i) { results[i] = births[i](); })) return {};
   ncclResult_t result = ncclSuccess;
   for (ncclResult_t one : results) result = worse(result, one);
   return result;

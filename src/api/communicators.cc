@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <latch>
-#include <thread>
+#include <exception>
 
 #include "api/handle.h"
+#include "base/all_or_none.h"
 #include "base/configuration.h"
 #include "base/reduction.h"
-#include "base/signals_blocked.h"
 #include "bootstrap/launch.h"
 #include "cuda/device.h"
 
@@ -80,37 +79,25 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_all(int count, const int
   std::vector<Status> ended(static_cast<std::size_t>(count));
   std::vector<std::unique_ptr<Communicator>> made(ended.size());
   // Joining waits for the others, so every rank needs a thread of its own, and none joins unless all can.
-  std::latch all_there(count);
-  std::atomic<bool> all_can{true};  // relaxed: the latch orders the stores before the loads
-  std::vector<std::jthread> threads;
-  threads.reserve(ended.size());
-  const auto be = [&](int rank) {
-    Status& status = ended[static_cast<std::size_t>(rank)];
-    status = guarded([&] { return use_device(devices == nullptr ? rank : devices[rank]); });
-    if (!status.ok()) all_can.store(false, std::memory_order_relaxed);
-    all_there.arrive_and_wait();
-    if (!all_can.load(std::memory_order_relaxed)) return;
-    status = guarded([&]() -> Status {
-      auto one = create(nullptr, [&](double seconds) { return rendezvous_from_unique_id(*id, rank, count, seconds); });
+  const auto prepare = [&](std::size_t rank) {
+    ended[rank] = guarded([&] { return use_device(devices == nullptr ? static_cast<int>(rank) : devices[rank]); });
+    return ended[rank].ok();
+  };
+  const auto meet = [&](std::size_t rank) {
+    ended[rank] = guarded([&]() -> Status {
+      auto one = create(nullptr, [&](double seconds) {
+        return rendezvous_from_unique_id(*id, static_cast<int>(rank), count, seconds);
+      });
       if (!one.ok()) return one.status();
-      made[static_cast<std::size_t>(rank)] = std::move(*one);
+      made[rank] = std::move(*one);
       return {};
     });
   };
-  for (int rank = 0; rank < count; ++rank) {
-    const Status started = guarded([&]() -> Status {
-      const SignalsBlocked blocked;
-      threads.emplace_back(be, rank);
-      return {};
-    });
-    if (started.ok()) continue;
-    all_can.store(false, std::memory_order_relaxed);
-    all_there.count_down(count - rank);
-    ended[static_cast<std::size_t>(rank)] = Status(
-        started.code(), fmt::format("cannot start a thread for rank {} of {}: {}", rank, count, started.message()));
-    break;
+  if (const auto missing = all_or_none(ended.size(), prepare, meet)) {
+    const Status why = guarded([&]() -> Status { std::rethrow_exception(missing->why); });
+    ended[missing->thread] = Status(
+        why.code(), fmt::format("cannot start a thread for rank {} of {}: {}", missing->thread, count, why.message()));
   }
-  threads.clear();  // joins them
   const auto failed = std::ranges::find_if(ended, [](const Status& status) { return !status.ok(); });
   if (failed == ended.end()) return made;
   // Rank 0 may not have come to take the id's listener, which would wait for it.
