@@ -34,6 +34,9 @@ void HostStream::push(std::function<Status()> work) {
   if (in_child()) return;  // also because the mutex may be the thread's for ever
   {
     const std::lock_guard lock(mutex_);
+    // A place for the error of each, here where a lack of memory can be told: the stream's thread takes no exception.
+    const std::size_t places = failures_.size() + work_.size() + (running_ ? 2 : 1);
+    if (places > failures_.capacity()) failures_.reserve(2 * places);
     work_.push_back(std::move(work));
     ++pushed_;
   }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <latch>
 
+#include "comm/scarce_memory.h"
 #include "transport/child.h"
 
 namespace paceline {
@@ -43,6 +44,16 @@ TEST_CASE("a wait tells the first error up to its mark and leaves it for synchro
   CHECK(stream.wait(before, -1).ok());
   CHECK(stream.synchronize().message() == "first");
   CHECK(stream.synchronize().ok());
+}
+
+TEST_CASE("an error is told also where the stream's thread lacks memory") {
+  HostStream stream;
+  stream.push([] {
+    Status lost = failure("lost");
+    testing::fail_allocation(1);
+    return lost;
+  });
+  CHECK(stream.synchronize().message() == "lost");
 }
 
 TEST_CASE("no wait lasts NaN seconds") {
