@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
 #include <span>
@@ -55,14 +56,17 @@ std::vector<Turn> turns_of(const std::vector<Queued>& calls) {
 std::mutex order;
 const HeldWhileForking<order> held_while_forking;
 
-// Calls of several streams, of which one runs them all when all have come to them; the others wait for the end.
+// Calls of several streams, of which one runs them all when all have come to them; the others wait for the end. It may
+// come before: then the calls do not run.
 class Joint {
  public:
   explicit Joint(std::size_t others) : to_come_(others) {}
 
-  void wait_for_others() {
+  // Ok: all have come. Else why the calls are not to run.
+  Status wait_for_others() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return to_come_ == 0; });
+    changed_.wait(lock, [this] { return to_come_ == 0 || status_.has_value(); });
+    return status_.value_or(Status());
   }
   void end(const Status& status) {
     const std::lock_guard lock(mutex_);
@@ -84,16 +88,25 @@ class Joint {
   std::optional<Status> status_;
 };
 
+// The communicator's last error. Others wait for what comes after it, so no lack of memory for the sentence may stop
+// that: the stream tells the status all the same.
+void note(const Status& status, paceComm* comm) noexcept {
+  try {
+    (void)finish(status, comm);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 // A communicator's calls keep their order also on several streams: what is queued waits for its turn. It waits only for
 // what was queued earlier, so none waits for itself. With `order` held. joint: of calls that are on other streams, too.
 void queue_in_order(HostStream& stream, std::vector<Queued> calls, const std::shared_ptr<Joint>& joint = nullptr) {
   const std::vector<Turn> turns = turns_of(calls);
   stream.push([calls = std::move(calls), turns, joint] {
-    if (joint) joint->wait_for_others();
+    Status status = joint ? joint->wait_for_others() : Status();
     for (const Turn& turn : turns) wait_for_queued(*turn.comm, turn.before);
-    Status status = guarded([&] { return run_group_now(calls); });
+    if (status.ok()) status = guarded([&] { return run_group_now(calls); });
     for (const Turn& turn : turns) {
-      (void)finish(status, turn.comm);
+      note(status, turn.comm);
       // Release: the calls' results come before their end.
       turn.comm->ended.store(turn.before + turn.calls, std::memory_order_release);
       turn.comm->ended.notify_all();
@@ -116,10 +129,16 @@ Status run_jointly(std::vector<Queued> calls) {
       streams.push_back(call.stream);
   }
   const auto joint = std::make_shared<Joint>(streams.size() - 1 + (blocks ? 1 : 0));
+  const Status broken(Code::system, "a stream cannot take its part of a group: out of memory");
   {
     const std::lock_guard lock(order);
     queue_in_order(*streams.front(), std::move(calls), joint);
-    for (HostStream* other : std::span(streams).subspan(1)) other->push([joint] { return joint->come_and_wait(); });
+    try {
+      for (HostStream* other : std::span(streams).subspan(1)) other->push([joint] { return joint->come_and_wait(); });
+    } catch (...) {
+      joint->end(broken);  // the first stream, and those that were told, would wait for the others
+      throw;
+    }
   }
   return blocks ? joint->come_and_wait() : Status();
 }
