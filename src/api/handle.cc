@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <deque>
 #include <exception>
 #include <new>
@@ -88,10 +90,23 @@ namespace {
 std::mutex handles_mutex;
 const HeldWhileForking<handles_mutex> held_while_forking;
 
-// CUDA gives small numbers to its default streams; its other streams are objects that can be read.
-bool is_host_stream(void* stream) {
-  return reinterpret_cast<std::uintptr_t>(stream) >= 4096 &&
-         static_cast<paceHostStream*>(stream)->magic == paceHostStream::valid;
+// The handles of host streams live as long as the process, in blocks of which each is twice as large as the one before:
+// so a few comparisons tell, without a lock, whether a pointer is one of them. What it points at may be anything, a
+// stream of the CUDA driver's too, and is not looked at.
+constexpr std::size_t first_block = 64;
+constexpr std::size_t size_of_block(std::size_t block) { return first_block << block; }
+std::array<std::atomic<paceHostStream*>, 40> stream_blocks{};
+
+bool is_host_stream(const void* stream) {
+  const auto address = reinterpret_cast<std::uintptr_t>(stream);
+  for (std::size_t block = 0; block < stream_blocks.size(); ++block) {
+    // Relaxed: who asks about a handle has it from the thread that stored its block; of any other pointer it is not.
+    const auto begin = reinterpret_cast<std::uintptr_t>(stream_blocks[block].load(std::memory_order_relaxed));
+    if (begin == 0) return false;
+    const std::uintptr_t offset = address - begin;
+    if (offset < size_of_block(block) * sizeof(paceHostStream)) return offset % sizeof(paceHostStream) == 0;
+  }
+  return false;
 }
 
 bool machine_has_gpus() {
@@ -107,7 +122,9 @@ Result<HostStream*> stream_of(void* stream) {
     return Status(Code::invalid_argument,
                   "`stream` is not a paceHostStream_t: host buffers need NULL or a host stream, CUDA streams are for "
                   "GPU buffers");
-  return static_cast<paceHostStream*>(stream)->stream.get();
+  HostStream* const queue = static_cast<paceHostStream*>(stream)->stream.load(std::memory_order_relaxed);
+  if (queue == nullptr) return Status(Code::invalid_usage, "the host stream has been destroyed");
+  return queue;
 }
 
 bool gpus_in_use() { return machine_has_gpus() && cuda::driver_loaded(); }
@@ -144,6 +161,20 @@ paceComm* make_handle(std::unique_ptr<Communicator> communicator) {
   paceComm& handle = handles->emplace_back();
   handle.communicator = std::move(communicator);
   handle.last_error = "no error";
+  return &handle;
+}
+
+paceHostStream* make_stream_handle(std::unique_ptr<HostStream> stream) {
+  static std::size_t block = 0;
+  static std::size_t taken = 0;  // of that block
+  const std::lock_guard lock(handles_mutex);
+  if (taken == size_of_block(block)) {
+    ++block;
+    taken = 0;
+  }
+  if (taken == 0) stream_blocks[block].store(new paceHostStream[size_of_block(block)], std::memory_order_relaxed);
+  paceHostStream& handle = stream_blocks[block].load(std::memory_order_relaxed)[taken++];
+  handle.stream.store(stream.release(), std::memory_order_relaxed);
   return &handle;
 }
 

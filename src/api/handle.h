@@ -1,6 +1,7 @@
 // What stands behind the C API's handles, and how its functions end.
 //
-// A communicator's handle stays where it is after paceCommDestroy, so that a use after it is an error by name.
+// A communicator's handle stays where it is after paceCommDestroy, and a host stream's after paceHostStreamDestroy, so
+// that a use after it is an error by name.
 #pragma once
 
 #include <atomic>
@@ -45,10 +46,8 @@ struct paceComm {
 };
 
 struct paceHostStream {
-  static constexpr std::uint64_t valid = 0x7061636573747265U;
-
-  std::uint64_t magic = valid;
-  std::unique_ptr<paceline::HostStream> stream;
+  // nullptr: destroyed. Relaxed: whoever destroys a stream while another thread uses it has lost anyway.
+  std::atomic<paceline::HostStream*> stream{nullptr};
 };
 
 namespace paceline::api {
@@ -143,7 +142,7 @@ Status inside(paceComm& comm, Work work) {
   return hold->held() ? work(*comm.communicator) : two_threads();
 }
 
-// The stream that the argument names; nullptr for none. An error for anything else.
+// The stream that the argument names; nullptr for none. An error for anything else, which is not read.
 Result<HostStream*> stream_of(void* stream);
 
 // Whether the call's buffers could exist: no process has more than 2^47 bytes of addresses.
@@ -152,6 +151,7 @@ inline bool fits(const Request& request, int ranks) {
 }
 
 paceComm* make_handle(std::unique_ptr<Communicator> communicator);
+paceHostStream* make_stream_handle(std::unique_ptr<HostStream> stream);
 
 // Whether this process uses GPUs at all.
 bool gpus_in_use();

@@ -26,9 +26,7 @@ extern "C" {
 paceResult_t paceHostStreamCreate(paceHostStream_t* stream) {
   return entry([&]() -> Status {
     PACE_TRY(need(stream, "stream"));
-    auto made = std::make_unique<paceHostStream>();
-    made->stream = std::make_unique<HostStream>();
-    *stream = made.release();
+    *stream = make_stream_handle(std::make_unique<HostStream>());
     return {};
   });
 }
@@ -61,9 +59,9 @@ paceResult_t paceHostStreamDestroy(paceHostStream_t stream) {
   return entry_of(stream, [&](HostStream& queue) -> Status {
     if (is_in_group(&queue))
       return Status(Code::invalid_usage, "the open group has calls for this stream: end the group first");
-    stream->magic = 0;
-    if (queue.in_child()) (void)stream->stream.release();
-    delete stream;
+    // A forked child leaves its copy alone: its thread is not there.
+    if (HostStream* const ended = stream->stream.exchange(nullptr, std::memory_order_relaxed); !queue.in_child())
+      delete ended;
     return {};
   });
 }

@@ -1,5 +1,6 @@
 // Calls on host streams, through the C API.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <latch>
@@ -72,6 +73,33 @@ TEST_CASE("an error on a stream comes at synchronize, once") {
     PACE_EXPECT(paceHostStreamSynchronize(stream));
     return expect(paceHostStreamDestroy(stream));
   });
+}
+
+TEST_CASE("a destroyed host stream is an error by name") {
+  const Ranks alone(1);
+  for (int made = 0; made < 200; ++made) {  // more than one block of handles
+    paceHostStream_t stream = nullptr;
+    REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+    int value = 1;
+    REQUIRE(paceAllReduce(&value, &value, 1, paceInt32, paceSum, alone[0], stream) == paceSuccess);
+    REQUIRE(paceHostStreamDestroy(stream) == paceSuccess);
+    CHECK(paceAllReduce(&value, &value, 1, paceInt32, paceSum, alone[0], stream) == paceInvalidUsage);
+    CHECK(paceHostStreamSynchronize(stream) == paceInvalidUsage);
+    CHECK(paceHostStreamDestroy(stream) == paceInvalidUsage);
+    CHECK(std::string(paceGetLastError(nullptr)) == "the host stream has been destroyed");
+  }
+}
+
+TEST_CASE("what is no host stream is not read") {
+  const Ranks alone(1);
+  void* const unreadable = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(unreadable != MAP_FAILED);
+  auto* const none = static_cast<paceHostStream_t>(unreadable);
+  int value = 1;
+  CHECK(paceAllReduce(&value, &value, 1, paceInt32, paceSum, alone[0], none) == paceInvalidArgument);
+  CHECK(std::string(paceGetLastError(nullptr)).find("`stream` is not a paceHostStream_t") == 0);
+  CHECK(paceHostStreamDestroy(none) == paceInvalidArgument);
+  ::munmap(unreadable, 4096);
 }
 
 TEST_CASE("destroying a communicator waits for its calls on streams") {
