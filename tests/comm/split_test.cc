@@ -1,6 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -84,6 +87,21 @@ TEST_CASE("the end of a part is not the end of the whole") {
   });
 }
 
+// Whether anybody here has a connection to the address that the id names and has not closed it yet.
+bool any_connected(const paceUniqueId& id) {
+  char port[8] = {};
+  std::snprintf(port, sizeof port, ":%02X%02X", static_cast<unsigned char>(id.internal[9]),
+                static_cast<unsigned char>(id.internal[8]));
+  std::ifstream table("/proc/net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    std::string slot, local, remote, state;
+    std::istringstream(line) >> slot >> local >> remote >> state;
+    const bool open = state == "01" || state == "08";  // ESTABLISHED, CLOSE_WAIT
+    if (open && remote.size() > 5 && remote.substr(remote.size() - 5) == port) return true;
+  }
+  return false;
+}
+
 // Ranks 1 and 2 of three have a communicator of their own; rank 0, to which the others' control connections go, has
 // ended. function(rank of the two, communicator)
 template <class Function>
@@ -96,11 +114,17 @@ void run_without_rank_0(Function function) {
     paceComm_t whole{};
     paceComm_t part{};
     PACE_EXPECT(paceCommInitRankConfig(&whole, 3, id, rank, &config));
+    PACE_REQUIRE(any_connected(id));
     PACE_EXPECT(paceCommSplit(whole, rank == 0 ? -1 : 1, rank, &part, &config));
     PACE_EXPECT(paceCommDestroy(whole));
     if (rank == 0) return "";
-    // Rank 0 has ended when its last word has come; a barrier of the two says nothing about that.
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    // Rank 0 has ended when its last word has come, after which the others close their connections to it; a barrier of
+    // the two says nothing about that.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (any_connected(id)) {
+      PACE_REQUIRE(std::chrono::steady_clock::now() < until);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     PACE_EXPECT(paceBarrier(part, nullptr));
     std::string complaint = function(rank - 1, part);
     PACE_EXPECT(paceCommDestroy(part));

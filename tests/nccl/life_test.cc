@@ -407,15 +407,16 @@ TEST_CASE("an abort ends a destroy that waits for a call on a stream") {
     int value = 1;
     (void)ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], reinterpret_cast<cudaStream_t>(stream));
     std::thread destroyer([&] { say("destroyed " + std::to_string(ncclCommDestroy(comms[0]))); });
-    std::this_thread::sleep_for(100ms);  // now it waits
+    const bool waits = comes([&] { return nccl::state_of(comms[0]) == nccl::State::destroying; });
+    say(waits ? "waits" : "does not wait");
     say("destroyed again " + std::to_string(ncclCommDestroy(comms[0])));
     say("aborted " + std::to_string(ncclCommAbort(comms[0])));
     destroyer.join();
   });
   std::vector<std::string> lines;
-  for (int i = 0; i < 3; ++i) lines.push_back(child.line());
+  for (int i = 0; i < 4; ++i) lines.push_back(child.line());
   std::sort(lines.begin(), lines.end());  // the abort and the destroy end side by side
-  CHECK(lines == std::vector<std::string>{"aborted 0", "destroyed 0", "destroyed again 4"});
+  CHECK(lines == std::vector<std::string>{"aborted 0", "destroyed 0", "destroyed again 4", "waits"});
 }
 
 TEST_CASE("an abort beside a destroy that is refused is not lost") {

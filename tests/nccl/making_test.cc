@@ -418,8 +418,12 @@ TEST_CASE("while one thread is in a blocking split another one finds the parent 
   ncclComm_t comms[2] = {}, children[2] = {};
   REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
   std::thread splitting([&] { CHECK(ncclCommSplit(comms[0], 0, 0, &children[0], nullptr) == ncclSuccess); });
-  while (std::atomic_ref(children[0]).load() == nullptr) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // now it waits for the other rank
+  // Until it is among the unborn, of which it is one until the other rank comes.
+  const auto is_in_split = [&] {
+    const std::lock_guard lock(comms[0]->mutex);
+    return !comms[0]->unborn.empty();
+  };
+  CHECK(comes(is_in_split));
   ncclResult_t state = ncclInProgress;
   CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
   CHECK(state == ncclSuccess);

@@ -1,9 +1,12 @@
 // Ranks of communicators that Paceline serves: its host buffers and host streams stand for a GPU's.
 #pragma once
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "nccl/communicator.h"
 #include "nccl/door.h"
 
 // Leave the rank's function with a complaint unless the call succeeds.
@@ -27,6 +30,14 @@ void on_ranks(int ranks, Function function) {
     NCCL_EXPECT(ncclCommDestroy(comm));
     return complaint;
   });
+}
+
+// Whether the state comes while a test may wait for it.
+template <class Condition>
+bool comes(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  return condition();
 }
 
 using Floats = std::vector<float>;
