@@ -94,6 +94,7 @@ void join_line(ncclComm* parent, const ncclComm* child) {
   const std::lock_guard lock(parent->mutex);
   parent->unborn.push_back(child);
   State ready = State::ready;  // another one, such as of an abort, stays
+  // Release: the child in the line comes before, for who finds the parent splitting. Acquire: as state_of().
   if (is_nonblocking(child)) parent->state.compare_exchange_strong(ready, State::splitting, std::memory_order_acq_rel);
 }
 
@@ -108,6 +109,7 @@ void leave_line(ncclComm* parent, const ncclComm* child) {
   std::erase(parent->unborn, child);
   parent->one_born.notify_all();
   State splitting = State::splitting;
+  // Release: the child's calls on the parent come before the next ones, of whoever finds it ready.
   if (std::none_of(parent->unborn.begin(), parent->unborn.end(), is_nonblocking))
     parent->state.compare_exchange_strong(splitting, State::ready, std::memory_order_acq_rel);
 }

@@ -43,7 +43,7 @@ const Driver* driver() {
   if (first.get_current == nullptr || first.set_current == nullptr || first.get_device == nullptr ||
       first.count == nullptr || first.retain_primary == nullptr || first.pointer_attributes == nullptr)
     return nullptr;
-  loaded.store(&first, std::memory_order_release);
+  loaded.store(&first, std::memory_order_release);  // after the pointers in it
   return &first;
 }
 

@@ -32,6 +32,7 @@ Found take_to_destroy(ncclComm* comm) {
   do {
     if (is_gone(state) || state == State::destroying) return {state, false};
     if (state == State::making || state == State::splitting) return {state, false};
+    // Acquire: what was made comes before its end. The release orders nothing more.
   } while (!comm->state.compare_exchange_weak(state, State::destroying, std::memory_order_acq_rel));
   return {state, true};
 }
@@ -44,6 +45,7 @@ Found take_to_abort(ncclComm* comm) {
   do {
     if (is_gone(state) || (state == State::destroying && comm->pace == nullptr)) return {state, false};
     left = state == State::destroying ? state : State::destroyed;
+    // Acquire: what was made comes before its end. The release orders nothing more: `unwanted` is under the lock.
   } while (!comm->state.compare_exchange_weak(state, left, std::memory_order_acq_rel));
   comm->unwanted = true;
   return {state, true};
@@ -93,13 +95,15 @@ ncclResult_t end_aborted(ncclComm* comm) {
 ncclResult_t refuse_destroy(ncclComm* comm, State before, ncclResult_t why) {
   {
     const std::lock_guard lock(comm->mutex);
+    // Release: pairs with state_of(), as a making's end does.
     comm->state.store(comm->unwanted ? State::destroyed : before, std::memory_order_release);
     if (!comm->unwanted) return why;
   }
   return end_aborted(comm);
 }
 
-// A communicator that Paceline serves goes from one state to another.
+// A communicator that Paceline serves goes from one state to another. Acquire: what was made, or the change before,
+// comes before what follows. Release: and that before the next change.
 ncclResult_t change(ncclComm* comm, const char* function, State from, State to) {
   if (comm == nullptr || !comm->state.compare_exchange_strong(from, to, std::memory_order_acq_rel))
     return spoil_if_failed(refuse(comm, from, function));
@@ -202,6 +206,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     result = end_real(comm, &Real::ncclCommDestroy);
     if (is_error(result) && group().depth == 0) return refuse_destroy(comm, before, result);
   }
+  // Release: the end of the communicators behind it comes before.
   comm->state.store(State::destroyed, std::memory_order_release);
   return result;
 }

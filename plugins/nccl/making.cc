@@ -16,7 +16,7 @@
 namespace paceline::nccl {
 namespace {
 
-// There is no such communicator after all.
+// There is no such communicator after all. Release: what ended it comes before.
 void take_back(ncclComm_t* out, ncclComm* made) {
   made->state.store(State::destroyed, std::memory_order_release);
   *out = nullptr;
@@ -29,6 +29,7 @@ ncclResult_t made_by_nccl(ncclComm_t* out, ncclComm* made, const char* name, Fun
   if (library == nullptr) return fail_without_real(nullptr, name, "the unique id is NCCL's own");
   if (library->*function == nullptr) return fail_to_forward(nullptr, name);
   if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return joined;
+  // Release: rank, size and device come before. The real communicator has an order of its own (real_of).
   made->state.store(State::ready, std::memory_order_release);
   *out = made;
   const ncclResult_t result = from_real(nullptr, call(library->*function));
@@ -43,7 +44,7 @@ ncclResult_t made_by_nccl(ncclComm_t* out, ncclComm* made, const char* name, Fun
 template <class Function, class Call>
 ncclResult_t made_from(ncclComm* parent, ncclComm_t* out, ncclComm* made, const char* name, Function Real::*function,
                        Call call) {
-  made->state.store(State::ready, std::memory_order_release);
+  made->state.store(State::ready, std::memory_order_release);  // as above
   *out = made;
   const ncclResult_t result = forward(parent, State::ready, name, function, call);
   if (is_error(result))
@@ -175,6 +176,7 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
     for (int i = 0; i < devices; ++i) {
       ncclComm* made = new_rank(devices, i, nullptr, DeviceContext::current());
       made->real = reals[static_cast<std::size_t>(i)];
+      // Release: the real communicator comes before.
       made->state.store(State::ready, std::memory_order_release);
       comms[i] = result == ncclSuccess ? made : nullptr;
     }

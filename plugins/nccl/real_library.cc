@@ -82,7 +82,7 @@ const Real* real() {
   if (const Real* library = choice.library.load(std::memory_order_acquire); library != nullptr) [[likely]]
     return library;
   std::call_once(choice.once, choose);
-  return choice.library.load(std::memory_order_acquire);
+  return choice.library.load(std::memory_order_acquire);  // as above; call_once orders the rest
 }
 
 const std::string& why_no_real() {
@@ -91,6 +91,7 @@ const std::string& why_no_real() {
 }
 
 bool real_in_reach() {
+  // Acquire: pairs with the store of choose(); the library comes before.
   return chosen().made.load(std::memory_order_acquire) ? real() != nullptr : !find_real().paths.empty();
 }
 
@@ -98,6 +99,7 @@ void replace_real(const Real* library, std::string why) {
   Chosen& choice = chosen();
   std::call_once(choice.once, [] {});
   choice.why = std::move(why);
+  // Release: as in choose().
   choice.library.store(library, std::memory_order_release);
   choice.made.store(true, std::memory_order_release);
 }

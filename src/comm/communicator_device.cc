@@ -15,6 +15,7 @@ Status Communicator::connect_devices(Serves by) {
   const std::span<const GpuSetting> measured = profile_ ? profile_->gpus : std::span<const GpuSetting>();
   Status connected =
       device_calls_->connect(measured, [&](std::span<const std::byte> mine) { return gather_bytes(mine, by); });
+  // Release: what the connection made comes before the threads that ask for errors find it.
   watched_.store(device_calls_.get(), std::memory_order_release);
   return connected;
 }

@@ -58,6 +58,7 @@ std::string_view algorithm_of(std::uint32_t what) {
 
 }  // namespace
 
+// Relaxed, as in left(): kernels look at the word alone.
 void CudaEngine::abort() {
   if (alarm_ != nullptr) std::atomic_ref(alarm_->abort).store(1, std::memory_order_relaxed);
 }
@@ -235,6 +236,7 @@ bool CudaEngine::see(const Request& request, DirectTask& task) const {
   return seen;
 }
 
+// Relaxed: the words themselves end a wait, and nothing is read after them.
 bool CudaEngine::is_leaving() const {
   return std::atomic_ref(alarm_->abort).load(std::memory_order_relaxed) != 0 ||
          std::atomic_ref(alarm_->left).load(std::memory_order_relaxed) != 0;

@@ -90,7 +90,7 @@ const Driver* driver() {
     return nullptr;
   }
   static const Driver once(library);
-  found.store(&once, std::memory_order_release);
+  found.store(&once, std::memory_order_release);  // after the functions
   return &once;
 }
 

@@ -211,7 +211,7 @@ int Registration::entry_of(std::uint64_t base, std::uint64_t id) {
   free->bytes.store(allocation.bytes, std::memory_order_relaxed);
   put_handle(handle, *free);
   free->id.store(id, std::memory_order_release);  // after the handle
-  board.changes.fetch_add(1, std::memory_order_release);
+  board.changes.fetch_add(1, std::memory_order_release);  // after the entry
   return static_cast<int>(free - board.all);
 }
 
@@ -231,7 +231,7 @@ bool Registration::sights(const std::byte* buffer, std::uint64_t bytes, Sights& 
       Answer& answer = board_of(rank_)->all[*place].answers[rank];
       // Acquire: the address comes before the number.
       if (answer.id.load(std::memory_order_acquire) == allocation.id) {
-        const std::uint64_t seen = answer.address.load(std::memory_order_relaxed);
+        const std::uint64_t seen = answer.address.load(std::memory_order_relaxed);  // ordered by the number
         if (seen != not_mapped) sight = seen + (address - allocation.base);
       }
     }
@@ -241,6 +241,8 @@ bool Registration::sights(const std::byte* buffer, std::uint64_t bytes, Sights& 
 }
 
 bool Registration::in_step(const std::function<bool()>& ended) {
+  // Release: what this rank did before its step comes before the others' next looks. The acquire orders nothing: no
+  // other rank writes the word.
   const std::uint32_t steps = board_of(rank_)->steps.fetch_add(1, std::memory_order_acq_rel) + 1;
   const auto others_are_there = [&] {
     for (int rank = 0; rank < ranks_; ++rank) {
