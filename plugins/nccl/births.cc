@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -131,6 +132,12 @@ bool tell(ncclComm* parent, ncclComm* made, ncclResult_t result) {
   return true;
 }
 
+// Into the program's variable. Release: what the handle is comes before, for a thread that finds it there, and aborts
+// it, while this one is still in the call.
+void put(ncclComm* made, ncclComm_t* out) {
+  if (out != nullptr) std::atomic_ref(*out).store(made, std::memory_order_release);
+}
+
 // The end of the making, and what it is: none that the program has aborted meanwhile was made.
 ncclResult_t conclude(ncclComm* parent, ncclComm* made, ncclResult_t result) {
   if (tell(parent, made, result)) return result;
@@ -196,10 +203,10 @@ ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
 }
 
 ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth, ncclComm* parent) {
-  if (out != nullptr) *out = made;
+  put(made, out);
   const auto give_up = [out, made, parent](ncclResult_t error) {
     (void)conclude(parent, made, error);
-    if (out != nullptr) *out = nullptr;
+    put(nullptr, out);
     return error;
   };
   if_dropped(give_up);
@@ -215,7 +222,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     join_line(parent, made);
     return give_birth([out, whole] {
       const ncclResult_t result = whole();
-      if (result != ncclSuccess && out != nullptr) *out = nullptr;
+      if (result != ncclSuccess) put(nullptr, out);
       return result;
     });
   }
