@@ -54,9 +54,7 @@ Status ControlConnection::receive(std::vector<ControlMessage>& into) {
     const ssize_t received = ::recv(fd(), piece.data(), piece.size(), MSG_DONTWAIT);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && errno == EAGAIN) return {};
-    // The system has given up: nobody has answered for a minute (tune() in socket.cc), or there is no way any more.
-    if (received < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH))
-      return unreachable(errno);
+    if (received < 0 && is_out_of_reach(errno)) return unreachable(errno);
     if (received <= 0) return Status(Code::remote, "its control connection closed");
     reader_.append(std::span(piece).first(static_cast<std::size_t>(received)));
     for (;;) {

@@ -247,6 +247,8 @@ bool may_pass(const Status& connect_error) {
   }
 }
 
+bool is_out_of_reach(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
+
 SocketAddress local_address(int fd) { return address_by(::getsockname, fd); }
 SocketAddress peer_address(int fd) { return address_by(::getpeername, fd); }
 

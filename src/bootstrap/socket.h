@@ -51,6 +51,9 @@ Result<FileDescriptor> connect_to(const std::string& host, int port, const Until
 // Whether an error of connect_to may go away by waiting (rank 0 has not started yet).
 bool may_pass(const Status& connect_error);
 
+// Whether a connection broke with this errno because the system has given the other host up: nobody has closed it.
+bool is_out_of_reach(int error);
+
 SocketAddress local_address(int fd);
 SocketAddress peer_address(int fd);
 

@@ -294,8 +294,9 @@ Attempt TcpTransport::lost(Line& line, const Call& call) {
   detail.collective = title(call);
   detail.sequence = call.sequence;
   detail.system_errno = line.connection.error();
-  detail.message = fmt::format("rank {} ({}) closed its connection during {}{}{}", peer.rank, peer.host, describe(call),
-                               detail.system_errno == 0 ? "" : ": ",
+  detail.message = fmt::format("rank {} ({}) {} during {}{}{}", peer.rank, peer.host,
+                               is_out_of_reach(detail.system_errno) ? "cannot be reached" : "closed its connection",
+                               describe(call), detail.system_errno == 0 ? "" : ": ",
                                detail.system_errno == 0 ? "" : std::strerror(detail.system_errno));
   return fail(Status(std::move(detail)));
 }

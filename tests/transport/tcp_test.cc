@@ -231,6 +231,18 @@ TEST_CASE("tcp: sleep ends when a message arrives, and is not cut short by one t
   });
 }
 
+TEST_CASE("tcp: a rank whose host does not answer any more is said to be out of reach") {
+  Child child([] {
+    const BareRank0 pair(1);
+    if (!forbid(SYS_recvfrom, ETIMEDOUT)) return true;
+    std::vector<std::byte> data(8);
+    return take(*pair.transport, 0, 0, sum_of(2), data) == Attempt::failed &&
+           pair.transport->failure().message() ==
+               "rank 0 (node-a) cannot be reached during all-reduce #1 of 2 float32, sum: Connection timed out";
+  });
+  CHECK(child.ended_well());
+}
+
 TEST_CASE("tcp: a rank that goes away is named; what it sent before still arrives") {
   run_ranks(2, 1, [](int rank, TcpTransport& transport) {
     std::vector<std::byte> data(100'000);
