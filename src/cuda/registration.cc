@@ -210,7 +210,7 @@ int Registration::entry_of(std::uint64_t base, std::uint64_t id) {
   free->base = base;
   free->bytes.store(allocation.bytes, std::memory_order_relaxed);
   put_handle(handle, *free);
-  free->id.store(id, std::memory_order_release);  // after the handle
+  free->id.store(id, std::memory_order_release);          // after the handle
   board.changes.fetch_add(1, std::memory_order_release);  // after the entry
   return static_cast<int>(free - board.all);
 }
