@@ -100,7 +100,7 @@ def test_it_joins_the_job_of_a_launcher() -> None:
         (["all_reduce", "--plot", "plot.xyz"], "'plot.xyz' does not end with a format of pictures: .png, .svg, .pdf"),
         (["all_reduce", "--graph"], "--graph needs --device cuda"),
         (["broadcast", "-n", "2", "--root", "2"], "--root 2 is none of 2 ranks"),
-        (["all_reduce", "--sizes", "8:4"], "has no end"),
+        (["all_reduce", "--sizes", "8:4"], "is empty"),
         (["all_reduce", "--dtype", "int16"], "invalid choice: 'int16'"),
     ],
 )
