@@ -170,8 +170,9 @@ class Gathering {
     assembly_.connections[rank].close();
     Status::Detail detail;
     detail.code = Code::remote;
-    detail.message =
-        fmt::format("{} died during the rendezvous: {}", named(static_cast<int>(rank), member), status.message());
+    const bool unreachable = status.detail().system_errno != 0;  // which is not to say that it died
+    detail.message = fmt::format("{} {} during the rendezvous: {}", named(static_cast<int>(rank), member),
+                                 unreachable ? "was lost" : "died", status.message());
     detail.rank = static_cast<int>(rank);
     detail.host = member.host;
     fail(std::move(detail));

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <future>
 #include <memory>
 #include <string_view>
@@ -107,7 +108,13 @@ Result<Found> look_up_until(const std::string& host, int port, Clock::time_point
   std::future<Found> coming = answer->get_future();
   try {
     const SignalsBlocked blocked;
-    std::thread([answer, host, port] { answer->set_value(look_up(host, port, 0)); }).detach();
+    std::thread([answer, host, port] {
+      try {
+        answer->set_value(look_up(host, port, 0));
+      } catch (...) {  // out of memory: for who waits
+        answer->set_exception(std::current_exception());
+      }
+    }).detach();
   } catch (const std::system_error& error) {
     return Status::system("cannot start a thread", error.code().value());
   }

@@ -116,7 +116,8 @@ std::vector<PeerHeaps::Key> PeerHeaps::given_back_by(pid_t pid) const {
 }
 
 std::optional<PeerHeaps::Mapping> PeerHeaps::map_new(pid_t pid, const HeapPlace& place) {
-  const int descriptor = open(path_of(pid, place.descriptor).c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: the number may be another process here, its descriptor a pipe, for whose writer open() would wait.
+  const int descriptor = open(path_of(pid, place.descriptor).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return std::nullopt;
   struct stat facts {};
   void* data = MAP_FAILED;

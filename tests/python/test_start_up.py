@@ -148,8 +148,8 @@ def test_small_shared_memory_does_not_matter_to_tcp() -> None:
 
 def in_containers(**environment: str) -> list[str]:
     """How joining ended on two ranks, each the first process of a pid namespace, with all at the same addresses."""
-    if subprocess.run(["unshare", "-p", "-f", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a pid namespace needs root and unshare")
+    if subprocess.run(["setarch", "-R", "unshare", "-p", "-f", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a pid namespace needs root and unshare, its addresses setarch")
     rank = ["setarch", "-R", "unshare", "-p", "-f", "--kill-child", sys.executable, "-c", PROGRAM]
     done = subprocess.run(
         [sys.executable, "-m", "paceline", "run", "-n", "2", "--", *rank],
