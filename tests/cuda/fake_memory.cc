@@ -251,22 +251,17 @@ FAKE int fake_cuda_objects() {
   const std::lock_guard lock(mutex);
   return static_cast<int>(handles.size() + reservations.size() + mappings.size());
 }
+static int mark(std::uint64_t address, bool Physical::*attribute) {
+  const std::lock_guard lock(mutex);
+  const auto place = mapping_of(address);
+  if (place == mappings.end()) return invalid;
+  (*place->second.memory).*attribute = true;
+  return success;
+}
 // The memory there counts as managed from now on.
-FAKE int fake_cuda_manage(std::uint64_t address) {
-  const std::lock_guard lock(mutex);
-  const auto place = mapping_of(address);
-  if (place == mappings.end()) return invalid;
-  place->second.memory->managed = true;
-  return success;
-}
+FAKE int fake_cuda_manage(std::uint64_t address) { return mark(address, &Physical::managed); }
 // The memory there can be shared as what cudaMalloc gives, as far as its attributes say.
-FAKE int fake_cuda_give_ipc(std::uint64_t address) {
-  const std::lock_guard lock(mutex);
-  const auto place = mapping_of(address);
-  if (place == mappings.end()) return invalid;
-  place->second.memory->has_ipc = true;
-  return success;
-}
+FAKE int fake_cuda_give_ipc(std::uint64_t address) { return mark(address, &Physical::has_ipc); }
 FAKE void fake_cuda_refuse_imports(int count) {
   const std::lock_guard lock(mutex);
   refused_imports = count;
