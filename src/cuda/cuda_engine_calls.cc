@@ -133,6 +133,7 @@ Status CudaEngine::follow(cudaStream_t stream) {
 void CudaEngine::complete(Terms& terms, std::byte* (&windows)[max_gpus]) const {
   std::copy(windows_.begin(), windows_.end(), windows);
   terms.alarm = alarm_;
+  terms.ended = &words(windows[rank_]).ended;
   terms.timeout_ns = timeout_ns_;
   terms.counted = counts_;
 }

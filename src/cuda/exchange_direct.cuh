@@ -63,27 +63,28 @@ __device__ inline void take_sights_back(const DirectTask& task, const WarpNumber
   tell_sight(task, peer, numbers.given() + 1, 1, 0);
 }
 
-// In the users' buffers.
+// In the users' buffers. Who gives up does not tell that it has done its part: others may rely on it.
 template <class Element, bool two>
 __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers, std::byte* const* inputs,
                               std::byte* const* outputs) {
   WindowWords& mine = words(task.windows[task.rank]);
   const int thread = static_cast<int>(threadIdx.x);
+  bool well = true;
   if (!task.folds) {
     Copier(task, inputs, outputs).copy();
   } else if (task.folding == Folding::loaded) {
     fold_directly<Element>(task, inputs, outputs);
   } else if (task.folding == Folding::passed) {
-    if constexpr (two || sums_are_stored<Element>) pass_on<Element, two>(task, numbers, outputs);
+    if constexpr (two || sums_are_stored<Element>) well = pass_on<Element, two>(task, numbers, outputs);
   } else if constexpr (!two) {
-    push_and_fold<Element>(task, numbers, outputs);
+    well = push_and_fold<Element>(task, numbers, outputs);
   }
   fence_system();  // every thread's part comes before its block's word
-  __syncthreads();
+  const bool all_well = __syncthreads_and(well) != 0;
   if (thread == direct_threads - 1 && (!task.folds || task.folding == Folding::loaded) &&
       from_the_end() < static_cast<int>(task.link_blocks))
     Deal::end(mine, task.link_blocks);
-  if (thread >= task.ranks || thread == task.rank) return;
+  if (!all_well || thread >= task.ranks || thread == task.rank) return;
   const std::uint32_t number = numbers.taken() + 1;
   post(&words(task.windows[thread]).finished[task.rank][blockIdx.x], numbers.given() + 1);
   const Expected message = expected(task, thread, number);
@@ -129,13 +130,13 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
   wait_for_kernel_before();
   WarpNumbers numbers(task);
   numbers.read();
-  bool ready = true;
+  bool ready = !has_ended(task);
   if (thread < 32) {
     if (blockIdx.x == 0) announce(task, numbers);
     std::byte* input = nullptr;
     std::byte* output = nullptr;
     bool gives_up = false;
-    ready = exchange_sights(task, numbers, input, output, gives_up);
+    ready = ready && exchange_sights(task, numbers, input, output, gives_up);
     if (__any_sync(0xffffffff, gives_up)) take_sights_back(task, numbers);
     if (thread < task.ranks) {
       inputs[thread] = input;

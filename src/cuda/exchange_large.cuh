@@ -58,6 +58,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
   const int rank = thread / lanes_in_block;
   const int lane = thread % lanes_in_block;
   wait_for_kernel_before();
+  const bool over = has_ended(task);
   if (went_direct(task)) {
     __syncthreads();  // all have read it: the next kernel writes it when this one has signed off
     return sign_off(task);
@@ -82,9 +83,9 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
     shared.arrived.clear();
   }
   if (blockIdx.x == 0 && thread / 32 == 3) announce(task, numbers);
+  if (__syncthreads_or(over) != 0) return sign_off(task);
   if constexpr (messages)
     if (thread / 32 == 2) make_offers(task, numbers);
-  __syncthreads();
 
   if (strips && thread >= large_threads) {
     if constexpr (strips)

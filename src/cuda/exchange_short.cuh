@@ -233,8 +233,25 @@ class ExchangeWarp {
 #pragma unroll
     for (int u = 0; u < unroll; ++u) pairs[u] = strips[u * 32];
   }
-  // The group's warps have shown what they have.
-  __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(group_ + 1), "r"(peers_ * 32) : "memory"); }
+  // The group's warps have shown what they have. Where it is relayed, none gives what another has not got.
+  __device__ void meet() {
+    if constexpr (!relays) {
+      asm volatile("bar.sync %0, %1;" ::"r"(group_ + 1), "r"(peers_ * 32) : "memory");
+    } else {
+      std::uint32_t all_well;
+      asm volatile(
+          "{\n"
+          ".reg .pred well;\n"
+          "setp.ne.u32 well, %1, 0;\n"
+          "bar.red.and.pred well, %2, %3, well;\n"
+          "selp.u32 %0, 1, 0, well;\n"
+          "}\n"
+          : "=r"(all_well)
+          : "r"(link_.is_well() ? 1u : 0u), "r"(group_ + 1), "r"(peers_ * 32)
+          : "memory");
+      if (all_well == 0) link_.give_up();
+    }
+  }
 
   // In the order of the ranks.
   template <bool inside>

@@ -55,6 +55,7 @@ class StripPasser {
         before_.look(bytes_, round, sums);
         before_.settle(bytes_, round, sums);
         before_.count_in(taken_);
+        if (!before_.is_well()) next_.give_up();
         fold(sums, own);
       }
       if (gives_)

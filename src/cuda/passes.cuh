@@ -42,7 +42,8 @@ class Passer {
         next_(place.next),
         outputs_(outputs) {}
 
-  __device__ void run() {
+  // False: given up.
+  __device__ bool run() {
     WindowWords& mine = words(task_.windows[task_.rank]);
     given_ = freed_ = progress_.given_before[next_][warp_];
     taken_ = come_ = progress_.taken_before[before_][warp_];
@@ -65,6 +66,7 @@ class Passer {
       post(&mine.chunks_taken[before_][word_], taken_);
       post(&mine.chunks_given[next_][word_], given_);
     }
+    return well;
   }
 
  private:
@@ -197,17 +199,16 @@ class Passer {
   std::uint32_t come_ = 0;
 };
 
-// A block's part. All threads call it.
+// A block's part. All threads call it. False: this one has given up.
 template <class Element, bool two>
-__device__ void pass_on(const DirectTask& task, const WarpNumbers& numbers, std::byte* const* outputs) {
+__device__ bool pass_on(const DirectTask& task, const WarpNumbers& numbers, std::byte* const* outputs) {
   __shared__ Progress progress;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const RingPlace place = ring_place(task.rank, task.ranks, task.root, static_cast<int>(blockIdx.x));
   if (warp < pushing_warps) progress.begin(task, warp, word_of_lane(blockIdx.x, warp));
   __syncthreads();
-  if (warp < pushing_warps) {
-    Passer<Element, two>(task, numbers, place, progress, warp, outputs).run();
-  } else if (warp == pushing_warps) {
+  if (warp < pushing_warps) return Passer<Element, two>(task, numbers, place, progress, warp, outputs).run();
+  if (warp == pushing_warps)
     announce_progress(
         progress,
         [&](int of, std::uint32_t, std::uint32_t given) {
@@ -218,7 +219,7 @@ __device__ void pass_on(const DirectTask& task, const WarpNumbers& numbers, std:
           post(&words(task.windows[place.before]).freed[task.rank][word_of_lane(blockIdx.x, of)],
                progress.taken_before[place.before][of] + taken);
         });
-  }
+  return true;
 }
 
 }  // namespace paceline::cuda

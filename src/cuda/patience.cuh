@@ -1,6 +1,10 @@
 // How kernels wait: every spin looks up now and then, and ends when the communicator was aborted, when the other side
 // has left or turns out to have called something else, or when its time is up. Who gives up raises the alarm first; the
-// others of the kernel, and later kernels, end at their next look.
+// others of the kernel end at their next look.
+//
+// Kernels that were launched behind it would still give what this rank's buffers hold, and the buffers are the
+// program's again, or hold what the call has not done. So who gives up also sets a word of the window, where looking
+// costs no time (the alarm is in the host's memory), and a kernel that finds it set at its beginning gives nothing.
 #pragma once
 
 #include "cuda/task.h"
@@ -96,9 +100,18 @@ __device__ inline void let_next_kernel_start() {
 #endif
 }
 
+// Whether a kernel of this rank has given up.
+__device__ inline bool has_ended(const Terms& terms) { return peek(terms.ended) != 0; }
+// Whether all kernels are to end, by the host or since one has given up.
+__device__ inline bool is_to_end(const Terms& terms, std::uint32_t abort) {
+  if (abort != 0) post(terms.ended, 1);
+  return abort != 0;
+}
+
 // The first alarm stands. Its fields come before `raised`, which the host reads first.
 __device__ inline void raise_alarm(const Terms& terms, AlarmCause cause, int rank, std::uint32_t number,
                                    std::uint64_t count, const Announcement& other) {
+  post(terms.ended, 1);
   Alarm& alarm = *terms.alarm;
   if (atomicCAS_system(&alarm.abort, 0u, 1u) != 0u) return;
   alarm.cause = static_cast<std::uint32_t>(cause);
@@ -150,7 +163,7 @@ class Patience {
  private:
   __device__ __noinline__ bool look_up(const Expected& message) {
     const std::uint64_t told = peek(reinterpret_cast<const std::uint64_t*>(&terms_.alarm->abort));
-    if (static_cast<std::uint32_t>(told) != 0) return false;
+    if (is_to_end(terms_, static_cast<std::uint32_t>(told))) return false;
     if (message.announced != nullptr) {
       const Announcement found = peek(message.announced);
       if (differs(terms_, message, found)) {

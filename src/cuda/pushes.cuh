@@ -64,11 +64,15 @@ class Pusher {
         warp_(warp),
         message_(numbers.given(peer_at(thread() < task_.ranks ? thread() : 0)) + 1) {}
 
-  __device__ void run() {
+  // False: given up.
+  __device__ bool run() {
     std::uint32_t round = 0;
+    bool well = true;
     look_for_room();
 #pragma unroll 1
-    for (bool any = true; any && wait_for_room(round); ++round) {
+    for (bool any = true; any; ++round) {
+      well = wait_for_room(round);
+      if (!well) break;
       any = false;
       look_for_room();  // for the next round
 #pragma unroll 1
@@ -76,6 +80,7 @@ class Pusher {
       tell(2 * (round + 1));
     }
     tell(2 * round + 1);
+    return well;
   }
 
  private:
@@ -164,8 +169,8 @@ class PushedFold {
   __device__ PushedFold(const PushLane& lane, const WarpNumbers& numbers, std::byte* const* outputs)
       : task_(lane.task), lane_(lane), numbers_(numbers), stretch_(task_.stretches[task_.rank]), outputs_(outputs) {}
 
-  // In the order of the ranks. A thread p has the counts of what comes from rank p.
-  __device__ void run() {
+  // In the order of the ranks. A thread p has the counts of what comes from rank p. False: given up.
+  __device__ bool run() {
     WindowWords& mine = words(task_.windows[task_.rank]);
     const int source = thread();
     const bool counts = this->counts();
@@ -180,7 +185,7 @@ class PushedFold {
     };
 #pragma unroll 1
     while (lane_.has(task_.rank, round)) {
-      if (!wait(round)) return;  // after an alarm the communicator has ended, and its numbers are of no use
+      if (!wait(round)) return false;  // after an alarm the communicator has ended, and its numbers are of no use
       const std::uint64_t offset = lane_.offset(round);
       PushedPairs results;
       if (task_.ranks <= at_once)
@@ -193,6 +198,7 @@ class PushedFold {
     }
     free();
     if (counts) post(&mine.chunks_taken[source][lane_.word], taken_ + round);
+    return true;
   }
 
  private:
@@ -303,9 +309,9 @@ class PushedFold {
   std::uint32_t known_ = 0;  // that have come
 };
 
-// A block's part. All threads call it.
+// A block's part. All threads call it. False: this one has given up.
 template <class Element>
-__device__ void push_and_fold(const DirectTask& task, const WarpNumbers& numbers, std::byte* const* outputs) {
+__device__ bool push_and_fold(const DirectTask& task, const WarpNumbers& numbers, std::byte* const* outputs) {
   __shared__ Progress progress;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int thread = static_cast<int>(threadIdx.x) % 32;
@@ -313,16 +319,12 @@ __device__ void push_and_fold(const DirectTask& task, const WarpNumbers& numbers
   const int block = static_cast<int>(blockIdx.x);
   // The threads of the last warp have the lanes of the others.
   const PushLane lane(task, block < pushing ? block : block - pushing, warp < pushing_warps ? warp : thread);
-  if (block >= pushing) {
-    if (warp < pushing_warps) PushedFold<Element>(lane, numbers, outputs).run();
-    return;
-  }
+  if (block >= pushing) return warp >= pushing_warps || PushedFold<Element>(lane, numbers, outputs).run();
   if (warp < pushing_warps) progress.begin(task, warp, lane.word);
   __syncthreads();
-  if (warp < pushing_warps)
-    Pusher(lane, numbers, progress, warp).run();
-  else if (warp == pushing_warps)
-    announce_pushes(task, progress, lane);
+  if (warp < pushing_warps) return Pusher(lane, numbers, progress, warp).run();
+  if (warp == pushing_warps) announce_pushes(task, progress, lane);
+  return true;
 }
 
 }  // namespace paceline::cuda

@@ -176,6 +176,7 @@ class StripLink {
         in_(held(this_thread_in(task.windows[task.rank], task.rank, peer))),
         numbers_(holds ? held(find_numbers()) : nullptr),
         told_to_(holds ? held(find_told_to()) : nullptr),
+        ended_(holds ? held(task.ended) : nullptr),
         alignment_(holds && unroll == 1 ? held(std::uint32_t{task.alignment}) : 0) {}
 
   // Before it gives or takes.
@@ -183,7 +184,11 @@ class StripLink {
     given_ = peek(numbers());
     taken_ = peek(numbers() + taken_words);
     freed_ = peek(numbers() + freed_words);
+    well_ = peek(holds ? ended_ : task_.ended) == 0;
   }
+  // Whether all that this thread has waited for has come. Who has given up gives nothing more, and waits for nothing.
+  [[nodiscard]] __device__ bool is_well() const { return well_; }
+  __device__ void give_up() { well_ = false; }
   // After an alarm the communicator has ended, and its numbers are of no use.
   __device__ void end_giving() {
     if (leads()) post(numbers(), given_);
@@ -381,6 +386,7 @@ class StripLink {
   std::byte* const in_;
   std::uint32_t* const numbers_;
   std::uint32_t* const told_to_;
+  std::uint32_t* const ended_;
   const std::uint32_t alignment_;  // of one strip: for more there are too few registers
   // How many strips there were ever: what is loaded here is looked at only when it is needed.
   std::uint32_t given_ = 0;

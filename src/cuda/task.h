@@ -63,6 +63,7 @@ struct Cut {
 // are fetched line by line.
 struct Terms {
   Alarm* alarm;
+  std::uint32_t* ended;  // WindowWords::ended of this rank
   std::uint64_t timeout_ns;
   std::uint32_t call_what;
   std::uint8_t rank;

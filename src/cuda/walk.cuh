@@ -44,7 +44,7 @@ __device__ inline void wait_for_block(const WalkTask& task, WalkShared& shared, 
   unsigned looks = 0;
 #pragma unroll 1
   while (!reached(peek_acquire(awaited.word), awaited.number))
-    if (shared.failed || ((++looks & 511) == 0 && peek(&task.alarm->abort) != 0)) {
+    if (shared.failed || ((++looks & 511) == 0 && is_to_end(task, peek(&task.alarm->abort)))) {
       shared.failed = true;
       return;
     }
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(walk_threads, 2) walk_schedule(const __grid_co
   numbers.read();
   if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
   if (blockIdx.x == 0 && thread / 32 == 1) announce(task, numbers);
-  __syncthreads();
+  if (__syncthreads_or(has_ended(task)) != 0) return sign_off(task);
   if (has_lane) begin_lane(task, shared.state, rank, lane);
   __syncthreads();
 

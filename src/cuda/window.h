@@ -150,6 +150,7 @@ struct WindowWords {
   std::uint32_t went_direct[max_blocks];  // of the last kernel of exchange_direct.cuh: a copy for each block behind it
   std::uint32_t dealt;                    // hands of a call that copies or folds directly (deal.cuh); 0 between two
   std::uint32_t deals_ended;              // blocks that have had their last hand; 0 between two
+  std::uint32_t ended;                    // not 0: a kernel has given up, and no later one gives anything
   std::uint32_t blocks_done;              // of kernels that were launched one by one, not by a graph; ever
   unsigned long long direct_calls;        // kernels of exchange_direct.cuh that did the work, ever
   StripLane lanes[most_strip_lanes];

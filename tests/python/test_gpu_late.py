@@ -101,3 +101,47 @@ def test_a_late_receiver_does_not_take_what_the_sender_has_there_now() -> None:
         barrier.wait(60)
 
     on_gpus(2, body, timeout=TIMEOUT)
+
+
+# All-reduces of each kind of kernel, in elements of four bytes; with more than two ranks those of some length are
+# relayed, and others passed on.
+LENGTHS = (2, 1000, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20)
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_rank_that_gave_up_gives_nothing_that_it_has_not_got(ranks: int, calls: int) -> None:
+    """The late rank gets what the others gave before they gave up, or an error: in the call that they gave up in, and
+    in the one behind it, whose input is what that one has left."""
+    for length in LENGTHS:
+        gates: list[Gate] = []
+
+        def body(rank: Rank, barrier: threading.Barrier, length: int = length, gates: list[Gate] = gates) -> None:
+            with torch.cuda.stream(rank.stream):
+                x = torch.ones(length, device="cuda")
+                results = [torch.empty_like(x) for _ in range(calls)]
+                for _ in range(3):
+                    rank.comm.all_reduce(x, out=results[0])
+                    rank.finish()
+                for result in results:
+                    result.fill_(CANARY)
+                if rank.rank == 1:
+                    gates.append(Gate(rank.stream))
+                for result in results:
+                    rank.comm.all_reduce(x, out=result)
+                    x.copy_(result)
+                if rank.rank != 1:
+                    rank.stream.synchronize()  # nobody asks what became of it yet, so rank 1 is not told
+                barrier.wait(60)
+                if rank.rank == 1:
+                    gates[0].open()
+                    rank.stream.synchronize()
+                    right = [bool((result == ranks ** (i + 1)).all()) for i, result in enumerate(results)]
+                    assert rank.comm.get_async_error() is not None or all(right), length
+                barrier.wait(60)
+                if rank.rank != 1:
+                    with pytest.raises(paceline.Error):
+                        rank.finish()
+            barrier.wait(60)
+
+        on_gpus(ranks, body, timeout=1)
