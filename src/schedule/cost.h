@@ -84,7 +84,7 @@ struct CostModel {
                                 // 0 in shared memory, 1 over TCP
   double common_share = 0.9;    // what a byte that several ranks read where it is costs each of them beside, as a share
                                 // of one that moves from one to another; 0 over TCP
-  double passing_share = 0.57;  // what passing a message on costs, as a share of sending it: 1 over TCP
+  double passing_share = 0.53;  // what passing a message on costs, as a share of sending it: 1 over TCP
   int homes = 0;                // ranks so many apart share a CPU; 0: others do, or none
   double beside_share = 0;      // what sending to one of these costs, as a share of sending to another
   int node_ranks = 1;           // ranks of each node; 1 where nodes do not matter or are not alike
