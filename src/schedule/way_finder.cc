@@ -131,7 +131,7 @@ class WayFinder::Search {
 
   // Link by link nearer to the switch that the other NIC is at.
   bool cross(std::vector<int>& links, int out, int in) {
-    const auto turn = at(out) + at(in);
+    const std::size_t turn = turn_of(in);
     int here = out;
     for (int hops = 0; here != in; ++hops) {
       std::vector<int> nearer;
@@ -150,6 +150,21 @@ class WayFinder::Search {
       here = topology_.link(links.back()).to;
     }
     return true;
+  }
+
+  // The NIC's number among those at its switch.
+  std::size_t turn_of(int nic) {
+    if (turns_.empty()) {
+      turns_.resize(topology_.vertices().size());
+      std::vector<std::size_t> nics(turns_.size());  // by switch
+      for (const int each : topology_.of_kind(VertexKind::nic))
+        for (const int l : leaving_[at(each)])
+          if (const int leaf = topology_.link(l).to; topology_.vertex(leaf).kind == VertexKind::network_switch) {
+            turns_[at(each)] = nics[at(leaf)]++;
+            break;
+          }
+    }
+    return turns_[at(nic)];
   }
 
   // Links from a network switch to a NIC, over network switches.
@@ -205,6 +220,7 @@ class WayFinder::Search {
   std::vector<Tree> trees_;                              // by vertex; empty until asked for
   std::vector<Tree> nvlink_trees_;                       // likewise; none where no NVSwitch joins nodes
   std::vector<int> number_;                              // of each GPU in its node
+  std::vector<std::size_t> turns_;                       // by vertex, of the NICs; empty until asked for
   std::vector<int> switch_number_;                       // by vertex, of the network switches
   std::vector<std::vector<int>> switches_before_;        // by a switch's number: those with a link to it
   std::unordered_map<int, std::vector<int>> distances_;  // by target; of all pairs they would fill the memory
@@ -227,24 +243,56 @@ const std::vector<WayPart>& WayFinder::between(int from, int to) {
 
 void WayFinder::set(int from, int to, std::vector<WayPart> ways) { known_[pair_key(from, to)] = std::move(ways); }
 
-int WayFinder::fold_nodes() {
-  const int nodes = topology_.nodes();
+namespace {
+
+// Which of the parts that a cluster repeats each vertex is in: its node; where nodes are at several network switches,
+// its leaf switch and what is at that. -1: it is between them. Empty: some node is at no switch, or at several.
+std::vector<int> parts_of(const Topology& topology) {
+  std::vector<int> parts;
+  for (const Vertex& vertex : topology.vertices()) parts.push_back(vertex.node);
+  const std::size_t switches = topology.of_kind(VertexKind::network_switch).size();
+  if (switches == 0) return {};
+  if (switches == 1) return parts;
+  std::vector<int> leaves(at(topology.nodes()), -1);  // by node
+  for (const Link& link : topology.links()) {
+    const int node = topology.vertex(link.from).node;
+    if (node < 0 || topology.vertex(link.to).kind != VertexKind::network_switch) continue;
+    if (leaves[at(node)] >= 0 && leaves[at(node)] != link.to) return {};
+    leaves[at(node)] = link.to;
+  }
+  std::map<int, int> part_of_leaf;
+  for (const int leaf : leaves) {
+    if (leaf < 0) return {};
+    part_of_leaf.try_emplace(leaf, static_cast<int>(part_of_leaf.size()));
+  }
+  for (int& part : parts)
+    if (part >= 0) part = part_of_leaf[leaves[at(part)]];
+  for (const auto& [leaf, part] : part_of_leaf) parts[at(leaf)] = part;
+  return parts;
+}
+
+}  // namespace
+
+int WayFinder::fold() {
+  const std::vector<int> parts = parts_of(topology_);
+  if (parts.empty()) return 0;
+  const int count = *std::max_element(parts.begin(), parts.end()) + 1;
   const auto gpus = static_cast<int>(topology_.gpus().size());
-  if (nodes < 2 || gpus % nodes != 0 || topology_.of_kind(VertexKind::network_switch).size() != 1) return 0;
-  // A vertex's number in its node; -1 for the switches.
-  std::vector<int> number(topology_.vertices().size(), -1);
-  std::vector<int> vertices(at(nodes));
+  if (count < 2 || gpus % count != 0) return 0;
+  // A vertex's number in its part; below 0 for each that is between them.
+  std::vector<int> number(parts.size());
+  std::vector<int> vertices(at(count));
+  int between = 0;
   int joining = 0;  // NVSwitches
-  for (std::size_t v = 0; v < number.size(); ++v) {
-    const Vertex& vertex = topology_.vertices()[v];
-    if (vertex.node >= 0) number[v] = vertices[at(vertex.node)]++;
-    if (vertex.node < 0 && vertex.kind == VertexKind::nvswitch) ++joining;
+  for (std::size_t v = 0; v < parts.size(); ++v) {
+    number[v] = parts[v] >= 0 ? vertices[at(parts[v])]++ : -++between;
+    if (parts[v] < 0 && topology_.vertices()[v].kind == VertexKind::nvswitch) ++joining;
   }
   if (joining > 1) return 0;
   for (int g = 0; g < gpus; ++g) {
     const int vertex = topology_.gpus()[at(g)];
-    const int first = topology_.gpus()[at(g % (gpus / nodes))];
-    if (topology_.vertex(vertex).node != g / (gpus / nodes) || number[at(vertex)] != number[at(first)]) return 0;
+    const int first = topology_.gpus()[at(g % (gpus / count))];
+    if (parts[at(vertex)] != g / (gpus / count) || number[at(vertex)] != number[at(first)]) return 0;
   }
   using Place = std::tuple<int, int, double, double>;  // ends, bandwidth, latency
   std::map<Place, int> first;
@@ -256,11 +304,11 @@ int WayFinder::fold_nodes() {
     same[l] = first.try_emplace(place, static_cast<int>(l)).first->second;
     ++copies[place];
   }
-  for (const auto& [place, count] : copies)
-    if (count != nodes) return 0;
+  for (const auto& [place, times] : copies)
+    if (times != count) return 0;
   same_as_ = std::move(same);
   known_.clear();
-  return gpus / nodes;
+  return gpus / count;
 }
 
 }  // namespace paceline

@@ -4,8 +4,8 @@
 // A way has the fewest links; of several such the one whose narrowest link is widest. Within a node GPUs do not relay.
 // Where an NVSwitch joins nodes, its GPUs send to each other over NVLink. To any other node a message leaves through
 // the NIC nearest to its GPU and enters through the NIC nearest to the other one; where several are as near, the GPUs
-// of the node take one each in turn, as the rails of a cluster are used. Equal ways through the switches are taken in
-// turn by pairs of NICs.
+// of the node take one each in turn, as the rails of a cluster are used. Of equal ways through the switches each NIC
+// that a switch has gets its messages over the next one, whoever sends them, as fat trees route (D-mod-K).
 #pragma once
 
 #include <cstdint>
@@ -39,16 +39,17 @@ class WayFinder {
   // Instead of what would be found.
   void set(int from, int to, std::vector<WayPart> ways);
 
-  // From now on, equal links of different nodes are one link: the first node's. For symmetric traffic, of which one
-  // node's is enough. Returns the number of GPUs of a node; 0, and nothing changes, unless the nodes are equal and meet
-  // at one network switch, and at most at one NVSwitch.
-  int fold_nodes();
+  // From now on, equal links of different parts of a cluster are one link: the first part's. For symmetric traffic, of
+  // which one part's is enough. A part is a node, or where there are several network switches, a leaf switch with its
+  // nodes. Returns the number of GPUs of a part; 0, and nothing changes, unless the parts are equal and meet at network
+  // switches, and at most at one NVSwitch.
+  int fold();
 
  private:
   class Search;
   const Topology& topology_;
   std::unique_ptr<Search> search_;
-  std::vector<int> same_as_;  // by link, after fold_nodes()
+  std::vector<int> same_as_;  // by link, after fold()
   std::unordered_map<std::uint64_t, std::vector<WayPart>> known_;
 };
 

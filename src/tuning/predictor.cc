@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/rounding.h"
@@ -62,15 +63,16 @@ Predictor::Predictor(Topology topology, const Question& question)
     : topology_(std::move(topology)), question_(question), finder_(topology_), folded_(topology_) {
   const bool all =
       question.gpus.size() == topology_.gpus().size() && std::is_sorted(question.gpus.begin(), question.gpus.end());
-  // Of one node's ranks there are neither all links nor all timelines.
+  // Of one part's ranks there are neither all links nor all timelines.
   if (all && !question.in_detail && question.machine.slow_gpus.empty() && question.machine.slow_links.empty())
-    period_ = folded_.fold_nodes();
+    period_ = folded_.fold();
   model_ = cost_model_of(finder_, question_.gpus, question.machine, question.element_bytes);
 }
 
 // Simulates, and notes the row.
 Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
                       std::size_t chunk) {
+  if (has_too_many_connections(traffic, name)) return {};
   auto result = simulate(finder, traffic, question_.machine, question_.in_detail);
   if (!result.ok()) return unless_unsupported(name, result.status());
   note(finder.topology(), std::move(*result), std::move(traffic), problem, name, chunk);
@@ -135,6 +137,17 @@ Status Predictor::unless_unsupported(std::string_view name, const Status& status
 bool Predictor::are_too_many(double steps, std::string_view name, double most) {
   if (steps <= most) return false;
   leave_out(name, fmt::format("{:.0f} steps are too many to simulate", steps));
+  return true;
+}
+
+bool Predictor::has_too_many_connections(const std::vector<Traffic>& traffic, std::string_view name) {
+  if (by_name(name)) return false;
+  std::size_t connections = 0;
+  for (const Traffic& each : traffic)
+    for (const Program& program : each.programs)
+      connections += std::set<int>(program.peers.begin(), program.peers.end()).size();
+  if (connections <= most_connections) return false;
+  leave_out(name, fmt::format("its {} connections take long to simulate; ask for it by name", connections));
   return true;
 }
 

@@ -19,6 +19,9 @@ namespace paceline {
 // A simulation of more steps takes longer than a person waits; longer chunks make fewer. Who asks for one algorithm by
 // name and cannot have fewer steps may wait two minutes, with 8 GiB.
 inline constexpr double most_steps = 2.5e6;
+// So do simulations in which so many ranks exchange with all others at once: minutes, which only who asks by name
+// waits.
+inline constexpr std::size_t most_connections = 1'500'000;
 
 // Whether the sizes of `paceline bench` are of all ranks' parts together, of which a call's count is one.
 bool parts_count(Collective which);
@@ -60,6 +63,7 @@ class Predictor {
   void leave_out(std::string_view name, std::string_view reason);
   Status unless_unsupported(std::string_view name, const Status& status);
   bool are_too_many(double steps, std::string_view name, double most);
+  bool has_too_many_connections(const std::vector<Traffic>& traffic, std::string_view name);
   Result<std::optional<Topology>> small_part(std::string_view name);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,

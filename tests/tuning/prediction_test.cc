@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "base/index.h"
 #include "topology/bounds.h"
+#include "topology/cluster.h"
 #include "topology/nccl_xml.h"
 #include "topology/part.h"
 #include "topology/rings.h"
@@ -236,32 +238,52 @@ TEST_CASE("nodes that an NVSwitch joins send over NVLink, and to others through 
   CHECK(apart.busiest_link.find("network") != std::string::npos);
 }
 
+namespace {
+
+// The ranks of one part, of so many, take as long as all ranks.
+void check_that_one_part_stands_for_all(const Topology& topology, int parts) {
+  const int n = static_cast<int>(topology.gpus().size());
+  for (const auto& [algorithm, collective, symmetric] : {std::tuple{"ring", Collective::all_reduce, true},
+                                                         {"ring", Collective::all_gather, true},
+                                                         {"recursive_doubling", Collective::all_reduce, false}}) {
+    INFO(algorithm);
+    const Problem problem{.collective = collective, .ranks = n, .count = at(n) * 8192, .in_place = true};
+    WayFinder folded(topology);
+    const int period = folded.fold();
+    CHECK(period == n / parts);
+    const auto part = symmetric_traffic(*algorithm_named(algorithm), problem, {.chunk = 4096}, 4, period);
+    CHECK(part.has_value() == symmetric);
+    if (!part) continue;
+    Schedule schedule(problem, {.chunk = 4096});
+    algorithm_named(algorithm)->write(schedule);
+    WayFinder finder(topology);
+    const auto whole = simulate(finder, std::vector{traffic_of(schedule, 4)}, typical_machine());
+    const auto one = simulate(folded, std::vector{*part}, typical_machine());
+    REQUIRE(one.ok());
+    CHECK(one->time == doctest::Approx(whole->time).epsilon(1e-9));
+  }
+}
+
+}  // namespace
+
 TEST_CASE("one node's ranks stand for all where all nodes do the same") {
   for (const auto& [name, nodes] : {std::pair{"hgx-h200", 4}, {"dgx-a100", 8}, {"rx1", 16}}) {
     INFO(name);
-    const auto cluster = preset(name, nodes);
-    const Topology topology = with_one_nvswitch(*cluster);
-    const int n = static_cast<int>(topology.gpus().size());
-    for (const auto& [algorithm, collective, symmetric] : {std::tuple{"ring", Collective::all_reduce, true},
-                                                           {"ring", Collective::all_gather, true},
-                                                           {"recursive_doubling", Collective::all_reduce, false}}) {
-      INFO(algorithm);
-      const Problem problem{.collective = collective, .ranks = n, .count = std::size_t{1} << 18, .in_place = true};
-      WayFinder folded(topology);
-      const int period = folded.fold_nodes();
-      CHECK(period == n / nodes);
-      const auto part = symmetric_traffic(*algorithm_named(algorithm), problem, {.chunk = 4096}, 4, period);
-      CHECK(part.has_value() == symmetric);
-      if (!part) continue;
-      Schedule schedule(problem, {.chunk = 4096});
-      algorithm_named(algorithm)->write(schedule);
-      WayFinder finder(topology);
-      const auto whole = simulate(finder, std::vector{traffic_of(schedule, 4)}, typical_machine());
-      const auto one = simulate(folded, std::vector{*part}, typical_machine());
-      REQUIRE(one.ok());
-      CHECK(one->time == doctest::Approx(whole->time).epsilon(1e-9));
-    }
+    check_that_one_part_stands_for_all(with_one_nvswitch(*preset(name, nodes)), nodes);
   }
+}
+
+TEST_CASE("one leaf's ranks stand for all where all leaves do the same") {
+  const Topology node = *preset("hgx-h200-x4", 1);
+  for (const auto& [nodes, per_leaf, spines] : {std::tuple{6, 2, 3}, {8, 2, 4}, {9, 3, 2}, {12, 4, 1}}) {
+    INFO(nodes, " nodes, ", per_leaf, " a leaf, ", spines, " spines");
+    const Network network{
+        .nic = {.bandwidth = 50, .latency = 0.5}, .nodes_per_leaf = per_leaf, .spines = spines, .oversubscription = 4};
+    check_that_one_part_stands_for_all(*cluster(node, nodes, network), nodes / per_leaf);
+  }
+  // Some leaf has fewer nodes.
+  const Topology uneven = *cluster(node, 5, {.nic = {.bandwidth = 50, .latency = 0.5}, .nodes_per_leaf = 2});
+  CHECK(WayFinder(uneven).fold() == 0);
 }
 
 TEST_CASE("a model answers without a topology") {

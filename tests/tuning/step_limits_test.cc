@@ -1,6 +1,7 @@
 // Which simulations are refused: those of more steps than anybody waits for, counted as messages.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "api/address_limit.h"
@@ -42,6 +43,15 @@ TEST_CASE("Rabenseifner's messages of many parts are one step each") {
 
 TEST_CASE("a ring of too many ranks is refused") {
   CHECK(answer_of("ring", 5000).status().message().ends_with("steps are too many to simulate"));
+}
+
+TEST_CASE("exchanges of 1,300 ranks with all others are simulated only if they are asked for by name") {
+  const auto answer = answer_of("all", 1300);
+  REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+  CHECK(std::ranges::find(answer->left_out,
+                          "one_shot: its 1688700 connections take long to simulate; ask for it by name") !=
+        answer->left_out.end());
+  CHECK(std::ranges::none_of(answer->rows, [](const Prediction& row) { return row.algorithm == "one_shot"; }));
 }
 
 TEST_CASE("short chunks of a few ranks are refused before their schedules fill the memory") {
