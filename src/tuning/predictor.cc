@@ -154,11 +154,12 @@ bool Predictor::has_too_many_connections(const std::vector<Traffic>& traffic, st
 Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem,
                           Parameters parameters) {
   parameters.chunk = asked_chunk().value_or(std::max(parameters.chunk, divided_up(problem.count, most_chunks)));
+  const double most = by_name(name) ? most_steps_by_name : most_steps;
   double steps = steps_of(algorithm, problem, parameters, model_);
   if (period_ > 0 && steps > most_steps / 100) {
     Problem even = problem;
     if (!parts_count(problem.collective)) even.count = even_count(problem);
-    if (steps * period_ / problem.ranks <= most_steps) {
+    if (steps * period_ / problem.ranks <= most) {
       if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
         std::vector<Traffic> one;
         one.push_back(std::move(*traffic));
@@ -171,7 +172,7 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
     parameters.chunk += parameters.chunk / 4 + 1;
     steps = steps_of(algorithm, problem, parameters, model_);
   }
-  if (are_too_many(steps, name, by_name(name) ? most_steps_by_name : most_steps)) return {};
+  if (are_too_many(steps, name, most)) return {};
   Schedule schedule(problem, parameters);
   algorithm.write(schedule);
   std::vector<Traffic> traffic;

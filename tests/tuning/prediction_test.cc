@@ -325,6 +325,16 @@ TEST_CASE("a ring on 16,384 GPUs takes 32,766 steps of 2.5 us and what their lin
   CHECK(ring.time_us < 32766 * 5.0);
 }
 
+TEST_CASE("a ring around 4,096 GPUs at 32 leaf switches is simulated") {
+  const Network network{
+      .nic = {.bandwidth = 50, .latency = 0.5}, .nodes_per_leaf = 16, .spines = 16, .oversubscription = 2};
+  const Topology topology = *cluster(*preset("hgx-h200", 1), 512, network);
+  const Prediction ring = predicted(topology, question_of(Collective::all_reduce, 4096, {256 << 20}, "ring"));
+  CHECK(ring.method == "simulated");
+  CHECK(ring.time_us > 8190 * 2.5);
+  CHECK(ring.time_us < 8190 * 5.0);
+}
+
 // PACELINE_TEST_LONG=1: half a minute.
 TEST_CASE("all-reduce on 16,384 GPUs by ring, trees and levels is simulated within two minutes") {
   if (std::getenv("PACELINE_TEST_LONG") == nullptr) return;
