@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 
@@ -36,16 +37,20 @@ Status no_secret() {
                 "PACELINE_SECRET_FILE to that file on every node (or PACELINE_SECRET to its contents)");
 }
 
-// The loopback address that `host` has here, if it is one: then this machine's own list of names says so, and soon.
-std::optional<std::string> loopback_of(const std::string& host) {
-  const Result<std::vector<SocketAddress>> addresses = resolve(host, 0, Clock::now() + std::chrono::seconds(1));
+using Seconds = std::chrono::duration<double>;
+
+// The loopback address that `host` has here, if it is one that is found in that time.
+std::optional<std::string> loopback_of(const std::string& host, Seconds within) {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(within);
+  const Result<std::vector<SocketAddress>> addresses = resolve(host, 0, deadline);
   if (!addresses.ok() || !is_loopback(addresses->front())) return std::nullopt;
   return host_of(addresses->front());
 }
 
-// Many systems give their own name a loopback address, which other nodes cannot reach.
+// Many systems give their own name a loopback address, which other nodes cannot reach. Their own lists of names say so,
+// and soon.
 void warn_of_loopback(const std::string& host) {
-  const auto loopback = loopback_of(host);
+  const auto loopback = loopback_of(host, Seconds(1));
   if (loopback && host != "localhost" && host != *loopback)
     log(LogLevel::warn, 0,
         "{} is {} on this machine, where other nodes cannot reach rank 0: give its numeric address, or set "
@@ -66,7 +71,9 @@ Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Env
 
   // Rank 0 listens on the interface. So whoever finds it at a loopback address, and is thus on its machine, goes there.
   std::string listen_on;
-  if (!configuration.interface.empty() && (where.rank == 0 || (!launch->host.empty() && loopback_of(launch->host)))) {
+  const Seconds resolving = std::min<Seconds>(resolving_time, Seconds(timeout));
+  if (!configuration.interface.empty() &&
+      (where.rank == 0 || (!launch->host.empty() && loopback_of(launch->host, resolving)))) {
     Result<std::string> address = interface_address(configuration.interface);
     PACE_TRY(address.status());
     listen_on = *address;
