@@ -130,13 +130,14 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
   wait_for_kernel_before();
   WarpNumbers numbers(task);
   numbers.read();
-  bool ready = !has_ended(task);
+  bool ready = true;
   if (thread < 32) {
+    const bool over = __any_sync(0xffffffff, has_ended(task)) != 0;
     if (blockIdx.x == 0) announce(task, numbers);
     std::byte* input = nullptr;
     std::byte* output = nullptr;
     bool gives_up = false;
-    ready = ready && exchange_sights(task, numbers, input, output, gives_up);
+    ready = !over && exchange_sights(task, numbers, input, output, gives_up);
     if (__any_sync(0xffffffff, gives_up)) take_sights_back(task, numbers);
     if (thread < task.ranks) {
       inputs[thread] = input;

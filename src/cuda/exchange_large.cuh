@@ -83,7 +83,11 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
     shared.arrived.clear();
   }
   if (blockIdx.x == 0 && thread / 32 == 3) announce(task, numbers);
-  if (__syncthreads_or(over) != 0) return sign_off(task);
+  if (__syncthreads_or(over) != 0) {
+    move_on(task, numbers, thread / 32, static_cast<int>(blockDim.x) / 32);
+    if (task.counted) __syncthreads();
+    return sign_off(task);
+  }
   if constexpr (messages)
     if (thread / 32 == 2) make_offers(task, numbers);
 

@@ -79,7 +79,9 @@ __device__ __noinline__ Pair wait_for_pair(const Task& task, int source, std::ui
     if (real || !looks_blank(pair) || !patience.more(message)) return pair;
   }
 }
-__device__ __noinline__ inline bool no_alarm(const Terms& terms) { return peek(&terms.alarm->abort) == 0; }
+__device__ __noinline__ inline bool no_alarm(const Terms& terms) {
+  return !is_to_end(terms, peek(&terms.alarm->abort));
+}
 
 // A thread's wait for its pair, which was blank. Returns whether it is vouched for, or there is an alarm.
 template <class Task>

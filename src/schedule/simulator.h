@@ -65,10 +65,10 @@ struct Simulation {
 Status check_stragglers(const Topology& topology, const Machine& machine);
 
 // Programs of fewer ranks than `ranks` are those of the first ones; all others do the same, shifted (same_shifted()).
-// The way finder must then have its nodes folded, and link_bytes are those of one node's links.
+// The way finder must then be folded, and link_bytes are those of one part's links.
 // Errors: invalid_argument for ranks on GPUs that do not exist, what check_stragglers() finds, and steps that wait for
-// ever; unsupported where a rank sends to one to whose GPU there is no
-// way; internal: a link was loaded above its bandwidth, which would be a defect of the simulator.
+// ever; unsupported where a rank sends to one to whose GPU there is no way; internal: a link was loaded above its
+// bandwidth, which would be a defect of the simulator.
 Result<Simulation> simulate(WayFinder& finder, std::span<const Traffic> traffic, const Machine& machine,
                             bool with_timeline = false);
 

@@ -41,8 +41,8 @@ class WayFinder {
 
   // From now on, equal links of different parts of a cluster are one link: the first part's. For symmetric traffic, of
   // which one part's is enough. A part is a node, or where there are several network switches, a leaf switch with its
-  // nodes. Returns the number of GPUs of a part; 0, and nothing changes, unless the parts are equal and meet at network
-  // switches, and at most at one NVSwitch.
+  // nodes; links are taken in the order in which cluster() makes them. Returns the number of GPUs of a part; 0, and
+  // nothing changes, unless the parts are equal and meet at network switches, and at most at one NVSwitch.
   int fold();
 
  private:

@@ -156,10 +156,11 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
   parameters.chunk = asked_chunk().value_or(std::max(parameters.chunk, divided_up(problem.count, most_chunks)));
   const double most = by_name(name) ? most_steps_by_name : most_steps;
   double steps = steps_of(algorithm, problem, parameters, model_);
+  const bool may_be_fewer = !asked_chunk() && parameters.chunk < problem.count;
   if (period_ > 0 && steps > most_steps / 100) {
     Problem even = problem;
     if (!parts_count(problem.collective)) even.count = even_count(problem);
-    if (steps * period_ / problem.ranks <= most) {
+    if (steps * period_ / problem.ranks <= (may_be_fewer ? most_steps : most)) {
       if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
         std::vector<Traffic> one;
         one.push_back(std::move(*traffic));

@@ -1,4 +1,5 @@
-// Traffic of schedules that are too large to write down: where all nodes do the same, one node's ranks are simulated.
+// Traffic of schedules that are too large to write down: where all parts of a cluster do the same, one part's ranks are
+// simulated.
 #pragma once
 
 #include "algorithms/table.h"
