@@ -36,6 +36,7 @@ void ControlConnection::flush() {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) return;
     if (sent < 0) {
+      send_error_ = errno;
       output_.clear();
       sent_ = 0;
       return;
@@ -55,6 +56,8 @@ Status ControlConnection::receive(std::vector<ControlMessage>& into) {
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && errno == EAGAIN) return {};
     if (received < 0 && is_out_of_reach(errno)) return unreachable(errno);
+    // Who meets an error first takes it off the socket, which then reads as ended.
+    if (received <= 0 && is_out_of_reach(send_error_)) return unreachable(send_error_);
     if (received <= 0) return Status(Code::remote, "its control connection closed");
     reader_.append(std::span(piece).first(static_cast<std::size_t>(received)));
     for (;;) {

@@ -40,6 +40,7 @@ class ControlConnection {
   FrameReader reader_;
   std::deque<Frame> output_;
   std::size_t sent_ = 0;  // bytes of output_.front()
+  int send_error_ = 0;    // errno of the send that failed
 };
 
 // After finish(): waits until the other sides have read everything and closed, or until the deadline, then closes all.
