@@ -87,7 +87,8 @@ long: wheel  ## the long Python tests: faults and random cases by the hundred
 	pytest -m long --timeout 3600
 
 # Neither tree has CUDA: sanitizers see the host code, and the runtime's own allocations stay out. What is too large is
-# refused, as the C library does: tests ask for it.
+# refused, as the C library does: tests ask for it. TSAN misjudges how long a thread's variables are in a library that is
+# loaded late, with a C library as new as 2.36: it does not look.
 sanitize: setup-test  ## the C++ tests under ASAN+UBSAN and under TSAN
 	cmake -S . -B build/asan -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS=-O1 \
 	  -DPACELINE_SANITIZE=address,undefined >/dev/null
@@ -96,7 +97,7 @@ sanitize: setup-test  ## the C++ tests under ASAN+UBSAN and under TSAN
 	cmake -S . -B build/tsan -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS=-O1 \
 	  -DPACELINE_SANITIZE=thread >/dev/null
 	cmake --build build/tsan --target paceline_tests
-	TSAN_OPTIONS=allocator_may_return_null=1 build/tsan/paceline_tests
+	TSAN_OPTIONS=allocator_may_return_null=1:intercept_tls_get_addr=0 build/tsan/paceline_tests
 
 sanitize-gpu: install  ## NVIDIA's compute-sanitizer over every kernel: memcheck, racecheck, synccheck, initcheck
 	.venv/bin/python tests/python/sanitize_gpu.py
