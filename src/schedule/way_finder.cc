@@ -14,6 +14,32 @@ std::uint64_t pair_key(int from, int to) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 32 | static_cast<std::uint32_t>(to);
 }
 
+// Which of the parts that a cluster repeats each vertex is in: its node; where nodes are at several network switches,
+// its leaf switch and what is at that. -1: it is between them. Empty: some node is at no switch, or at several.
+std::vector<int> parts_of(const Topology& topology) {
+  std::vector<int> parts;
+  for (const Vertex& vertex : topology.vertices()) parts.push_back(vertex.node);
+  const std::size_t switches = topology.of_kind(VertexKind::network_switch).size();
+  if (switches == 0) return {};
+  if (switches == 1) return parts;
+  std::vector<int> leaves(at(topology.nodes()), -1);  // by node
+  for (const Link& link : topology.links()) {
+    const int node = topology.vertex(link.from).node;
+    if (node < 0 || topology.vertex(link.to).kind != VertexKind::network_switch) continue;
+    if (leaves[at(node)] >= 0 && leaves[at(node)] != link.to) return {};
+    leaves[at(node)] = link.to;
+  }
+  std::map<int, int> part_of_leaf;
+  for (const int leaf : leaves) {
+    if (leaf < 0) return {};
+    part_of_leaf.try_emplace(leaf, static_cast<int>(part_of_leaf.size()));
+  }
+  for (int& part : parts)
+    if (part >= 0) part = part_of_leaf[leaves[at(part)]];
+  for (const auto& [leaf, part] : part_of_leaf) parts[at(leaf)] = part;
+  return parts;
+}
+
 }  // namespace
 
 class WayFinder::Search {
@@ -242,36 +268,6 @@ const std::vector<WayPart>& WayFinder::between(int from, int to) {
 }
 
 void WayFinder::set(int from, int to, std::vector<WayPart> ways) { known_[pair_key(from, to)] = std::move(ways); }
-
-namespace {
-
-// Which of the parts that a cluster repeats each vertex is in: its node; where nodes are at several network switches,
-// its leaf switch and what is at that. -1: it is between them. Empty: some node is at no switch, or at several.
-std::vector<int> parts_of(const Topology& topology) {
-  std::vector<int> parts;
-  for (const Vertex& vertex : topology.vertices()) parts.push_back(vertex.node);
-  const std::size_t switches = topology.of_kind(VertexKind::network_switch).size();
-  if (switches == 0) return {};
-  if (switches == 1) return parts;
-  std::vector<int> leaves(at(topology.nodes()), -1);  // by node
-  for (const Link& link : topology.links()) {
-    const int node = topology.vertex(link.from).node;
-    if (node < 0 || topology.vertex(link.to).kind != VertexKind::network_switch) continue;
-    if (leaves[at(node)] >= 0 && leaves[at(node)] != link.to) return {};
-    leaves[at(node)] = link.to;
-  }
-  std::map<int, int> part_of_leaf;
-  for (const int leaf : leaves) {
-    if (leaf < 0) return {};
-    part_of_leaf.try_emplace(leaf, static_cast<int>(part_of_leaf.size()));
-  }
-  for (int& part : parts)
-    if (part >= 0) part = part_of_leaf[leaves[at(part)]];
-  for (const auto& [leaf, part] : part_of_leaf) parts[at(leaf)] = part;
-  return parts;
-}
-
-}  // namespace
 
 int WayFinder::fold() {
   const std::vector<int> parts = parts_of(topology_);

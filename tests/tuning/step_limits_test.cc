@@ -45,7 +45,7 @@ TEST_CASE("a ring of too many ranks is refused") {
   CHECK(answer_of("ring", 5000).status().message().ends_with("steps are too many to simulate"));
 }
 
-TEST_CASE("exchanges of 1,300 ranks with all others are simulated only if they are asked for by name") {
+TEST_CASE("of all algorithms, exchanges of 1,300 ranks with all others are left out") {
   const auto answer = answer_of("all", 1300);
   REQUIRE_MESSAGE(answer.ok(), answer.status().message());
   CHECK(std::ranges::find(answer->left_out,
