@@ -269,31 +269,26 @@ TEST_CASE("a rank that has proved who it is keeps its place in a crowd of strang
 }
 
 TEST_CASE("too few descriptors is an error that names the limit") {
-  const auto with_limit = [](const Child::Say& say, int rank, int port) {
-    // Room for rank 0's listener, but not for a connection; for the others not even for that.
-    const FileDescriptor next(::dup(0));
-    const rlim_t most = static_cast<rlim_t>(next.get()) + (rank == 0 ? 1 : 0);
-    const rlimit limit{most, most};
+  const auto with_none_left = [](Rendezvous& where, const Child::Say& say) {
+    const auto first_free = static_cast<rlim_t>(FileDescriptor(::dup(0)).get());
+    const rlimit limit{first_free, first_free};
     ::setrlimit(RLIMIT_NOFILE, &limit);
-    const_cast<FileDescriptor&>(next).reset();
-    say(join(rendezvous(rank, 2, port, 5)).status().message());
+    say(join(std::move(where)).status().message());
   };
-  const int port = free_port();
-  Child rank_0([&](const Child::Say& say) { with_limit(say, 0, port); });
-  const FileDescriptor knock = stranger(port);
-  const std::string of_rank_0 = rank_0.line();
-  CHECK(of_rank_0.starts_with("rank 0 ("));
-  CHECK(contains(of_rank_0, "cannot accept a connection: Too many open files"));
-  CHECK(contains(of_rank_0, "raise its limit with `ulimit -n`"));
+  // The connection that rank 0 cannot accept is there before rank 0: it would be reset by rank 0's end, perhaps before
+  // this side has seen that it stood.
+  Rendezvous of_rank_0 = rendezvous(0, 2, 0, 5);
+  of_rank_0.listener = std::move(*listen_at("127.0.0.1", 0));
+  const FileDescriptor knock = stranger(port_of(local_address(of_rank_0.listener.get())));
+  const std::string by_rank_0 = Child([&](const Child::Say& say) { with_none_left(of_rank_0, say); }).line();
+  CHECK(by_rank_0.starts_with("rank 0 ("));
+  CHECK(contains(by_rank_0, "cannot accept a connection: Too many open files"));
+  CHECK(contains(by_rank_0, "raise its limit with `ulimit -n`"));
 
-  Child rank_1([&](const Child::Say& say) {
-    const rlimit none{0, 0};
-    ::setrlimit(RLIMIT_NOFILE, &none);
-    say(join(rendezvous(1, 2, port, 5)).status().message());
-  });
-  const std::string of_rank_1 = rank_1.line();
-  CHECK(of_rank_1.starts_with("rank 1 ("));
-  CHECK(contains(of_rank_1, "raise its limit with `ulimit -n`"));
+  Rendezvous of_rank_1 = rendezvous(1, 2, free_port(), 5);
+  const std::string by_rank_1 = Child([&](const Child::Say& say) { with_none_left(of_rank_1, say); }).line();
+  CHECK(by_rank_1.starts_with("rank 1 ("));
+  CHECK(contains(by_rank_1, "raise its limit with `ulimit -n`"));
 }
 
 TEST_CASE("ranks that cannot be are refused, and the listener is closed") {
