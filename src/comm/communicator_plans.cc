@@ -2,14 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "algorithms/chunks.h"
-#include "base/configuration.h"
-#include "base/copies.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "engine/plan.h"
+#include "tuning/untuned.h"
 
 namespace paceline {
 namespace {
@@ -18,88 +16,21 @@ Shape shape_of(const Request& request, bool in_place) {
   return {request.count, request.root, request.which, request.type, request.op, in_place};
 }
 
-// Bytes that a rank reads of another's memory at once: 8 MB each way between two ranks take 648 us so, 675 in pieces of
-// 128 KiB.
-constexpr std::size_t longest_read = 1 << 20;
-
-// Where one rank's staging would serve all others, each of them reads for itself, all at the same time if they have
-// CPUs; and ranks that exchange long blocks save a copy, where the kernel copies well. Elsewhere staging is faster:
-// both sides copy at the same time, and no pages are pinned. From which sizes on was measured on 2 to 16 CPUs
-// (docs/notes/cpu.md).
-bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, Protocol protocol) {
-  if (protocol != Protocol::automatic) return protocol == Protocol::single_copy;
-  if (configuration().single_copy == "on") return true;
-  const std::size_t block = request.count * size_of(request.type);
-  const std::size_t all = static_cast<std::size_t>(ranks) * block;
-  switch (request.which) {
-    case Collective::scatter:
-      return block >= 256 << 10 && all >= 2 << 20 && !((oversubscribed || ranks == 2) && rep_movs_is_slow());
-    case Collective::all_to_all:
-      if (rep_movs_is_slow()) return false;
-      if (ranks == 2) return all >= 1 << 20;
-      // What is beyond the caches is staged past them.
-      return oversubscribed ? all >= 512 << 10 && all <= 8 << 20 : all >= 1 << 20 && all <= 16 << 20;
-    default: return false;
-  }
-}
-
-// CostModel::common_share of what few ranks read in one place and copy past a shared cache that is far: with what
-// others cost, broadcasts of 5 and 20 MB on 3 and 4 ranks would go by algorithms that take 1.2 to 1.55 times as long.
-constexpr double common_share_of_few = 0.6;
-// CostModel::passing_share of two ranks with a CPU each: a byte of their all-reduces costs a fifth less in two steps
-// than in one (Xeon and EPYC); with what others cost, those of 50 to 110 KB would go in one.
-constexpr double passing_share_of_two = 0.3;
-
-// CostModel::switching: with ranks at home some of a call's steps are between two on one CPU, who go on at once.
-double switching_of(double sharing) { return (sharing <= 2 ? 0.75 : 2.0) * sharing; }
-
-// Whether nothing writes to what is read where it lies meanwhile, so that no slot limits how long it is. Nodes may not
-// agree on what is read so.
-bool gives_only_inputs(Collective which, std::string_view algorithm, int ranks) {
-  if (which == Collective::all_to_all) return algorithm == "direct";
-  return which == Collective::scatter && (algorithm == "direct" || (algorithm == "knomial" && ranks == 2));
-}
-
 }  // namespace
 
-// ---- Plans ----
-
 CostModel Communicator::cost_model(DataType type) const {
-  CostModel model;
+  Surroundings where{size(),
+                     connections_.sharing,
+                     connections_.largest_message,
+                     connections_.several_nodes,
+                     connections_.nodes.ranks,
+                     connections_.nodes.order};
+  if (links_ != nullptr) {
+    const auto rate = [&](int rank) { return links_->rates[static_cast<std::size_t>(rank)]; };
+    where.slowest = {rate(*std::ranges::min_element(session_ranks_, {}, rate)), links_->start};
+  }
+  CostModel model = untuned_model(where);
   model.element = size_of(type);
-  model.largest_chunk = connections_.largest_message;
-  model.sharing = connections_.sharing;
-  if (size() == 2) model.passing_share = passing_share_of_two;
-  if (connections_.sharing > 1) {
-    model.switching = switching_of(connections_.sharing);
-    model.common_share = 0;  // ranks on one CPU have one cache
-    model.passing_share = CostModel::passing_share_of(connections_.sharing);
-    if (connections_.sharing <= 2) model.homes = static_cast<int>(std::lround(size() / connections_.sharing));
-  }
-  if (connections_.several_nodes) {
-    model.homes = 0;
-    double stream = fastest_stream;
-    double cable = 3000;
-    model.start = 20;
-    if (links_ != nullptr) {
-      model.start = links_->start;
-      for (const int rank : session_ranks_) stream = std::min(stream, links_->rates[static_cast<std::size_t>(rank)]);
-      if (stream < fastest_stream) cable = std::min(cable, stream);
-    }
-    model.chunk_start = model.start;
-    model.passing_share = 1;
-    model.common_share = 0;
-    if (connections_.nodes.ranks > 1) {
-      model.node_ranks = connections_.nodes.ranks;
-      model.order = connections_.nodes.order;
-      model.cable = cable;
-      model.stream = stream;
-    } else {
-      model.bandwidth = stream;
-      model.multicast_share = 1;
-      if (stream < fastest_stream) model.duplex = 1;  // the link is what is waited for, not the CPU
-    }
-  }
   return tuned_ ? tuned_->model(model) : model;
 }
 
@@ -145,7 +76,7 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   const StreamingFrom& streaming = connections_.routes.streaming_from;
   if (tuned_ == nullptr && !connections_.several_nodes && streaming.early &&
       output_elements(problem, problem.root) * model.element >= streaming.copies)
-    model.common_share = std::min(model.common_share, common_share_of_few);
+    model.common_share = std::min(model.common_share, common_share_past_cache);
   const auto reads_in_place = [&](Protocol protocol) {
     return connections_.single_copy && worth_single_copy(request, size(), connections_.oversubscribed, protocol);
   };

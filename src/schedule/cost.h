@@ -97,7 +97,7 @@ struct CostModel {
   std::size_t largest_chunk = 128 << 10;  // bytes that one message may carry on this communicator
 
   // passing_share where ranks share CPUs, so many each. Two on one are as far apart as there are CPUs, so that what is
-  // passed on goes over to another; more are neighbours, and it mostly stays (home_of, Communicator::cost_model).
+  // passed on goes over to another; more are neighbours, and it mostly stays (home_of, tuning/untuned.cc).
   [[nodiscard]] static double passing_share_of(double sharing) { return sharing <= 2 ? 1 : 0; }
   // Whether the ranks have a CPU each and read a message for several where it is written once.
   [[nodiscard]] bool all_in_shared_memory() const { return multicast_share < 0.5 && node_ranks == 1 && sharing <= 1; }
