@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 
 #include "base/rounding.h"
@@ -96,29 +97,49 @@ void find_any_order(std::vector<PlanStep>& lane) {
   }
 }
 
-}  // namespace
+// Binds the steps of one rank, one after another.
+class Binder {
+ public:
+  Binder(Schedule& schedule, const Routes& routes, DataType type, Operation op)
+      : schedule_(schedule),
+        routes_(routes),
+        output_bytes_(output_elements(schedule.problem(), routes.rank) * size_of(type)),
+        any_keeps_(std::ranges::any_of(routes.keeps_data, std::identity())),
+        any_places_(std::ranges::any_of(routes.needs_place, std::identity())) {
+    plan_.element_bytes = size_of(type);
+    plan_.takes_over = routes.takes_over;
+    if (reduces(schedule.problem().collective))
+      plan_.fold = fold_function(type, op == Operation::avg || op == Operation::premulsum ? Operation::sum : op);
+    plan_.scratch_bytes = schedule.scratch_elements(routes.rank) * plan_.element_bytes;
+    plan_.lanes.resize(static_cast<std::size_t>(schedule.channels()));
+    for (auto& lane : plan_.lanes) passing_.emplace_back(lane);
+    sent_.resize(plan_.lanes.size());
+  }
 
-Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op) {
-  const Problem& problem = schedule.problem();
-  Plan plan;
-  plan.element_bytes = size_of(type);
-  plan.takes_over = routes.takes_over;
-  if (reduces(problem.collective))
-    plan.fold = fold_function(type, op == Operation::avg || op == Operation::premulsum ? Operation::sum : op);
-  const std::span<const Step> steps = schedule.steps(routes.rank);
-  plan.scratch_bytes = schedule.scratch_elements(routes.rank) * plan.element_bytes;
-  plan.lanes.resize(static_cast<std::size_t>(schedule.channels()));
-  std::vector<Accesses> open(plan.lanes.size());
-  std::vector<Accesses::Counts> sends(plan.lanes.size());
-  const bool any_keeps = std::ranges::any_of(routes.keeps_data, std::identity());
-  const bool any_places = std::ranges::any_of(routes.needs_place, std::identity());
+  Plan plan() {
+    const std::span<const Step> steps = schedule_.steps(routes_.rank);
+    const std::vector<Later> later = look_ahead(schedule_.problem(), routes_.rank, steps);
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      steps[i].action == Action::send ? bind_send(steps[i], later[i]) : bind_other(steps[i], later[i]);
+    for (Passing& each : passing_) each.ends();
+    for (auto& lane : plan_.lanes) find_any_order(lane);
+    return std::move(plan_);
+  }
 
-  std::vector<Passing> passing(plan.lanes.begin(), plan.lanes.end());
-  const std::vector<Later> later = look_ahead(problem, routes.rank, steps);
-  const std::size_t output_bytes = output_elements(problem, routes.rank) * plan.element_bytes;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const Step& step = steps[i];
-    auto& lane = plan.lanes[step.channel];
+ private:
+  // A lane's sends: how many there are, by transport, and which may be read still.
+  struct Sent {
+    Accesses::Counts counts{};
+    Accesses open;
+  };
+
+  [[nodiscard]] Extent extent(const Region& region) const {
+    return extent_of(schedule_.problem(), routes_.rank, region);
+  }
+  [[nodiscard]] std::uint8_t transport_to(int peer) const { return routes_.transport[static_cast<std::size_t>(peer)]; }
+
+  // What is the same for all steps.
+  [[nodiscard]] PlanStep in_bytes(const Step& step) const {
     PlanStep bound;
     bound.action = step.action;
     bound.channel = step.channel;
@@ -126,56 +147,70 @@ Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op)
     bound.own = step.own;
     bound.source_buffer = step.source.buffer;
     bound.target_buffer = step.target.buffer;
-    bound.source = step.source.offset * plan.element_bytes;
-    bound.target = step.target.offset * plan.element_bytes;
-    bound.bytes = (step.action == Action::send ? step.source : step.target).count * plan.element_bytes;
-    const std::span<const int> peers = schedule.peers(routes.rank, step);
+    bound.source = step.source.offset * plan_.element_bytes;
+    bound.target = step.target.offset * plan_.element_bytes;
+    bound.bytes = (step.action == Action::send ? step.source : step.target).count * plan_.element_bytes;
+    bound.first_peer = static_cast<std::uint32_t>(plan_.peers.size());
+    return bound;
+  }
 
-    if (step.action != Action::send) {
-      const bool folds = step.action == Action::recv_reduce;
-      const bool streams = output_bytes >= (folds ? routes.streaming_from.folds : routes.streaming_from.copies);
-      const bool may_stream = streams && step.target.buffer == Buffer::output;
-      bound.streams = may_stream && !later[i].reads_target;
-      bound.first_peer = static_cast<std::uint32_t>(plan.peers.size());
-      bound.peer_count = step.peer_count;
-      plan.peers.insert(plan.peers.end(), peers.begin(), peers.end());
-      if (any_keeps) bound.after = open[step.channel].before_writing(extent_of(problem, routes.rank, step.target));
-      if (any_places && step.action == Action::recv_reduce)
-        plan.place_bytes = std::max(plan.place_bytes, rounded_up(bound.bytes, 64) * step.peer_count);
-      lane.push_back(bound);
-      Passing& passes = passing[step.channel];
-      const Extent target = extent_of(problem, routes.rank, step.target);
-      if (step.action == Action::copy || step.own >= 0) passes.reads(extent_of(problem, routes.rank, step.source));
-      passes.writes(target);
-      if (step.action == Action::recv || (step.action == Action::recv_reduce && step.peer_count == 1 && step.own >= 0))
-        passes.receives(target, routes.transport[static_cast<std::size_t>(peers.front())], may_stream);
-      continue;
-    }
-    bound.stays = !later[i].writes_source;
-    // One step for each transport that the receivers are reached by.
-    for (int t = 0; t < max_transports; ++t) {
-      bound.transport = static_cast<std::uint8_t>(t);
-      bound.first_peer = static_cast<std::uint32_t>(plan.peers.size());
-      for (int peer : peers)
-        if (routes.transport[static_cast<std::size_t>(peer)] == t) plan.peers.push_back(peer);
-      bound.peer_count = static_cast<std::uint32_t>(plan.peers.size()) - bound.first_peer;
+  // A receive, a fold or a copy.
+  void bind_other(const Step& step, const Later& later) {
+    PlanStep bound = in_bytes(step);
+    const std::span<const int> peers = schedule_.peers(routes_.rank, step);
+    plan_.peers.insert(plan_.peers.end(), peers.begin(), peers.end());
+    bound.peer_count = step.peer_count;
+    const bool folds = step.action == Action::recv_reduce;
+    const bool is_long = output_bytes_ >= (folds ? routes_.streaming_from.folds : routes_.streaming_from.copies);
+    const bool may_stream = is_long && step.target.buffer == Buffer::output;
+    bound.streams = may_stream && !later.reads_target;
+    const Extent target = extent(step.target);
+    if (any_keeps_) bound.after = sent_[step.channel].open.before_writing(target);
+    if (any_places_ && folds)
+      plan_.place_bytes = std::max(plan_.place_bytes, rounded_up(bound.bytes, 64) * step.peer_count);
+    plan_.lanes[step.channel].push_back(bound);
+
+    Passing& passing = passing_[step.channel];
+    if (step.action == Action::copy || step.own >= 0) passing.reads(extent(step.source));
+    passing.writes(target);
+    if (step.action == Action::recv || (folds && step.peer_count == 1 && step.own >= 0))
+      passing.receives(target, transport_to(peers.front()), may_stream);
+  }
+
+  // One step for each transport that the receivers are reached by.
+  void bind_send(const Step& step, const Later& later) {
+    const Extent source = extent(step.source);
+    for (std::uint8_t t = 0; t < max_transports; ++t) {
+      PlanStep bound = in_bytes(step);
+      bound.transport = t;
+      bound.stays = !later.writes_source;
+      std::ranges::copy_if(schedule_.peers(routes_.rank, step), std::back_inserter(plan_.peers),
+                           [&](int peer) { return transport_to(peer) == t; });
+      bound.peer_count = static_cast<std::uint32_t>(plan_.peers.size()) - bound.first_peer;
       if (bound.peer_count == 0) continue;
-      auto& number = sends[step.channel][static_cast<std::size_t>(t)];
-      if (routes.keeps_data[static_cast<std::size_t>(t)])
-        open[step.channel].add(extent_of(problem, routes.rank, step.source), t, number);
-      ++number;
-      lane.push_back(bound);
-      Passing& passes = passing[step.channel];
-      const Extent source = extent_of(problem, routes.rank, step.source);
-      if (step.peer_count == 1)
-        passes.sends(source, t);
-      else
-        passes.reads(source);
+      plan_.lanes[step.channel].push_back(bound);
+
+      auto& [counts, open] = sent_[step.channel];
+      if (routes_.keeps_data[t]) open.add(source, t, counts[t]);
+      ++counts[t];
+      step.peer_count == 1 ? passing_[step.channel].sends(source, t) : passing_[step.channel].reads(source);
     }
   }
-  for (Passing& each : passing) each.ends();
-  for (auto& lane : plan.lanes) find_any_order(lane);
-  return plan;
+
+  Schedule& schedule_;
+  const Routes& routes_;
+  const std::size_t output_bytes_;
+  const bool any_keeps_;
+  const bool any_places_;
+  Plan plan_;
+  std::vector<Passing> passing_;  // by lane
+  std::vector<Sent> sent_;        // by lane
+};
+
+}  // namespace
+
+Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op) {
+  return Binder(schedule, routes, type, op).plan();
 }
 
 }  // namespace paceline
