@@ -66,14 +66,18 @@ def join_and_meet(line: Line) -> dict[str, Any]:
 
 
 def abort_from_a_thread(line: Line, aborts: int) -> dict[str, Any]:
-    """Rank 0 enters no call; the others wait for it, until another thread of rank `aborts` aborts."""
+    """Rank 0 enters no call; the others wait for it, until another thread of rank `aborts` aborts, which stays."""
     comm = paceline.init()
     comm.barrier()
     if comm.rank == 0:
         return until_ended(comm)
     if comm.rank == aborts:
         threading.Timer(0.2, lambda: (line.tell(time.monotonic()), comm.abort())).start()
-    return outcome_of(lambda: comm.all_reduce(numpy.ones(1000)))
+    found = outcome_of(lambda: comm.all_reduce(numpy.ones(1000)))
+    if comm.rank == aborts:
+        line.tell(found)
+        line.hear()  # its end would be a reason, too
+    return found
 
 
 def leave_early(line: Line, leaves: int, function: str) -> dict[str, Any]:
@@ -320,7 +324,7 @@ def two_threads(line: Line, second: str) -> dict[str, Any]:
     first: list[dict[str, Any]] = []
     waiting = threading.Thread(target=lambda: first.append(outcome_of(comm.barrier)))
     waiting.start()
-    time.sleep(0.3)
+    time.sleep(1)  # until it is inside
     found = outcome_of(lambda: getattr(comm, second)(*([0] if second == "split" else [])))
     line.tell(found)
     waiting.join()

@@ -132,7 +132,7 @@ def _be(pipe: Connection, variables: dict[str, str], function: str, arguments: d
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for name in [name for name in os.environ if name.startswith("PACELINE_") and name != "PACELINE_LIBRARY"]:
         del os.environ[name]
-    os.environ.update(variables)
+    os.environ.update({"PACELINE_TUNING": "off"} | variables)
     import fault_side
 
     try:

@@ -105,9 +105,11 @@ def test_a_death_while_joining() -> None:
 def test_abort_from_another_thread(transport: str) -> None:
     with ForkedRanks(3, "abort_from_a_thread", {"aborts": 2}, PACELINE_TRANSPORT=transport) as job:
         aborted = job.told(2)
-        for found in job.all_told():
+        for rank in range(3):
+            found = job.told(rank)
             assert found["kind"] == "Aborted" and "rank 2" in found["message"], found
-            assert found["at"] - aborted < 1
+            assert found["at"] - aborted < 2
+        job.say(2, "end")
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
@@ -126,11 +128,13 @@ def test_a_rank_that_leaves_early_is_named(transport: str, function: str, leaves
 @pytest.mark.parametrize("absent", [0, 1])
 def test_a_rank_that_does_not_enter_is_named(transport: str, absent: int) -> None:
     with ForkedRanks(3, "never_enter", {"absent": absent}, PACELINE_TRANSPORT=transport, PACELINE_TIMEOUT="1") as job:
-        for rank, found in enumerate(job.all_told()):
-            assert found["kind"] == "Timeout", found
-            assert found["message"].startswith(f"rank {absent} ("), found
-            assert "has not entered all-reduce #2; it is outside of any call" in found["message"]
-            assert rank == absent or 1 <= found["seconds"] < 4
+        outcomes = job.all_told()
+    for found in outcomes:
+        assert found["kind"] == "Timeout", found
+        assert found["message"].startswith(f"rank {absent} ("), found
+        assert "has not entered all-reduce #2; it is outside of any call" in found["message"]
+    # The first whose time is up ends it for the other, too, which may have come later.
+    assert 1 <= max(found["seconds"] for rank, found in enumerate(outcomes) if rank != absent) < 4
 
 
 def test_a_rank_that_takes_nothing_is_named() -> None:
@@ -145,7 +149,7 @@ def test_a_rank_that_takes_nothing_is_named() -> None:
 
 
 def test_what_is_written_after_a_failed_call_reaches_nobody() -> None:
-    with ForkedRanks(2, "fail_and_write", PACELINE_TIMEOUT="0.5") as job:
+    with ForkedRanks(2, "fail_and_write", PACELINE_TIMEOUT="2") as job:
         assert job.told(1) == "waits"
         time.sleep(0.2)  # until it does so inside the call
         job.signal(1, signal.SIGSTOP)

@@ -18,7 +18,7 @@ current_cpu = ctypes.CDLL(None).sched_getcpu
 for ranks in ([0, 1, 2, 3], [0, 2, 4, 6], list(range(8))):
     part = comm.split(0 if comm.rank in ranks else 1)
     x = np.ones(1 << 14, dtype=np.float32)
-    cpus = np.zeros(40, dtype=np.int32)
+    cpus = np.zeros(400, dtype=np.int32)
     if comm.rank in ranks:
         for i in range(len(cpus)):
             part.all_reduce(x)

@@ -38,10 +38,10 @@ def test_two_ranks_with_one_number() -> None:
 
 
 def test_a_rank_that_never_comes() -> None:
-    with ForkedRanks(3, "join", PACELINE_SIZE="4", PACELINE_JOIN_TIMEOUT="1") as job:
+    with ForkedRanks(3, "join", PACELINE_SIZE="4", PACELINE_JOIN_TIMEOUT="3") as job:
         for found in job.all_told():
             assert found["kind"] == "Timeout" and "rank 3 did not come" in found["message"], found
-            assert found["seconds"] < 4
+            assert found["seconds"] < 6
 
 
 @pytest.mark.parametrize(("name", "value"), [("PACELINE_CHUNK", "65536"), ("PACELINE_SINGLE_COPY", "on")])
@@ -78,8 +78,8 @@ def test_too_few_descriptors(transport: str, on: int) -> None:
             "join",
             {"few_descriptors": left, "on": on},
             PACELINE_TRANSPORT=transport,
-            PACELINE_JOIN_TIMEOUT="2",
-            PACELINE_TIMEOUT="2",
+            PACELINE_JOIN_TIMEOUT="4",
+            PACELINE_TIMEOUT="4",
         ) as job:
             outcomes = job.all_told()
         ended.add(outcomes[on]["kind"])
@@ -89,7 +89,7 @@ def test_too_few_descriptors(transport: str, on: int) -> None:
         assert "" not in kinds, (left, outcomes)
         assert "ulimit -n" in outcomes[on]["message"], outcomes
         for found in outcomes:
-            assert found["seconds"] < 6, (left, found)
+            assert found["seconds"] < 10, (left, found)
             assert found["message"].startswith(f"rank {on}"), (left, outcomes)
     assert "" in ended and "ResourceError" in ended
 

@@ -116,7 +116,7 @@ def test_the_profile_has_a_model_times_and_a_table(profile: Path) -> None:
 def test_ways_to_run_are_measured(tmp_path: Path) -> None:
     """Chunks and protocols of long messages; the table's rows are of what was measured, and the choice follows them."""
     path = tmp_path / "profile.json"
-    words = ("--collectives", "all_gather", "--seconds", "10", "--largest", "256K", "--output", str(path))
+    words = ("--collectives", "all_gather", "--seconds", "20", "--largest", "256K", "--output", str(path))
     done = run("tune", "-n", "2", "--transport", "shm", *words)
     assert done.returncode == 0, done.stderr
     document = json.loads(path.read_text())
