@@ -123,6 +123,11 @@ class Child {
 
   [[nodiscard]] int pid() const { return pid_; }
   void kill(int signal) const { ::kill(pid_, signal); }
+  // Waits until all its threads have been.
+  [[nodiscard]] bool is_stopped() const {
+    siginfo_t how;
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &how, WSTOPPED | WNOWAIT) == 0;
+  }
   // The next line that the child said; empty at its end or after 10 s.
   std::string line() {
     std::string text;
@@ -137,6 +142,29 @@ class Child {
  private:
   ::pid_t pid_ = -1;
   FileDescriptor output_;
+};
+
+// Holds children up until it is opened, to so many of them.
+class Gate {
+ public:
+  Gate() {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    waits_ = FileDescriptor(ends[0]);
+    gives_ = FileDescriptor(ends[1]);
+  }
+  // In a child, which is killed when its test ends.
+  void await() const {
+    char one = 0;
+    if (::read(waits_.get(), &one, 1) != 1) ::_exit(3);
+  }
+  void open(int children) const {
+    for (; children > 0; --children) REQUIRE(::write(gives_.get(), "!", 1) == 1);
+  }
+
+ private:
+  FileDescriptor waits_;
+  FileDescriptor gives_;
 };
 
 // `size` ranks as children; each joins, enters communicator 1 of all and says "ready" before `body`.

@@ -79,11 +79,11 @@ TEST_CASE("exchanges that overlap stay apart") {
 TEST_CASE("an exchange ends at its deadline and names who did not come") {
   const auto sessions = join_all(3);
   const auto results = in_threads(
-      2, [&](int rank) { return sessions[static_cast<std::size_t>(rank)]->exchange(bytes("x"), in(200ms)).status(); });
+      2, [&](int rank) { return sessions[static_cast<std::size_t>(rank)]->exchange(bytes("x"), in(1s)).status(); });
   for (const Status& status : results) {
     CHECK(status.code() == Code::timeout);
     CHECK(status.detail().rank == 2);
-    CHECK(status.message().starts_with("rank 2 did not come to an exchange within 0.2"));
+    CHECK(status.message().starts_with("rank 2 did not come to an exchange within 1"));  // or a little more
   }
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("who ends its session after an exchange that failed is not accused of 
   auto sessions = join_all(3);
   const auto results = in_threads(2, [&](int rank) {
     auto& session = sessions[static_cast<std::size_t>(rank)];
-    Status status = session->exchange(bytes("x"), in(rank == 0 ? Clock::duration(200ms) : 20s)).status();
+    Status status = session->exchange(bytes("x"), in(rank == 0 ? 2s : 20s)).status();
     session.reset();
     return status;
   });
@@ -215,13 +215,16 @@ TEST_CASE("a rank that ends its process as soon as the communicator has ended is
 }
 
 TEST_CASE("a broken connection waits for news of a death, which explains it") {
+  const Gate gate;
   Children children(3, [&](Session& session, Membership& membership, const Child::Say& say) {
     if (session.rank() == 2) ::pause();
+    gate.await();
     std::this_thread::sleep_for(session.rank() == 1 ? 50ms : 0ms);
     say(membership.report(Status(Code::remote, "connection lost")).message());
     ::pause();
   });
   children[2].kill(SIGKILL);
+  gate.open(2);
   for (const int rank : {0, 1}) CHECK(children[rank].line().find(" died: ") != std::string::npos);
 }
 
@@ -243,7 +246,7 @@ TEST_CASE("what a rank says of itself waits for no news of a death") {
   reason.message = "rank 1 broke off its group of calls";
   const auto begin = Clock::now();
   for (const Memberships& memberships : all) CHECK(memberships[1]->report(Status(reason)).message() == reason.message);
-  CHECK(Clock::now() - begin < 3s);
+  CHECK(Clock::now() - begin < 5s);  // news is waited for 0.3 s
   for (const Memberships& memberships : all) CHECK(ends_within(*memberships[0], 5s));
 }
 
@@ -368,10 +371,14 @@ TEST_CASE("descriptors and threads return to where they were") {
 
 TEST_CASE("sessions end without waiting, in any order") {
   for (const bool rank_0_first : {true, false}) {
-    auto sessions = join_all(10);
-    if (!rank_0_first) std::reverse(sessions.begin(), sessions.end());
-    const auto begin = Clock::now();
-    for (auto& session : sessions) session.reset();
-    CHECK(Clock::now() - begin < 1s);  // a session that waited would take 0.2 s
+    auto shortest = Clock::duration::max();  // of three: whatever else runs only adds to a time
+    for (int turn = 0; turn < 3 && shortest >= 1s; ++turn) {
+      auto sessions = join_all(10);
+      if (!rank_0_first) std::reverse(sessions.begin(), sessions.end());
+      const auto begin = Clock::now();
+      for (auto& session : sessions) session.reset();
+      shortest = std::min(shortest, Clock::now() - begin);
+    }
+    CHECK(shortest < 1s);  // a session that waited would take 0.2 s
   }
 }

@@ -46,12 +46,15 @@ TEST_CASE("a death while data connections are made ends the wait for them on eve
 }
 
 TEST_CASE("a first rank that dies before its turn to take the shared memory's name away leaves none") {
-  Children ranks(2, [](Session& session, Membership& membership, const Child::Say& say) {
+  const Gate gate;
+  Children ranks(2, [&](Session& session, Membership& membership, const Child::Say& say) {
     int exchanges = 0;
     const auto exchange = [&](std::span<const std::byte> mine) {
       auto shown = session.exchange(mine, in(60s));
-      if (++exchanges == 2 && session.rank() == 0) {
-        std::this_thread::sleep_for(100ms);  // the others get what it showed
+      if (++exchanges != 2) return shown;
+      if (session.rank() == 1) gate.open(1);
+      if (session.rank() == 0) {
+        gate.await();  // the others have what it showed
         ::kill(::getpid(), SIGKILL);
       }
       return shown;

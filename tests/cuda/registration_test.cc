@@ -25,6 +25,7 @@ using paceline::testing::FakeRange;
 using paceline::testing::with_fake_driver;
 
 constexpr std::uint64_t piece = paceline::testing::fake_granularity;
+constexpr auto longest_wait = std::chrono::milliseconds(1900);  // shorter than to wait for one that does not come
 
 long open_files() {
   const std::filesystem::directory_iterator files("/proc/self/fd");
@@ -260,7 +261,7 @@ TEST_CASE("registration: a rank that could not open another's board agrees to no
       REQUIRE_FALSE((*blind)->agree(offer_of(0, call, 2), [] { return false; }));
       REQUIRE_FALSE((*other)->agree(offer_of(1, call, 2), [] { return false; }));
     }
-    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
+    REQUIRE(std::chrono::steady_clock::now() - begin < longest_wait);
   });
 }
 
@@ -275,7 +276,7 @@ TEST_CASE("registration: a rank that does not come is waited for once, and an en
     REQUIRE(waited > std::chrono::seconds(1));
     REQUIRE(waited < std::chrono::seconds(10));
     for (int i = 0; i < 1000; ++i) REQUIRE_FALSE(alone.at(0).in_step(never));
-    REQUIRE(Clock::now() - begin - waited < std::chrono::seconds(1));
+    REQUIRE(Clock::now() - begin - waited < longest_wait);
     REQUIRE(alone.at(1).in_step(never));  // the other one is ahead
 
     const Ranks ended(2, false);
@@ -285,7 +286,7 @@ TEST_CASE("registration: a rank that does not come is waited for once, and an en
 
     const Ranks here(2, true);  // perhaps one thread's
     REQUIRE_FALSE(here.at(0).in_step(never));
-    REQUIRE(Clock::now() - begin - waited < std::chrono::seconds(1));
+    REQUIRE(Clock::now() - begin - waited < longest_wait);
   });
 }
 
@@ -479,7 +480,7 @@ TEST_CASE("registration: ranks of two processes, of which one dies") {
       REQUIRE(settled.put(1));
       Sights sights{};
       bool known = false;
-      for (int i = 0; i < 1000 && !known; ++i) {
+      for (int i = 0; i < 8000 && !known; ++i) {
         (*own)->look();
         known = (*own)->sights(range.at(0), 2 * piece, sights);
         REQUIRE(settled.put(std::uint64_t{1}));

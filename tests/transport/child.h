@@ -16,7 +16,7 @@ class Child {
   template <class Body>
   explicit Child(const Body& body) : pid_(fork()) {
     if (pid_ != 0) return;
-    alarm(20);
+    alarm(60);
     _exit(body() ? 0 : 1);
   }
   ~Child() {

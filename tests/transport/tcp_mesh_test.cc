@@ -109,10 +109,10 @@ TEST_CASE("tcp mesh: a rank that came before a crowd of silent connections keeps
   TcpRanks job(2);
   const int port = job.listeners[1].port();
   std::thread rank_0(
-      [&] { CHECK(connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(5)).ok()); });
-  CHECK(wait_for(job.listeners[1].fd(), POLLIN, seconds_from_now(5)).ok());
+      [&] { CHECK(connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(20)).ok()); });
+  CHECK(wait_for(job.listeners[1].fd(), POLLIN, seconds_from_now(20)).ok());
   const auto crowd = silent_connections(port, 100);
-  CHECK(connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(5)).ok());
+  CHECK(connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(20)).ok());
   rank_0.join();
 }
 
@@ -125,10 +125,10 @@ TEST_CASE("tcp mesh: a crowd of silent connections makes way for a rank that com
 TEST_CASE("tcp mesh: a rank whose connection is dropped comes again") {
   TcpRanks job(2);
   std::thread rank_0(
-      [&] { CHECK(connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(5)).ok()); });
-  CHECK(wait_for(job.listeners[1].fd(), POLLIN, seconds_from_now(5)).ok());
+      [&] { CHECK(connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(20)).ok()); });
+  CHECK(wait_for(job.listeners[1].fd(), POLLIN, seconds_from_now(20)).ok());
   CHECK(accept_from(job.listeners[1].fd())->valid());  // and is closed
-  CHECK(connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(5)).ok());
+  CHECK(connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(20)).ok());
   rank_0.join();
 }
 
@@ -137,15 +137,16 @@ TEST_CASE("tcp mesh: silent connections that take the last descriptors make way"
   const auto crowd = silent_connections(job.listeners[1].port(), 5);
   const std::size_t before = open_descriptors();
   std::thread rank_0(
-      [&] { CHECK(connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(5)).ok()); });
+      [&] { CHECK(connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(20)).ok()); });
   // Its socket and two event descriptors.
-  while (open_descriptors() < before + 3) std::this_thread::yield();
+  for (const auto deadline = seconds_from_now(20); open_descriptors() < before + 3 && Clock::now() < deadline;)
+    std::this_thread::yield();
   rlimit old{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
   rlimit tight = old;
   { tight.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get()) + 6; }  // room for four of those that wait
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
-  const auto sockets = connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(5));
+  const auto sockets = connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(20));
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
   CHECK_MESSAGE(sockets.ok(), sockets.status().message());
   rank_0.join();
@@ -156,7 +157,7 @@ TEST_CASE("tcp mesh: silent connections that take the descriptors for connecting
   Pipe go_on;
   Child rank_1([&] {
     int one = 0;
-    return go_on.get(&one) && connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(5)).ok();
+    return go_on.get(&one) && connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(20)).ok();
   });
   const auto crowd = silent_connections(job.listeners[0].port(), 100);
   rlimit old{};
@@ -167,10 +168,10 @@ TEST_CASE("tcp mesh: silent connections that take the descriptors for connecting
   tight.rlim_cur = static_cast<rlim_t>(last) + 1;
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
   std::thread rank_0([&] {
-    const auto sockets = connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(5));
+    const auto sockets = connect_peers(std::move(job.listeners[0]), job.groups[0], seconds_from_now(20));
     CHECK_MESSAGE(sockets.ok(), sockets.status().message());
   });
-  for (const auto deadline = seconds_from_now(5); ::fcntl(last, F_GETFD) < 0 && Clock::now() < deadline;)
+  for (const auto deadline = seconds_from_now(20); ::fcntl(last, F_GETFD) < 0 && Clock::now() < deadline;)
     std::this_thread::yield();
   CHECK(go_on.put(1));
   rank_0.join();
@@ -265,7 +266,7 @@ TEST_CASE("tcp mesh: another secret is refused on both sides") {
   TcpRanks job(2);
   job.groups[0].secret = "another secret";
   job.each([&](int rank) {
-    auto transport = job.connect(rank, 0.5);
+    auto transport = job.connect(rank, 3);
     CHECK(!transport.ok());
     CHECK(transport.status().message().find("secret") != std::string::npos);
   });
