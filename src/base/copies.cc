@@ -47,7 +47,7 @@ Whole copy_edges(std::byte* target, const std::byte* source, std::size_t bytes) 
 }
 
 // A CPU fetches on by itself to the end of a page and no further. With several pages side by side, it fetches several
-// times as much at once: on Intel's CPUs, on others not tried.
+// times as much at once: on Intel's CPUs; on an EPYC sends of 1 to 64 MB take as long so.
 constexpr std::size_t page = 4096;
 constexpr std::size_t two_pages = 2 * page;
 
