@@ -96,6 +96,7 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   wiring_.transports = {connections_.shared_memory.get(), connections_.tcp.get()};
   wiring_.routes = connections_.routes;
   wiring_.membership = membership_.get();
+  wiring_.node_ranks = connections_.node_size;
   wiring_.oversubscribed = connections_.oversubscribed;
   wiring_.home = home_of(session_->members(), session_->rank(), members, rank());
   execution_ = std::make_unique<Execution>(wiring_);

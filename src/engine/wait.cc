@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/configuration.h"
+#include "engine/company.h"
 
 namespace paceline {
 namespace {
@@ -110,23 +111,34 @@ Status doubt(Execution& execution, int& gone) {
   return how == Leaver::none ? Status() : wiring.membership->report(left(wiring, wait, how));
 }
 
-// Until when this thread and another program's have turns on their CPU.
+// Until when this thread, bound to a CPU of its own, and another program's have turns there.
 thread_local Clock::time_point turns_until;
+// What this thread knows where ranks share CPUs.
+thread_local Company company;
 
 // One wait: from the last step that could be taken to the next.
 class Wait {
  public:
   // `all`: those under way, whenever this looks.
   explicit Wait(const std::span<Driven>& all) : all_(all) {
-    for (const Driven& one : all) oversubscribed_ |= one.execution->wiring().oversubscribed;
+    for (const Driven& one : all) {
+      oversubscribed_ |= one.execution->wiring().oversubscribed;
+      node_ranks_ = std::max(node_ranks_, one.execution->wiring().node_ranks);
+    }
   }
 
   // Some have got on. An error: another one waits in vain.
   Status over() {
+    measure();
     looks_ = 0;
     // Reading the clock costs as much as a step.
     if (all_.size() == 1 || (++steps_ & 63U) != 0) return {};
     return watch(Clock::now());
+  }
+
+  // Something has got on, or all is done.
+  void measure() const {
+    if (oversubscribed_ && looks_ != 0 && company.measures()) company.waited(microseconds_since(begin_));
   }
 
   // Spend a little time. An error ends the wait.
@@ -158,10 +170,10 @@ class Wait {
     yielding_ = oversubscribed_ || elapsed > (in_turns ? std::max(spin, turn_us) : spin);
     PACE_TRY(watch(now));
     if (!yielding_) return {};
-    if (oversubscribed_ ? yields_ < crowded_yields : elapsed < yield_us && !in_turns) {
+    if (oversubscribed_ ? yields_ < crowded_yields && !company.sleeps(now) : elapsed < yield_us && !in_turns) {
       ++yields_;
       sched_yield();
-      if (!oversubscribed_) share(microseconds_since(begin_) - elapsed);
+      share(microseconds_since(begin_) - elapsed);
       return {};
     }
     rest(elapsed);
@@ -198,6 +210,7 @@ class Wait {
 
   // What a yield of so many microseconds says of other threads on this CPU, and what to do about it.
   void share(double yielded_us) {
+    if (oversubscribed_) return company.yielded(yielded_us, Clock::now(), node_ranks_);
     if (yielded_us <= shared_cpu_us) return;
     const bool may_leave = all_.front().execution->wiring().home.go();
     if (!may_leave && yielded_us > turn_us) turns_until = Clock::now() + between_turns;
@@ -206,7 +219,10 @@ class Wait {
   // Announce sleep, have the caller look for a while, then sleep.
   void rest(double elapsed) {
     if (announced_ && elapsed < announced_us_ + last_looks_us) {
-      if (oversubscribed_) sched_yield();
+      if (oversubscribed_ && !company.sleeps(Clock::now())) {
+        sched_yield();
+        share(microseconds_since(begin_) - elapsed);
+      }
       return;
     }
     announced_us_ = elapsed;
@@ -229,6 +245,7 @@ class Wait {
 
   const std::span<Driven>& all_;
   bool oversubscribed_ = false;
+  int node_ranks_ = 1;
   bool yielding_ = false;
   bool timed_ = false;  // the clock has started
   bool announced_ = false;
@@ -265,7 +282,10 @@ Status drive(std::span<Driven> all, const GoOnWith& go_on) {
       all[under_way++] = one;
     }
     all = all.first(under_way);
-    if (all.empty()) return {};
+    if (all.empty()) {
+      wait.measure();
+      return {};
+    }
     if (moved) {
       PACE_TRY(wait.over());
       continue;

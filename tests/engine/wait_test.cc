@@ -457,6 +457,39 @@ TEST_CASE("wait: a rank bound to a CPU on which another program runs has its own
   CHECK(most > 200);
 }
 
+TEST_CASE("wait: with more ranks than CPUs, a rank beside another program comes to sleep instead of yielding") {
+  std::atomic<bool> over{false};
+  bool keeps_to_it = false;
+  std::thread bound([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(sched_getcpu()), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    std::thread other([&] {  // bound, too
+      while (!over.load(std::memory_order_relaxed)) {
+      }
+    });
+    auto yielded = Clock::now();
+    for (const auto deadline = yielded + std::chrono::seconds(30); !keeps_to_it && Clock::now() < deadline;) {
+      Waiting rank;
+      rank.wiring.oversubscribed = true;
+      bool sleeps = false;
+      // What is waited for comes when the rank sleeps, or after two turns of the other program.
+      rank.transport.on = [&](const std::string& what) {
+        sleeps |= what == "announce";
+        if (sleeps ? what == "sleep" : rank.transport.log.size() == 3) rank.transport.deliver(0, 1, bytes_of({5}));
+      };
+      CHECK(rank.run().ok());
+      if (!sleeps) yielded = Clock::now();
+      keeps_to_it = Clock::now() - yielded > std::chrono::milliseconds(100);  // a trial is shorter
+    }
+    over = true;
+    other.join();
+  });
+  bound.join();
+  CHECK(keeps_to_it);
+}
+
 TEST_CASE("wait: what comes after the announcement is not slept through") {
   Waiting rank;
   rank.transport.on = [&](const std::string& what) {
