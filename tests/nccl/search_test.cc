@@ -91,11 +91,11 @@ TEST_CASE("versions read as NCCL writes them") {
 }
 
 TEST_CASE("a program whose own folder cannot be told looks elsewhere") {
-  paceline::testing::Child child([](const paceline::testing::Child::Say& say) {
-    const Folder gone;
-    std::filesystem::create_directory(gone.path / "here");
-    std::filesystem::current_path(gone.path / "here");
-    std::filesystem::remove(gone.path / "here");
+  const Folder folder;
+  paceline::testing::Child child([&](const paceline::testing::Child::Say& say) {
+    std::filesystem::create_directory(folder.path / "here");
+    std::filesystem::current_path(folder.path / "here");
+    std::filesystem::remove(folder.path / "here");
     (void)::unsetenv("PACELINE_NCCL_LIBRARY");
     program_invocation_name = const_cast<char*>("./relative");
     (void)find_real();
