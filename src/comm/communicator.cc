@@ -19,11 +19,16 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
+// Whether a member is on the same node.
+auto is_beside(const Member& one) {
+  return [&](const Member& member) { return member.node == one.node; };
+}
+
 // Of rank `rank` of these members, the session's `session_rank`: a CPU for each of the job's ranks on this node, and
 // for ranks in containers of one machine. Where there are not as many, the communicator's ranks count alone, for the
 // others may be idle: of two for each CPU those share one that are as far apart as there are CPUs; of more, neighbours.
 HomeCpu home_of(const std::vector<Member>& everyone, int session_rank, const std::vector<Member>& members, int rank) {
-  const auto beside = [&](const Member& member) { return member.node == everyone[at(session_rank)].node; };
+  const auto beside = is_beside(everyone[at(session_rank)]);
   const auto first = std::ranges::find_if(everyone, beside);
   auto own = std::count_if(first, everyone.begin() + session_rank, beside);
   const auto cpus = static_cast<std::ptrdiff_t>(own_cpu_share().cpus.count());
@@ -96,7 +101,8 @@ Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::si
   wiring_.transports = {connections_.shared_memory.get(), connections_.tcp.get()};
   wiring_.routes = connections_.routes;
   wiring_.membership = membership_.get();
-  wiring_.node_ranks = connections_.node_size;
+  const auto& everyone = session_->members();
+  wiring_.node_ranks = static_cast<int>(std::ranges::count_if(everyone, is_beside(everyone[at(session_->rank())])));
   wiring_.oversubscribed = connections_.oversubscribed;
   wiring_.home = home_of(session_->members(), session_->rank(), members, rank());
   execution_ = std::make_unique<Execution>(wiring_);

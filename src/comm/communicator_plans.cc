@@ -19,12 +19,12 @@ Shape shape_of(const Request& request, bool in_place) {
 }  // namespace
 
 CostModel Communicator::cost_model(DataType type) const {
-  Surroundings where{size(),
-                     connections_.sharing,
-                     connections_.largest_message,
-                     connections_.several_nodes,
-                     connections_.nodes.ranks,
-                     connections_.nodes.order};
+  Surroundings where{.ranks = size(),
+                     .sharing = connections_.sharing,
+                     .largest_message = connections_.largest_message,
+                     .several_nodes = connections_.several_nodes,
+                     .node_ranks = connections_.nodes.ranks,
+                     .order = connections_.nodes.order};
   if (links_ != nullptr) {
     const auto rate = [&](int rank) { return links_->rates[static_cast<std::size_t>(rank)]; };
     where.slowest = {rate(*std::ranges::min_element(session_ranks_, {}, rate)), links_->start};

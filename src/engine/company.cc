@@ -18,7 +18,7 @@ Company::Time begin_of(Company::Time now, std::chrono::milliseconds span) {
 bool more_run_than(int ranks) {
   const std::optional<std::string> load = read_text("/proc/loadavg");
   int running = 0;
-  return !load || std::sscanf(load->c_str(), "%*f %*f %*f %d/", &running) != 1 || running > ranks;
+  return !load || std::sscanf(load->c_str(), "%*s %*s %*s %d", &running) != 1 || running > ranks;
 }
 
 }  // namespace
@@ -27,14 +27,30 @@ void Company::suspect(Time now, int ranks) {
   if (more_run_than(ranks))
     enter(Stage::suspected);
   else
-    not_before_ = begin_of(now, period) + period;
+    suspects_from_ = begin_of(now, period) + period;
 }
 
 void Company::give_up(Time now) {
   gained_ = 0;
   pause_ = std::min(4 * pause_, longest_pause);
-  not_before_ = begin_of(now, pause_) + pause_ - period;
+  // One period before the next multiple of it, so that waits by yielding are known then.
+  suspects_from_ = begin_of(now + period, pause_) + pause_ - period;
   enter(Stage::none);
+}
+
+// At the end of a trial, or long after it, if no wait was under way just then.
+void Company::judge(Time now) {
+  if (now >= stage_ends_ + period) {  // what it has found is old
+    gained_ = 0;
+    return enter(Stage::none);
+  }
+  if (waits_ < enough_waits || sum_us_ / waits_ * gain > by_yields_us_) return give_up(now);
+  pause_ = period;
+  if (now >= last_gain_ + long_period + 2 * period) gained_ = 0;
+  last_gain_ = now;
+  if (++gained_ < enough_trials) return enter(Stage::none);
+  enter(Stage::sleeps);
+  stage_ends_ = begin_of(now, long_period) + long_period;
 }
 
 void Company::move_on(Time now) {
@@ -44,14 +60,9 @@ void Company::move_on(Time now) {
     by_yields_us_ = sum_us_ / waits_;
     if (by_yields_us_ < long_wait_us) return give_up(now);
     enter(Stage::tries);
-    until_ = begin + trial;
-  } else if (now >= until_) {
-    if (stage_ == Stage::sleeps) return enter(Stage::none);
-    if (waits_ < enough_waits || sum_us_ / waits_ * gain > by_yields_us_) return give_up(now);
-    pause_ = period;
-    if (++gained_ < enough_trials) return enter(Stage::none);
-    enter(Stage::sleeps);
-    until_ = begin_of(now, long_period) + long_period;
+    stage_ends_ = begin + trial;
+  } else if (now >= stage_ends_) {
+    stage_ == Stage::sleeps ? enter(Stage::none) : judge(now);
   }
 }
 

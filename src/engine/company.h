@@ -3,9 +3,9 @@
 // A yield gives another rank its turn, which does what is waited for: microseconds. But it gives another program its
 // turn as well: milliseconds, whatever arrives in the meantime. A rank that sleeps is woken at once instead. A long
 // turn alone does not tell the one from the other, since ranks compute between calls, and copy much. So ranks that have
-// lost one, where more threads run than they are, look how long waits take by yielding and then by sleeping, all of
-// them at the same time by the clock, since nothing is gained where only some sleep. Where it is much faster they go on
-// so for a while, and then look again.
+// waited for a long turn, where more threads want a CPU than there are ranks, compare how long waits take by yielding
+// and by sleeping: all of them at the same time by the clock, since nothing is gained where only some sleep. Where
+// sleeping is much faster they go on so for a while, and then compare again.
 #pragma once
 
 #include <chrono>
@@ -26,9 +26,9 @@ class Company {
   // Whether it wants to know how long waits take.
   [[nodiscard]] bool measures() const { return stage_ == Stage::suspected || stage_ == Stage::tries; }
 
-  // A yield took so many microseconds. `ranks`: those of this node.
+  // A yield took so many microseconds. `ranks`: those of the job on this node.
   void yielded(double us, Time now, int ranks) {
-    if (us > foreign_turn_us && stage_ == Stage::none && now >= not_before_) suspect(now, ranks);
+    if (us > foreign_turn_us && stage_ == Stage::none && now >= suspects_from_) suspect(now, ranks);
   }
   // A wait has ended that took so many microseconds.
   void waited(double us) {
@@ -48,8 +48,8 @@ class Company {
   static constexpr int enough_waits = 4;
   // So many trials in turn must be successful: waits before a call is under way are longer than those in it.
   static constexpr int enough_trials = 2;
-  // By the clock, a trial is at the beginning of a period, and what is kept is kept to the end of a long one. After
-  // each trial in vain four times as many periods pass without.
+  // By the clock, a trial is at the beginning of a period, and what is kept is kept to the end of a long one. What
+  // was in vain is tried again at the next multiple of a span four times as long as the last.
   static constexpr Milliseconds trial{40};
   static constexpr Milliseconds period{128};
   static constexpr Milliseconds long_period{1024};
@@ -62,6 +62,7 @@ class Company {
   }
   void suspect(Time now, int ranks);
   void give_up(Time now);
+  void judge(Time now);
   void move_on(Time now);
 
   Stage stage_ = Stage::none;
@@ -69,9 +70,10 @@ class Company {
   double sum_us_ = 0;
   double by_yields_us_ = 0;  // a wait, on the mean
   int gained_ = 0;           // trials, in turn
+  Time last_gain_;
   Milliseconds pause_ = period;
-  Time until_;       // a trial, or sleeping
-  Time not_before_;  // it suspects again
+  Time suspects_from_;
+  Time stage_ends_;
 };
 
 }  // namespace paceline

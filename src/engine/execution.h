@@ -25,8 +25,8 @@ struct Wiring {
   Routes routes;
   Membership* membership = nullptr;
   double timeout = 300;         // s
-  int node_ranks = 1;           // on this node
-  bool oversubscribed = false;  // these are more than its CPUs
+  bool oversubscribed = false;  // more ranks on this node than CPUs
+  int node_ranks = 1;           // of the job, on this node
   // Where this rank moves when it finds itself on a CPU with others, or, with more ranks than CPUs, before a call.
   HomeCpu home;
   // Messages accepted so far by each transport and channel.

@@ -119,8 +119,12 @@ class Binder {
   Plan plan() {
     const std::span<const Step> steps = schedule_.steps(routes_.rank);
     const std::vector<Later> later = look_ahead(schedule_.problem(), routes_.rank, steps);
-    for (std::size_t i = 0; i < steps.size(); ++i)
-      steps[i].action == Action::send ? bind_send(steps[i], later[i]) : bind_other(steps[i], later[i]);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].action == Action::send)
+        bind_send(steps[i], later[i]);
+      else
+        bind_writing(steps[i], later[i]);
+    }
     for (Passing& each : passing_) each.ends();
     for (auto& lane : plan_.lanes) find_any_order(lane);
     return std::move(plan_);
@@ -155,7 +159,7 @@ class Binder {
   }
 
   // A receive, a fold or a copy.
-  void bind_other(const Step& step, const Later& later) {
+  void bind_writing(const Step& step, const Later& later) {
     PlanStep bound = in_bytes(step);
     const std::span<const int> peers = schedule_.peers(routes_.rank, step);
     plan_.peers.insert(plan_.peers.end(), peers.begin(), peers.end());
@@ -193,7 +197,10 @@ class Binder {
       auto& [counts, open] = sent_[step.channel];
       if (routes_.keeps_data[t]) open.add(source, t, counts[t]);
       ++counts[t];
-      step.peer_count == 1 ? passing_[step.channel].sends(source, t) : passing_[step.channel].reads(source);
+      if (step.peer_count == 1)
+        passing_[step.channel].sends(source, t);
+      else
+        passing_[step.channel].reads(source);
     }
   }
 

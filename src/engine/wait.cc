@@ -172,11 +172,10 @@ class Wait {
     if (!yielding_) return {};
     if (oversubscribed_ ? yields_ < crowded_yields && !company.sleeps(now) : elapsed < yield_us && !in_turns) {
       ++yields_;
-      sched_yield();
-      share(microseconds_since(begin_) - elapsed);
-      return {};
+      yield(now);
+    } else {
+      rest(now, elapsed);
     }
-    rest(elapsed);
     return {};
   }
 
@@ -208,21 +207,21 @@ class Wait {
     return wiring.membership->timed_out(wait.rank, wait.call, seconds);
   }
 
-  // What a yield of so many microseconds says of other threads on this CPU, and what to do about it.
-  void share(double yielded_us) {
-    if (oversubscribed_) return company.yielded(yielded_us, Clock::now(), node_ranks_);
-    if (yielded_us <= shared_cpu_us) return;
+  // How long it takes says something of other threads on this CPU.
+  void yield(Clock::time_point now) const {
+    sched_yield();
+    const auto then = Clock::now();
+    const double took_us = duration<double, std::micro>(then - now).count();
+    if (oversubscribed_) return company.yielded(took_us, then, node_ranks_);
+    if (took_us <= shared_cpu_us) return;
     const bool may_leave = all_.front().execution->wiring().home.go();
-    if (!may_leave && yielded_us > turn_us) turns_until = Clock::now() + between_turns;
+    if (!may_leave && took_us > turn_us) turns_until = then + between_turns;
   }
 
   // Announce sleep, have the caller look for a while, then sleep.
-  void rest(double elapsed) {
+  void rest(Clock::time_point now, double elapsed) {
     if (announced_ && elapsed < announced_us_ + last_looks_us) {
-      if (oversubscribed_ && !company.sleeps(Clock::now())) {
-        sched_yield();
-        share(microseconds_since(begin_) - elapsed);
-      }
+      if (oversubscribed_ && !company.sleeps(now)) yield(now);
       return;
     }
     announced_us_ = elapsed;

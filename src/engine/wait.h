@@ -1,8 +1,8 @@
 // Driving executions to their end: the one place that waits.
 //
-// A wait spins for microseconds, then yields its CPU, then sleeps; with more ranks than CPUs it never spins. It ends by
-// success, by the end of the communicator (a death, a report, an abort), or at the timeout, which finds out and names
-// the rank that holds the call up.
+// A wait spins for microseconds, then yields its CPU, then sleeps; with more ranks than CPUs it does not spin. It ends
+// by success, by the end of the communicator (a death, a report, an abort), or at the timeout, which finds out and
+// names the rank that holds the call up.
 #pragma once
 
 #include <cstddef>

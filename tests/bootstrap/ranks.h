@@ -123,8 +123,8 @@ class Child {
 
   [[nodiscard]] int pid() const { return pid_; }
   void kill(int signal) const { ::kill(pid_, signal); }
-  // Waits until all its threads have been.
-  [[nodiscard]] bool is_stopped() const {
+  // Waits until all its threads are stopped. False: it has ended.
+  [[nodiscard]] bool await_stop() const {
     siginfo_t how;
     return ::waitid(P_PID, static_cast<id_t>(pid_), &how, WSTOPPED | WNOWAIT) == 0;
   }

@@ -20,7 +20,7 @@ TEST_CASE("a stopped rank is named by all within a second of the timeout, whoeve
       ::pause();
     });
     children[victim].kill(SIGSTOP);
-    REQUIRE(children[victim].is_stopped());
+    REQUIRE(children[victim].await_stop());
     const auto begin = Clock::now();
     gate.open(3);
     for (int rank = 0; rank < 4; ++rank) {
@@ -47,7 +47,7 @@ static Status of_a_stopped_rank_when_rank_0_parts() {
   });
   auto joined = in_threads(2, [&](int rank) { return join(rendezvous(rank, 3, port)); });
   REQUIRE(stopped.line() == "ready");
-  REQUIRE(stopped.is_stopped());
+  REQUIRE(stopped.await_stop());
   std::vector<std::shared_ptr<Session>> sessions;
   for (auto& result : joined) sessions.push_back(std::move(*result));
   joined.clear();
