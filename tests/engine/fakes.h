@@ -17,6 +17,7 @@
 
 #include "bootstrap/session.h"
 #include "engine/execution.h"
+#include "engine/wait.h"
 #include "transport/transport.h"
 
 namespace paceline {
@@ -277,5 +278,20 @@ inline Memory memory_of(const std::vector<float>& input, std::vector<float>& out
 inline Call all_reduce(std::uint32_t sequence) {
   return make_call(Collective::all_reduce, DataType::float32, Operation::sum, 0, 4, sequence);
 }
+
+// A rank that waits in `call` for a message of rank 1.
+struct Waiting : FakeRank {
+  explicit Waiting(const Call& call = all_reduce(1)) : execution(wiring) {
+    writer.recv(1, 0, 1);
+    execution.add(writer.plan, call, memory_of(input, output));
+  }
+
+  Status run() { return paceline::run(execution); }
+
+  PlanWriter writer;
+  std::vector<float> input;
+  std::vector<float> output{9};
+  Execution execution;
+};
 
 }  // namespace paceline
