@@ -19,7 +19,7 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Whether a member is on the same node.
+// Whether a member is on this one's node.
 auto is_beside(const Member& one) {
   return [&](const Member& member) { return member.node == one.node; };
 }

@@ -49,7 +49,7 @@ class Company {
   // So many trials in turn must be successful: waits before a call is under way are longer than those in it.
   static constexpr int enough_trials = 2;
   // By the clock, a trial is at the beginning of a period, and what is kept is kept to the end of a long one. What
-  // was in vain is tried again at the next multiple of a span four times as long as the last.
+  // was in vain is tried again at the next multiple of a span four times as long as the last, or of the longest.
   static constexpr Milliseconds trial{40};
   static constexpr Milliseconds period{128};
   static constexpr Milliseconds long_period{1024};
