@@ -112,7 +112,7 @@ constexpr Row rows[] = {
               into.gpu_blocks <= most_gpu_blocks;
      }},
     {{"PACELINE_SPIN", "microseconds", "20",
-      "time to spin before a waiting rank yields its CPU; with more ranks than CPUs none does"},
+      "time to spin before a waiting rank yields its CPU; with more ranks than CPUs it yields at once"},
      read_duration<&C::spin>},
     {{"PACELINE_STAGING", "bytes, at most 1G", "",
       "shared memory that a rank stages messages in, for each of two channels, and at most as much again for its "
