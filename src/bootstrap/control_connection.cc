@@ -74,7 +74,6 @@ void ControlConnection::finish() {
 }
 
 void ControlConnection::close() {
-  guard_ = ForkGuard();
   fd_.reset();
   output_.clear();
   sent_ = 0;

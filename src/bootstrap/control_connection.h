@@ -5,9 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/file_descriptor.h"
+#include "base/private_descriptor.h"
 #include "bootstrap/control_message.h"
-#include "bootstrap/fork_guard.h"
 
 namespace paceline {
 
@@ -18,7 +17,7 @@ Frame make_frame(const ControlMessage& message);
 class ControlConnection {
  public:
   ControlConnection() = default;
-  explicit ControlConnection(FileDescriptor fd) : fd_(std::move(fd)), guard_(fd_.get()) {}
+  explicit ControlConnection(PrivateDescriptor fd) : fd_(std::move(fd)) {}
 
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] bool open() const { return fd_.valid(); }
@@ -35,8 +34,7 @@ class ControlConnection {
   void close();
 
  private:
-  FileDescriptor fd_;
-  ForkGuard guard_;
+  PrivateDescriptor fd_;
   FrameReader reader_;
   std::deque<Frame> output_;
   std::size_t sent_ = 0;  // bytes of output_.front()

@@ -28,10 +28,9 @@ struct Newcomer {
 
 class Gathering {
  public:
-  Gathering(const Rendezvous& where, FileDescriptor listener, Clock::time_point deadline)
+  Gathering(const Rendezvous& where, PrivateDescriptor listener, Clock::time_point deadline)
       : where_(where),
         listener_(std::move(listener)),
-        listener_guard_(listener_.get()),
         deadline_(deadline),
         size_(static_cast<std::uint32_t>(where.size)),
         present_(size_, false),
@@ -83,7 +82,7 @@ class Gathering {
       if ((entries[position++].revents & ~POLLOUT) != 0) listen_to(rank);
     const Status status = strangers_.serve(
         entries,
-        [this](const Hello& hello, FileDescriptor socket, std::uint64_t) { introduced(hello, std::move(socket)); },
+        [this](const Hello& hello, PrivateDescriptor socket, std::uint64_t) { introduced(hello, std::move(socket)); },
         [this](const Status& why, bool opened) { dropped(why, opened); });
     if (!status.ok()) fail(own_error(0, status).detail(), Clock::now());
   }
@@ -96,7 +95,7 @@ class Gathering {
     next_sign_ = Clock::now() + sign_of_life;
   }
 
-  void introduced(const Hello& hello, FileDescriptor socket) {
+  void introduced(const Hello& hello, PrivateDescriptor socket) {
     if (hello.kind != control_connection) return;
     newcomers_.push_back({hello.rank, ControlConnection(std::move(socket))});
     if (!await_join(newcomers_.back())) newcomers_.pop_back();
@@ -215,8 +214,7 @@ class Gathering {
   static Status::Detail claimed_twice(std::uint32_t rank, const Member& first, const Member& second);
 
   const Rendezvous& where_;
-  FileDescriptor listener_;
-  ForkGuard listener_guard_;
+  PrivateDescriptor listener_;
   const Clock::time_point deadline_;
   const std::uint32_t size_;
   std::vector<bool> present_;
@@ -260,7 +258,7 @@ Result<Assembly> gather(const Rendezvous& where, FileDescriptor listener) {
     PACE_TRY(made.status());
     listener = std::move(*made);
   }
-  return Gathering(where, std::move(listener), deadline).run();
+  return Gathering(where, PrivateDescriptor(std::move(listener)), deadline).run();
 }
 
 }  // namespace paceline

@@ -21,16 +21,15 @@ constexpr auto flush_time = std::chrono::milliseconds(500);
 
 }  // namespace
 
-Monitor::Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, FileDescriptor wake)
+Monitor::Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, PrivateDescriptor wake)
     : connections_(std::move(assembly.connections)),
       early_(std::move(assembly.early)),
       deliver_(std::move(deliver)),
-      wake_(std::move(wake)),
-      wake_guard_(wake_.get()) {}
+      wake_(std::move(wake)) {}
 
 Result<std::unique_ptr<Monitor>> Monitor::start(int rank, Assembly assembly,
                                                 std::function<void(const ControlMessage&)> deliver) {
-  FileDescriptor wake(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  PrivateDescriptor wake(FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)));
   if (!wake.valid()) return descriptor_error("cannot make an event descriptor", errno);
   const std::vector<Member> members = assembly.members;
   std::unique_ptr<Monitor> monitor(new Monitor(std::move(assembly), std::move(deliver), std::move(wake)));

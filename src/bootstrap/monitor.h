@@ -32,7 +32,7 @@ class Monitor {
   void flush();
 
  private:
-  Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, FileDescriptor wake);
+  Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, PrivateDescriptor wake);
   void run();
   void send_posted();
   void sleep();
@@ -47,8 +47,7 @@ class Monitor {
   std::function<void(const ControlMessage&)> deliver_;
   std::optional<Coordinator> coordinator_;  // rank 0's
   bool farewell_ = false;                   // rank 0 has said it
-  FileDescriptor wake_;
-  ForkGuard wake_guard_;
+  PrivateDescriptor wake_;
 
   std::mutex mutex_;  // guards the rest
   std::vector<ControlMessage> posted_;

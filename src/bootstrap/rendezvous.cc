@@ -35,7 +35,7 @@ Status unreachable(const Rendezvous& where, double seconds, const Status& last) 
 // The wait of one rank for the news that all have come.
 class Waiting {
  public:
-  Waiting(const Rendezvous& where, FileDescriptor fd)
+  Waiting(const Rendezvous& where, PrivateDescriptor fd)
       : where_(where), rank_0_(host_of(peer_address(fd.get()))), present_(static_cast<std::size_t>(where.size), false) {
     assembly_.members.resize(present_.size());
     assembly_.connections.emplace_back(std::move(fd));
@@ -127,12 +127,12 @@ class Waiting {
 
 }  // namespace
 
-Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock::time_point deadline) {
+Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock::time_point deadline) {
   const Hello hello{kind, static_cast<std::uint32_t>(where.rank), 0, 0};
   const double silence = std::min(where.timeout, where.silence_timeout.value_or(where.timeout));
   const auto silent_until = std::min(deadline, Clock::now() + of_seconds(silence));
   for (Clock::duration pause = first_pause;; pause = std::min<Clock::duration>(2 * pause, longest_pause)) {
-    Result<FileDescriptor> fd = connect_to(where.address, where.port, deadline);
+    Result<PrivateDescriptor> fd = connect_to(where.address, where.port, deadline);
     Status status = fd.status();
     if (status.ok()) {
       status = introduce(fd->get(), where.secret, hello, deadline);
@@ -144,7 +144,7 @@ Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock:
     }
     const auto end = fd.ok() ? deadline : silent_until;
     if (Clock::now() + pause >= end) return unreachable(where, fd.ok() ? where.timeout : silence, status);
-    fd = FileDescriptor();  // not kept open while pausing
+    fd = PrivateDescriptor();  // not kept open while pausing
     std::this_thread::sleep_for(pause);
   }
 }
@@ -152,7 +152,7 @@ Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock:
 Result<Assembly> report_in(const Rendezvous& where) {
   const auto deadline = Clock::now() + of_seconds(where.timeout);
   Member self = this_member();  // reads files: before the connection, which may take the last descriptor
-  Result<FileDescriptor> fd = reach(where, control_connection, deadline);
+  Result<PrivateDescriptor> fd = reach(where, control_connection, deadline);
   PACE_TRY(fd.status());
   return Waiting(where, std::move(*fd)).until(deadline, std::move(self));
 }

@@ -28,6 +28,6 @@ Result<Assembly> gather(const Rendezvous& where, FileDescriptor listener);  // g
 Result<Assembly> report_in(const Rendezvous& where);
 
 // One authenticated connection to rank 0 (or an error that waiting would not cure), trying until the deadline.
-Result<FileDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock::time_point deadline);
+Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock::time_point deadline);
 
 }  // namespace paceline

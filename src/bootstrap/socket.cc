@@ -46,23 +46,24 @@ bool same(const SocketAddress& a, const SocketAddress& b) {
   return port_of(a) == port_of(b) && host_of(a) == host_of(b);
 }
 
-Result<FileDescriptor> connect_to_address(const SocketAddress& address, const Until& until) {
-  Result<FileDescriptor> fd = make_socket(address);
-  PACE_TRY(fd.status());
+Result<PrivateDescriptor> connect_to_address(const SocketAddress& address, const Until& until) {
+  Result<FileDescriptor> made = make_socket(address);
+  PACE_TRY(made.status());
+  PrivateDescriptor fd(std::move(*made));
   const auto failed = [&](int error) { return Status::system("cannot connect to " + describe(address), error); };
-  if (::connect(fd->get(), raw(address), address.length) != 0) {
+  if (::connect(fd.get(), raw(address), address.length) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return failed(errno);
-    Status waited = wait_for(fd->get(), POLLOUT, until);
+    Status waited = wait_for(fd.get(), POLLOUT, until);
     if (waited.code() == Code::timeout) return failed(ETIMEDOUT);
     PACE_TRY(waited);
     int error = 0;
     socklen_t size = sizeof error;
-    ::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) return failed(error);
   }
   // Nobody listens, and the kernel chose the very port as ours: TCP then connects the socket to itself.
-  if (same(local_address(fd->get()), peer_address(fd->get()))) return failed(ECONNREFUSED);
-  tune(fd->get());
+  if (same(local_address(fd.get()), peer_address(fd.get()))) return failed(ECONNREFUSED);
+  tune(fd.get());
   return fd;
 }
 
@@ -195,9 +196,9 @@ Result<FileDescriptor> listen_at(const std::string& host, int port, Clock::time_
   return fd;
 }
 
-Result<FileDescriptor> accept_from(int listener) {
+Result<PrivateDescriptor> accept_from(int listener) {
   for (;;) {
-    FileDescriptor fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    PrivateDescriptor fd(FileDescriptor(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
     if (fd.valid()) {
       tune(fd.get());
       return fd;
@@ -205,7 +206,7 @@ Result<FileDescriptor> accept_from(int listener) {
     switch (errno) {
       case EAGAIN:
       case ENOBUFS:
-      case ENOMEM: return FileDescriptor();
+      case ENOMEM: return PrivateDescriptor();
       // A signal; or of that one connection, which has gone (accept(2)): take the next.
       case EINTR:
       case ECONNABORTED:
@@ -222,7 +223,7 @@ Result<FileDescriptor> accept_from(int listener) {
   }
 }
 
-Result<FileDescriptor> connect_to(const std::string& host, int port, const Until& until) {
+Result<PrivateDescriptor> connect_to(const std::string& host, int port, const Until& until) {
   Result<std::vector<SocketAddress>> addresses = resolve(host, port, until.deadline);
   PACE_TRY(addresses.status());
   Status first;
@@ -231,7 +232,7 @@ Result<FileDescriptor> connect_to(const std::string& host, int port, const Until
     // One that does not answer at all leaves the others their share of the time.
     const auto now = Clock::now();
     const Until share((until.deadline - now) / left-- + now, until.given_up);
-    Result<FileDescriptor> fd = connect_to_address(address, share);
+    Result<PrivateDescriptor> fd = connect_to_address(address, share);
     if (fd.ok()) return fd;
     if (first.ok()) first = fd.status();
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "base/private_descriptor.h"
 #include "base/status.h"
 
 namespace paceline {
@@ -45,9 +46,9 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, int port, Cl
 Result<FileDescriptor> listen_at(const std::string& host, int port,
                                  Clock::time_point deadline = Clock::now() + resolving_time);
 // The next connection that waits; not valid if none does.
-Result<FileDescriptor> accept_from(int listener);
+Result<PrivateDescriptor> accept_from(int listener);
 // One attempt at each address of the host.
-Result<FileDescriptor> connect_to(const std::string& host, int port, const Until& until);
+Result<PrivateDescriptor> connect_to(const std::string& host, int port, const Until& until);
 // Whether an error of connect_to may go away by waiting (rank 0 has not started yet).
 bool may_pass(const Status& connect_error);
 

@@ -35,14 +35,13 @@ bool Strangers::listen_to(Stranger& stranger, const Known& known, const Dropped&
     return false;
   }
   if (!stranger.introduction.done()) return true;
-  stranger.guard = ForkGuard();
   known(stranger.introduction.hello(), std::move(stranger.socket), stranger.number);
   return false;
 }
 
 Status Strangers::accept() {
   while (!crowded()) {
-    Result<FileDescriptor> socket = accept_from(listener_);
+    Result<PrivateDescriptor> socket = accept_from(listener_);
     if (!socket.ok()) {
       // Perhaps it is only the strangers that use up the descriptors.
       out_of_descriptors_ = !strangers_.empty();

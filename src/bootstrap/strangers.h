@@ -14,9 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "base/file_descriptor.h"
+#include "base/private_descriptor.h"
 #include "base/status.h"
-#include "bootstrap/fork_guard.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/socket.h"
 
@@ -25,7 +24,7 @@ namespace paceline {
 class Strangers {
  public:
   // One is no stranger any more: the one that came as the `number`-th, from 1.
-  using Known = std::function<void(const Hello& hello, FileDescriptor socket, std::uint64_t number)>;
+  using Known = std::function<void(const Hello& hello, PrivateDescriptor socket, std::uint64_t number)>;
   // One was dropped for what it said; `opened`: it had shown to be Paceline.
   using Dropped = std::function<void(const Status& why, bool opened)>;
 
@@ -46,14 +45,13 @@ class Strangers {
 
  private:
   struct Stranger {
-    FileDescriptor socket;
-    ForkGuard guard;
+    PrivateDescriptor socket;
     Introduction introduction;
     std::uint64_t number;
     Clock::time_point since = Clock::now();
 
-    Stranger(FileDescriptor accepted, const std::string& secret, std::uint64_t position)
-        : socket(std::move(accepted)), guard(socket.get()), introduction(socket.get(), secret), number(position) {}
+    Stranger(PrivateDescriptor accepted, const std::string& secret, std::uint64_t position)
+        : socket(std::move(accepted)), introduction(socket.get(), secret), number(position) {}
   };
 
   [[nodiscard]] bool crowded() const { return making_way_ || out_of_descriptors_ || strangers_.size() >= most_; }

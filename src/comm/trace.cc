@@ -42,7 +42,6 @@ class TracingTransport final : public Transport {
         last_end_(max_channels, 0) {}
 
   [[nodiscard]] std::string_view name() const override { return traced_.name(); }
-  [[nodiscard]] std::size_t largest_message() const override { return traced_.largest_message(); }
 
   Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data, bool stays,
                bool to_all) override {

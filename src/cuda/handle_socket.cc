@@ -30,8 +30,8 @@ Result<sockaddr_un> address_of(const std::string& path) {
 
 std::string path_of(const std::string& name) { return "/dev/shm" + name; }
 
-Result<FileDescriptor> new_socket() {
-  FileDescriptor made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<PrivateDescriptor> new_socket() {
+  PrivateDescriptor made(FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)));
   if (!made.valid()) return descriptor_error("making a Unix socket", errno);
   return made;
 }
@@ -49,11 +49,7 @@ bool may_pass(int error) {
 
 }  // namespace
 
-HandleSocket::HandleSocket(FileDescriptor connection)
-    : connection_(std::move(connection)), guard_(std::make_unique<ForkGuard>(connection_.get())) {}
-
 HandleSocket::Outcome HandleSocket::end() {
-  guard_.reset();
   connection_.reset();
   return Outcome::gone;
 }
@@ -141,7 +137,8 @@ Result<HandleSocket> HandleDoor::enter(const std::string& name, std::uint64_t to
 
 HandleDoor::Guest HandleDoor::admit() {
   for (;;) {
-    FileDescriptor connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    PrivateDescriptor connection(
+        FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
     if (!connection.valid()) return {};
     if (!is_same_user(connection.get())) continue;
     HandleSocket socket(std::move(connection));

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "base/file_descriptor.h"
+#include "base/private_descriptor.h"
 #include "base/status.h"
-#include "bootstrap/fork_guard.h"
 
 namespace paceline::cuda {
 
@@ -22,7 +22,7 @@ class HandleSocket {
   enum class Outcome { done, later, gone };
 
   HandleSocket() = default;
-  explicit HandleSocket(FileDescriptor connection);
+  explicit HandleSocket(PrivateDescriptor connection) : connection_(std::move(connection)) {}
 
   [[nodiscard]] bool open() const { return connection_.valid(); }
   // `handle`: a descriptor that the other gets a copy of; -1: none. After `gone` the socket is closed.
@@ -34,8 +34,7 @@ class HandleSocket {
  private:
   Outcome end();
 
-  FileDescriptor connection_;
-  std::unique_ptr<ForkGuard> guard_;
+  PrivateDescriptor connection_;
 };
 
 class HandleDoor {
@@ -54,11 +53,10 @@ class HandleDoor {
   Guest admit();
 
  private:
-  HandleDoor(FileDescriptor listener, std::string path, std::uint64_t token)
-      : listener_(std::move(listener)), guard_(listener_.get()), path_(std::move(path)), token_(token) {}
+  HandleDoor(PrivateDescriptor listener, std::string path, std::uint64_t token)
+      : listener_(std::move(listener)), path_(std::move(path)), token_(token) {}
 
-  FileDescriptor listener_;
-  ForkGuard guard_;
+  PrivateDescriptor listener_;
   std::string path_;
   std::uint64_t token_;
 };

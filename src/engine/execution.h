@@ -48,7 +48,7 @@ class Execution {
   // Forget what was run before.
   void clear();
   // With `after`, a number of lanes that this returned before, the plan starts when that lane has ended. Returns the
-  // number of the plan's last lane; -1 if it has none.
+  // number of the last lane there is now, the plan's if it has any; -1: there is none.
   int add(const Plan& plan, const Call& call, const Memory& memory, int after = -1);
 
   enum class Turn { moved, stuck, done, failed };

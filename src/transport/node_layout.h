@@ -13,7 +13,7 @@
 //   staging of each (rank, channel)  a ring of slots for payloads that do not fit in a cell; several receivers may read
 //                                    one slot
 //
-// Each line has one writer at a time. Ranks are the node's, 0..ranks-1.
+// Each line has one writer at a time, but who wakes a rank marks it awake. Ranks are the node's, 0..ranks-1.
 #pragma once
 
 #include <atomic>

@@ -93,6 +93,7 @@ std::optional<HeapPlace> OwnHeap::find(const std::byte* data, std::size_t bytes)
 
 PeerHeaps::~PeerHeaps() {
   while (!mappings_.empty()) unmap(mappings_.begin()->first);
+  for (const Mapping& mapping : read_on_from_) munmap(const_cast<std::byte*>(mapping.data), mapping.bytes);
 }
 
 void PeerHeaps::unmap(const Key& key) {
@@ -136,7 +137,11 @@ const std::byte* PeerHeaps::map(pid_t pid, const HeapPlace& place) {
   const Key key{pid, place.descriptor};
   if (const auto known = mappings_.find(key); known != mappings_.end()) {
     if (known->second.number == place.number) return known->second.data + place.offset;
-    unmap(key);
+    if (read_on_())
+      read_on_from_.push_back(known->second);
+    else
+      munmap(const_cast<std::byte*>(known->second.data), known->second.bytes);
+    mappings_.erase(known);
   }
   // Before the new one is opened: that this can be done shows that the process had its descriptors, and did not end.
   const std::vector<Key> given_back = given_back_by(pid);

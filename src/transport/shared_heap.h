@@ -73,6 +73,7 @@ class PeerHeaps {
 
   std::function<bool()> read_on_;
   std::map<Key, Mapping> mappings_;
+  std::vector<Mapping> read_on_from_;  // whose descriptors are others' now
 };
 
 // An allocation that holds a value, for others to try to map.

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <optional>
 
+#include "base/file_descriptor.h"
 #include "base/rounding.h"
 #include "transport/mismatch.h"
 #include "transport/single_copy.h"
@@ -353,7 +354,7 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
     case Payload::in_slot: *data = segment_->data() + message->where; break;
     case Payload::in_shuttle: *data = in_shuttle(static_cast<std::uint32_t>(message->where), bytes); break;
     case Payload::in_sender:
-    case Payload::in_heap: return read_from_sender(*message, from, place, data);
+    case Payload::in_heap: return read_from_sender(mailbox, from, place, data);
   }
   return Attempt::done;
 }
@@ -362,8 +363,8 @@ void SharedMemoryTransport::expect(int channel, int from, bool to_all) {
   __builtin_prefetch(cell(incoming_[index(channel, from, to_all)]));
 }
 
-Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, std::byte* place,
-                                                const std::byte** data) {
+Attempt SharedMemoryTransport::read_from_sender(Mailbox& mailbox, int from, std::byte* place, const std::byte** data) {
+  const Cell& message = *cell(mailbox);
   const pid_t pid = peers_[static_cast<std::size_t>(by_rank_[static_cast<std::size_t>(from)])].pid;
   if (static_cast<Payload>(message.payload) == Payload::in_heap) {
     *data = peer_heaps_.map(pid, message.place);
@@ -373,20 +374,28 @@ Attempt SharedMemoryTransport::read_from_sender(const Cell& message, int from, s
     return Attempt::done;
   }
   const int error = errno;
-  Status::Detail detail = Status::system(fmt::format("reading the memory of rank {}", from), error).detail();
+  // What is not there any more was given back.
+  if (has_withdrawn(mailbox)) return withdrawn(mailbox, from);
+  Status::Detail detail = descriptor_error(fmt::format("reading the memory of rank {}", from), error).detail();
   // A process that is gone has no memory: the session will say that it died. Until its parent has asked how it ended,
   // its entry in /proc is root's; that its memory can be mapped was tried at the start.
   if (error == ESRCH || error == ENOENT || error == EACCES || error == EPERM) detail.code = Code::remote;
-  detail.rank = from;
+  const bool lack = error == EMFILE || error == ENFILE || error == ENOMEM;  // this rank's
+  detail.rank = lack ? my_rank() : from;
+  detail.peer = lack ? from : my_rank();
   return fail(Status(std::move(detail)));
+}
+
+bool SharedMemoryTransport::has_withdrawn(const Mailbox& mailbox) {
+  // Acquire: our reads of the message come before this look. If one has seen what its sender's program wrote after the
+  // call, the look sees withdraw(), which came before that. The line is read by wake() anyway.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return mailbox.presence->withdrawn.load(std::memory_order_relaxed) != 0;
 }
 
 Attempt SharedMemoryTransport::release(int channel, int from, bool to_all) {
   Mailbox& mailbox = incoming_[index(channel, from, to_all)];
-  // Acquire: our reads of the message come before this look. If one has seen what its sender's program wrote after the
-  // call, the look sees withdraw(), which came before that. The line is read by wake() anyway.
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (mailbox.presence->withdrawn.load(std::memory_order_relaxed) != 0) [[unlikely]]
+  if (has_withdrawn(mailbox)) [[unlikely]]
     if (withdrawn(mailbox, from) == Attempt::failed) return Attempt::failed;
   const Cell& message = *cell(mailbox);
   if (static_cast<Payload>(message.payload) == Payload::in_shuttle) {

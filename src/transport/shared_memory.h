@@ -48,7 +48,6 @@ class SharedMemoryTransport final : public Transport {
   ~SharedMemoryTransport() override;
 
   [[nodiscard]] std::string_view name() const override { return "shm"; }
-  [[nodiscard]] std::size_t largest_message() const override { return layout_.slot_bytes(); }
   Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
                bool stays = false, bool to_all = false) override;
   [[nodiscard]] std::uint64_t sent(int channel) override;
@@ -187,7 +186,8 @@ class SharedMemoryTransport final : public Transport {
             const void* content, std::size_t content_bytes);
   static void write(Cell* to, std::uint64_t stamp, const Call& call, Payload payload, std::size_t bytes,
                     const void* content, std::size_t content_bytes);
-  Attempt read_from_sender(const Cell& message, int from, std::byte* place, const std::byte** data);
+  Attempt read_from_sender(Mailbox& mailbox, int from, std::byte* place, const std::byte** data);
+  [[nodiscard]] static bool has_withdrawn(const Mailbox& mailbox);
   Attempt withdrawn(const Mailbox& mailbox, int from);
   void pass(Mailbox& mailbox);  // to the next message: this one has been used
   [[nodiscard]] bool any_withdrawn() const;

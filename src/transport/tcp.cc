@@ -30,7 +30,7 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::connect(TcpListener listener
   return transport;
 }
 
-TcpTransport::TcpTransport(TcpGroup group, std::vector<FileDescriptor> sockets)
+TcpTransport::TcpTransport(TcpGroup group, std::vector<PrivateDescriptor> sockets)
     : group_(std::move(group)),
       position_(static_cast<std::size_t>(group_.size), group_.peers.size()),
       lanes_(static_cast<std::size_t>(group_.channels)) {

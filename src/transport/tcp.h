@@ -27,7 +27,6 @@ class TcpTransport final : public Transport {
   ~TcpTransport() override;
 
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
-  [[nodiscard]] std::size_t largest_message() const override { return largest_message_bytes; }
   Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data,
                bool stays = false, bool to_all = false) override;
   [[nodiscard]] std::uint64_t sent(int channel) override;
@@ -61,7 +60,7 @@ class TcpTransport final : public Transport {
     std::uint32_t pair_unsent = 0;
   };
 
-  TcpTransport(TcpGroup group, std::vector<FileDescriptor> sockets);
+  TcpTransport(TcpGroup group, std::vector<PrivateDescriptor> sockets);
   Status watch();
   Line& line(int channel, int rank);
   static std::uint64_t sent_of_collectives(Lane& lane);

@@ -11,9 +11,8 @@
 
 namespace paceline {
 
-TcpConnection::TcpConnection(FileDescriptor socket, int queue_length)
+TcpConnection::TcpConnection(PrivateDescriptor socket, int queue_length)
     : socket_(std::move(socket)),
-      guard_(socket_.get()),
       queue_(static_cast<std::size_t>(queue_length) + 1),  // and one inquiry
       buffer_(new std::byte[buffer_bytes]) {}
 

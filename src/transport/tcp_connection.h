@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file_descriptor.h"
-#include "bootstrap/fork_guard.h"
+#include "base/private_descriptor.h"
 #include "transport/message_header.h"
 
 namespace paceline {
@@ -27,8 +26,9 @@ class TcpConnection {
     malformed,  // what arrived is no frame, see problem()
   };
 
-  // `socket` is connected and non-blocking. At most `queue_length` messages are queued at a time.
-  TcpConnection(FileDescriptor socket, int queue_length);
+  // `socket` is connected and non-blocking. At most `queue_length` messages of collectives are queued at
+  // a time; messages of pairs also take the place of the inquiry.
+  TcpConnection(PrivateDescriptor socket, int queue_length);
 
   [[nodiscard]] int fd() const { return socket_.get(); }
 
@@ -85,8 +85,7 @@ class TcpConnection {
   Flow read_ahead();
   Flow read(std::byte* to, std::size_t most, std::size_t* got);
 
-  FileDescriptor socket_;
-  ForkGuard guard_;
+  PrivateDescriptor socket_;
 
   std::vector<Frame> queue_;  // a ring
   std::size_t first_ = 0;

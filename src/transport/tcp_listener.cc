@@ -15,7 +15,7 @@ Result<TcpListener> TcpListener::open(const std::string& address) {
   auto socket = listen_at(numeric, 0);
   PACE_TRY(socket.status());
   const int port = port_of(local_address(socket->get()));
-  return TcpListener(std::move(*socket), static_cast<std::uint16_t>(port));
+  return TcpListener(PrivateDescriptor(std::move(*socket)), static_cast<std::uint16_t>(port));
 }
 
 }  // namespace paceline

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/file_descriptor.h"
+#include "base/private_descriptor.h"
 #include "base/status.h"
 
 namespace paceline {
@@ -19,9 +19,9 @@ class TcpListener {
   [[nodiscard]] int fd() const { return socket_.get(); }
 
  private:
-  TcpListener(FileDescriptor socket, std::uint16_t port) : socket_(std::move(socket)), port_(port) {}
+  TcpListener(PrivateDescriptor socket, std::uint16_t port) : socket_(std::move(socket)), port_(port) {}
 
-  FileDescriptor socket_;  // non-blocking
+  PrivateDescriptor socket_;  // non-blocking
   std::uint16_t port_;
 };
 

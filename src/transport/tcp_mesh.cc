@@ -30,7 +30,7 @@ class Mesh {
         numbers_(sockets_.size()),
         strangers_(listener_.fd(), group.secret, sockets_.size() + spare_strangers) {}
 
-  Result<std::vector<FileDescriptor>> make() {
+  Result<std::vector<PrivateDescriptor>> make() {
     news_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     in_vain_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!news_.valid() || !in_vain_.valid()) return with_need(descriptor_error("cannot make an eventfd", errno));
@@ -58,7 +58,7 @@ class Mesh {
   [[nodiscard]] std::size_t place(int channel, std::size_t peer) const {
     return static_cast<std::size_t>(channel) * group_.peers.size() + peer;
   }
-  FileDescriptor& socket(int channel, std::size_t peer) { return sockets_[place(channel, peer)]; }
+  PrivateDescriptor& socket(int channel, std::size_t peer) { return sockets_[place(channel, peer)]; }
 
   // Where the connecting side is, as it says itself; but `alone` is the accepting side's answer to `cramped`.
   enum class Connecting : std::uint8_t {
@@ -83,7 +83,7 @@ class Mesh {
     if (connecting_.exchange(where, std::memory_order_relaxed) != where) ::eventfd_write(news_.get(), 1);
   }
 
-  Status connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
+  Status connect(const TcpPeer& peer, int channel, PrivateDescriptor* result) {
     for (;;) {
       const bool alone = connecting_.load(std::memory_order_relaxed) == Connecting::alone;  // orders nothing
       Status status = try_to_connect(peer, channel, result);
@@ -94,7 +94,7 @@ class Mesh {
     }
   }
 
-  Status try_to_connect(const TcpPeer& peer, int channel, FileDescriptor* result) {
+  Status try_to_connect(const TcpPeer& peer, int channel, PrivateDescriptor* result) {
     const Until until(until_.deadline, in_vain_.get());
     auto socket = connect_to(peer.address, peer.port, until);
     tell(!socket.ok() && lacks_descriptors(socket.status()) ? Connecting::cramped : Connecting::at_work);
@@ -165,7 +165,7 @@ class Mesh {
       if (eventfd_t news = 0; polled[0].revents != 0) ::eventfd_read(news_.get(), &news);
       const Status status = strangers_.serve(
           polled,
-          [this](const Hello& hello, FileDescriptor accepted, std::uint64_t number) {
+          [this](const Hello& hello, PrivateDescriptor accepted, std::uint64_t number) {
             welcome(hello, std::move(accepted), number);
           },
           [this](const Status& why, bool) { last_refusal_ = why; });
@@ -173,7 +173,7 @@ class Mesh {
     }
   }
 
-  void welcome(const Hello& hello, FileDescriptor accepted, std::uint64_t number) {
+  void welcome(const Hello& hello, PrivateDescriptor accepted, std::uint64_t number) {
     if (hello.kind != data_connection || hello.group != group_.id) return;
     if (hello.channel >= static_cast<std::uint32_t>(group_.channels)) return;
     for (std::size_t i = 0; i < group_.peers.size(); ++i) {
@@ -210,7 +210,7 @@ class Mesh {
   TcpListener listener_;
   const TcpGroup& group_;
   Until until_;
-  std::vector<FileDescriptor> sockets_;
+  std::vector<PrivateDescriptor> sockets_;
   std::vector<std::uint64_t> numbers_;  // of the accepted ones among the connections accepted
   Strangers strangers_;
   Status last_refusal_;
@@ -223,7 +223,7 @@ class Mesh {
 
 }  // namespace
 
-Result<std::vector<FileDescriptor>> connect_peers(TcpListener listener, const TcpGroup& group, const Until& until) {
+Result<std::vector<PrivateDescriptor>> connect_peers(TcpListener listener, const TcpGroup& group, const Until& until) {
   return Mesh(std::move(listener), group, until).make();
 }
 

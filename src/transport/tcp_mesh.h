@@ -39,6 +39,6 @@ struct TcpGroup {
 
 // The connected, non-blocking sockets: that to peers[i] on channel c is number c * peers.size() + i. Errors: timeout
 // naming the ranks that did not come, a rank that cannot be reached, too few file descriptors; aborted if given up.
-Result<std::vector<FileDescriptor>> connect_peers(TcpListener listener, const TcpGroup& group, const Until& until);
+Result<std::vector<PrivateDescriptor>> connect_peers(TcpListener listener, const TcpGroup& group, const Until& until);
 
 }  // namespace paceline

@@ -1,8 +1,8 @@
 // How bytes get from one rank to another: the interface that engines see.
 //
 // A transport serves one communicator, for those of its ranks that it reaches. It is driven by the one thread that is
-// inside a call: no function blocks, none allocates. Messages between two ranks on one channel stay in order. A message
-// is at most largest_message() bytes.
+// inside a call: no function blocks. Messages between two ranks on one channel stay in order; plans cut them to what
+// the slowest transport takes (Connections::largest_message).
 //
 // `to_all`: the message is one of those that go to every other rank of the communicator, which sender and receivers say
 // alike; of those that the transport reaches, all are among `to`. Order is kept among these, and among the others.
@@ -28,7 +28,6 @@ class Transport {
  public:
   virtual ~Transport() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  [[nodiscard]] virtual std::size_t largest_message() const = 0;  // bytes
 
   // Hand over one message for every rank of `to`. `later` when as many messages are under way on this channel as
   // there is room for (at least schedule.h's capacity); a message of a pair (send), which goes to one rank, waits for

@@ -15,7 +15,7 @@ using namespace paceline::testing;
 namespace {
 
 struct Pair {
-  FileDescriptor connecting, accepting;
+  PrivateDescriptor connecting, accepting;
   Pair() {
     const FileDescriptor listener = std::move(*listen_at("127.0.0.1", 0));
     connecting = std::move(*connect_to("127.0.0.1", port_of(local_address(listener.get())), in(5s)));

@@ -20,7 +20,7 @@ TEST_CASE("a rank whose host does not answer any more is said to be lost, not to
     FileDescriptor rank_0(ends[0]);
     Assembly assembly;
     assembly.members.resize(2);
-    assembly.connections.emplace_back(FileDescriptor(ends[1]));
+    assembly.connections.emplace_back(PrivateDescriptor(FileDescriptor(ends[1])));
     // As the kernel has it for a connection that it has probed in vain. The thread to come inherits this.
     if (!forbid(SYS_recvfrom, ETIMEDOUT)) return say("skipped");
     std::promise<std::string> how;

@@ -21,9 +21,9 @@ using Joined = Result<std::shared_ptr<Session>>;
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-FileDescriptor stranger(int port) {
+PrivateDescriptor stranger(int port) {
   for (const auto deadline = in(10s); Clock::now() < deadline;) {
-    Result<FileDescriptor> fd = connect_to("127.0.0.1", port, deadline);
+    Result<PrivateDescriptor> fd = connect_to("127.0.0.1", port, deadline);
     if (fd.ok()) return std::move(*fd);
     std::this_thread::sleep_for(1ms);
   }
@@ -31,7 +31,7 @@ FileDescriptor stranger(int port) {
   return {};
 }
 
-void say(const FileDescriptor& fd, std::string_view text) {
+void say(const PrivateDescriptor& fd, std::string_view text) {
   REQUIRE(send_all(fd.get(), std::as_bytes(std::span(text)), in(5s)).ok());
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("a rank that has lost patience first does not accuse rank 0, which wai
 TEST_CASE("a rank 0 that is silent is named, not those that it would tell of") {
   const FileDescriptor listener = std::move(*listen_at("127.0.0.1", 0));
   std::thread rank_0([&] {
-    FileDescriptor fd;
+    PrivateDescriptor fd;
     while (!fd.valid() && wait_for(listener.get(), POLLIN, in(10s)).ok()) fd = std::move(*accept_from(listener.get()));
     if (!receive_introduction(fd.get(), "a secret", in(10s)).ok()) return;
     const Member member{"node-a", "", "", 7};
@@ -184,7 +184,7 @@ TEST_CASE("a rank with another secret learns it at once; the others, that it did
 TEST_CASE("another version is named by rank 0") {
   Rendezvous where = rendezvous(0, 2, 0, 0.5);
   where.listener = std::move(*listen_at("127.0.0.1", 0));
-  const FileDescriptor fd = stranger(port_of(local_address(where.listener.get())));
+  const PrivateDescriptor fd = stranger(port_of(local_address(where.listener.get())));
   say(fd, std::string_view("PACELINE\x04\0\0\0", 12));  // there before rank 0 looks
   const Joined joined = join(std::move(where));
   std::byte byte{};
@@ -199,7 +199,7 @@ TEST_CASE("a rank that dies during the rendezvous ends it for all") {
   const int port = free_port();
   Child dying([&](const Child::Say&) {
     const Rendezvous where = rendezvous(1, 3, port);
-    const Result<FileDescriptor> fd = reach(where, control_connection, in(10s));
+    const Result<PrivateDescriptor> fd = reach(where, control_connection, in(10s));
     (void)send_all(fd->get(), encode(Join{3, Member{"node-b", "", "", getpid()}}), in(5s));
   });
   const Joined joined = join(rendezvous(0, 3, port));
@@ -223,7 +223,7 @@ TEST_CASE("a port in use and an address of another machine are named, with the r
 
 TEST_CASE("strangers do not hold the job up: junk, half a hello, a hundred silent connections") {
   const int port = free_port();
-  std::vector<FileDescriptor> strangers;
+  std::vector<PrivateDescriptor> strangers;
   std::atomic<bool> crowd_is_there = false;
   const auto begin = Clock::now();
   const auto results = in_threads(4, [&](int rank) {
@@ -244,7 +244,7 @@ TEST_CASE("strangers do not hold the job up: junk, half a hello, a hundred silen
 
 TEST_CASE("more silent connections than are allowed make way") {
   const int port = free_port();
-  std::vector<FileDescriptor> strangers;
+  std::vector<PrivateDescriptor> strangers;
   const auto results = in_threads(2, [&](int rank) {
     if (rank == 1)
       for (int i = 0; i < 300; ++i) strangers.push_back(stranger(port));
@@ -257,9 +257,9 @@ TEST_CASE("a rank that has proved who it is keeps its place in a crowd of strang
   const int port = free_port();
   std::thread rank_1([&] {
     const Rendezvous where = rendezvous(1, 2, port);
-    const Result<FileDescriptor> fd = reach(where, control_connection, in(10s));
+    const Result<PrivateDescriptor> fd = reach(where, control_connection, in(10s));
     REQUIRE(fd.ok());
-    std::vector<FileDescriptor> strangers;
+    std::vector<PrivateDescriptor> strangers;
     for (int i = 0; i < 256; ++i) strangers.push_back(stranger(port));
     CHECK(wait_for(strangers.front().get(), POLLIN, in(5s)).ok());  // rank 0 makes room, of those who came later
     CHECK(send_all(fd->get(), encode(Join{2, Member{"node-b", "", "", getpid()}}), in(5s)).ok());
@@ -282,7 +282,7 @@ TEST_CASE("too few descriptors is an error that names the limit") {
   // this side has seen that it stood.
   Rendezvous of_rank_0 = rendezvous(0, 2, 0, 5);
   of_rank_0.listener = std::move(*listen_at("127.0.0.1", 0));
-  const FileDescriptor knock = stranger(port_of(local_address(of_rank_0.listener.get())));
+  const PrivateDescriptor knock = stranger(port_of(local_address(of_rank_0.listener.get())));
   const std::string by_rank_0 = Child([&](const Child::Say& say) { with_none_left(of_rank_0, say); }).line();
   CHECK(by_rank_0.starts_with("rank 0 ("));
   CHECK(contains(by_rank_0, "cannot accept a connection: Too many open files"));

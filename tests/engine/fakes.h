@@ -60,7 +60,6 @@ class FakeTransport final : public Transport {
   // ---- The interface ----
 
   [[nodiscard]] std::string_view name() const override { return "fake"; }
-  [[nodiscard]] std::size_t largest_message() const override { return SIZE_MAX; }
 
   Attempt send(int channel, std::span<const int> to, const Call& call, std::span<const std::byte> data, bool stays,
                bool to_all) override {

@@ -152,31 +152,38 @@ TEST_CASE("shared heap: memory that was given back is mapped until its owner's n
 }
 
 TEST_CASE("shared heap: memory that was given back stays mapped while it may be read on") {
-  bool read_on = true;
-  PeerHeaps peers([&] { return read_on; });
-  const auto meet = [&](std::byte* memory) {
-    const auto place = OwnHeap().find(memory, 1);
-    REQUIRE(place);
-    return peers.map(getpid(), *place);
-  };
-  const int before = shared_mappings();
-  std::byte* first = allocate(4096);
-  *first = std::byte{7};
-  const std::byte* seen = meet(first);
-  REQUIRE(seen != nullptr);
-  release(first);
-  const FileDescriptor other(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  std::byte* second = allocate(4096);
-  CHECK(meet(second) != nullptr);
-  CHECK(*seen == std::byte{7});
-  CHECK(shared_mappings() == before + 3);  // the first's, and the second with its own
+  for (const bool descriptor_is_taken : {false, true}) {
+    const int before_all = shared_mappings();
+    {
+      bool read_on = true;
+      PeerHeaps peers([&] { return read_on; });
+      const auto meet = [&](std::byte* memory) {
+        const auto place = OwnHeap().find(memory, 1);
+        REQUIRE(place);
+        return peers.map(getpid(), *place);
+      };
+      const int before = shared_mappings();
+      std::byte* first = allocate(4096);
+      *first = std::byte{7};
+      const std::byte* seen = meet(first);
+      REQUIRE(seen != nullptr);
+      release(first);
+      const FileDescriptor other(descriptor_is_taken ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
+      std::byte* second = allocate(4096);
+      CHECK(meet(second) != nullptr);
+      CHECK(*seen == std::byte{7});
+      CHECK(shared_mappings() == before + 3);  // the first's, and the second with its own
 
-  read_on = false;
-  std::byte* third = allocate(4096);
-  CHECK(meet(third) != nullptr);
-  CHECK(shared_mappings() == before + 4);  // the second and the third with theirs
-  release(second);
-  release(third);
+      read_on = false;
+      std::byte* third = allocate(4096);
+      CHECK(meet(third) != nullptr);
+      // The second and the third with theirs; what another has the descriptor of stays to the end.
+      CHECK(shared_mappings() == before + (descriptor_is_taken ? 4 : 5));
+      release(second);
+      release(third);
+    }
+    CHECK(shared_mappings() == before_all);
+  }
 }
 
 TEST_CASE("shared heap: another process maps it") {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -269,6 +270,42 @@ TEST_CASE("shm: a message read where it lies is worth nothing once its sender's 
       CHECK(node[0].sent(channel) == (channel == 0 ? 1 : 0));
     }
   }
+  CHECK(free_shared(*memory).ok());
+}
+
+TEST_CASE("shm: memory that its owner gave back after a failed call is not there: the failed call is the reason") {
+  constexpr std::size_t bytes = 20'000;
+  auto memory = allocate_shared(bytes);
+  REQUIRE(memory.ok());
+  Node node(2, {.heap_from = bytes, .single_copy_from = 0});
+  const std::vector<int> one{1};
+  CHECK(node[0].send(0, one, sum_of(7), {static_cast<std::byte*>(*memory), bytes}, true) == Attempt::done);
+  node[0].withdraw();
+  CHECK(free_shared(*memory).ok());
+  const std::byte* where = nullptr;
+  CHECK(node[1].receive(0, 0, sum_of(7), bytes, nullptr, &where) == Attempt::failed);
+  CHECK(node[1].failure().code() == Code::remote);
+  CHECK(node[1].failure().message().starts_with("the call of rank 0 failed before its message of "));
+}
+
+TEST_CASE("shm: a rank that may open no more files says so of itself") {
+  constexpr std::size_t bytes = 20'000;
+  auto memory = allocate_shared(bytes);
+  REQUIRE(memory.ok());
+  Node node(2, {.heap_from = bytes, .single_copy_from = 0});
+  const std::vector<int> one{1};
+  CHECK(node[0].send(0, one, sum_of(7), {static_cast<std::byte*>(*memory), bytes}, true) == Attempt::done);
+  rlimit files{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
+  const rlimit none{0, files.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const std::byte* where = nullptr;
+  const Attempt attempt = node[1].receive(0, 0, sum_of(7), bytes, nullptr, &where);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &files) == 0);
+  CHECK(attempt == Attempt::failed);
+  CHECK(node[1].failure().detail().rank == 1);
+  CHECK(node[1].failure().detail().peer == 0);
+  CHECK(node[1].failure().message().find("`ulimit -n`") != std::string::npos);
   CHECK(free_shared(*memory).ok());
 }
 

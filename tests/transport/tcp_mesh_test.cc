@@ -34,8 +34,8 @@ std::string signals_blocked_in(const std::string& thread) {
   return "";
 }
 
-std::vector<FileDescriptor> silent_connections(int port, int count) {
-  std::vector<FileDescriptor> connections;
+std::vector<PrivateDescriptor> silent_connections(int port, int count) {
+  std::vector<PrivateDescriptor> connections;
   for (int i = 0; i < count; ++i) {
     auto fd = connect_to("127.0.0.1", port, seconds_from_now(10));
     REQUIRE(fd.ok());
@@ -82,7 +82,7 @@ TEST_CASE("tcp mesh: every pair is connected on every channel, and nothing stays
 TEST_CASE("tcp mesh: connections that are not of this communicator do not disturb it") {
   TcpRanks job(3, 2);
   const int port = job.listeners[2].port();
-  std::vector<FileDescriptor> intruders;
+  std::vector<PrivateDescriptor> intruders;
   for (int i = 0; i < 20; ++i) {
     auto fd = connect_to("127.0.0.1", port, seconds_from_now(10));
     REQUIRE(fd.ok());
@@ -154,11 +154,14 @@ TEST_CASE("tcp mesh: silent connections that take the last descriptors make way"
 
 TEST_CASE("tcp mesh: silent connections that take the descriptors for connecting make way") {
   TcpRanks job(2, 2);
-  Pipe go_on;
+  Pipe told, go_on;
   Child rank_1([&] {
+    auto own = TcpListener::open("127.0.0.1");  // a forked child does not get its parent's
     int one = 0;
-    return go_on.get(&one) && connect_peers(std::move(job.listeners[1]), job.groups[1], seconds_from_now(20)).ok();
+    return own.ok() && told.put(own->port()) && go_on.get(&one) &&
+           connect_peers(std::move(*own), job.groups[1], seconds_from_now(20)).ok();
   });
+  REQUIRE(told.get(&job.groups[0].peers[0].port));
   const auto crowd = silent_connections(job.listeners[0].port(), 100);
   rlimit old{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
@@ -193,7 +196,7 @@ TEST_CASE("tcp mesh: of several connections of a rank the one that it opened las
   auto last = connect_to("127.0.0.1", port, seconds_from_now(5));
   auto other_channel = connect_to("127.0.0.1", port, seconds_from_now(5));
   REQUIRE((late.ok() && given_up.ok() && last.ok() && other_channel.ok()));
-  const auto of_channel = [](Result<FileDescriptor>& connection, std::uint32_t channel) {
+  const auto of_channel = [](Result<PrivateDescriptor>& connection, std::uint32_t channel) {
     return introduce(connection->get(), "a secret", {data_connection, 0, channel, 77}, seconds_from_now(5)).ok();
   };
   CHECK(of_channel(given_up, 0));

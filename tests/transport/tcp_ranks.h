@@ -85,7 +85,7 @@ struct BareRank0 {
   }
 
   TcpRanks job;
-  std::vector<FileDescriptor> lines;
+  std::vector<PrivateDescriptor> lines;
   std::unique_ptr<TcpTransport> transport;
 };
 

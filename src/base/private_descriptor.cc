@@ -1,4 +1,4 @@
-#include "bootstrap/fork_guard.h"
+#include "base/private_descriptor.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,16 +39,20 @@ Guarded& guarded() {
 
 }  // namespace
 
-ForkGuard::ForkGuard(int fd) : fd_(fd) {
-  if (fd_ < 0) return;
+PrivateDescriptor::PrivateDescriptor(FileDescriptor fd) : fd_(std::move(fd)) {
+  if (!fd_.valid()) return;
   const std::lock_guard lock(guarded().mutex);
-  guarded().descriptors.insert(fd_);
+  guarded().descriptors.insert(fd_.get());
 }
 
-ForkGuard::~ForkGuard() {
-  if (fd_ < 0) return;
-  const std::lock_guard lock(guarded().mutex);
-  guarded().descriptors.erase(fd_);
+void PrivateDescriptor::reset() {
+  if (!fd_.valid()) return;
+  {
+    // Before it is closed: its number may then be another file's.
+    const std::lock_guard lock(guarded().mutex);
+    guarded().descriptors.erase(fd_.get());
+  }
+  fd_.reset();
 }
 
 }  // namespace paceline
