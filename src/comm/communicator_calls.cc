@@ -8,8 +8,8 @@
 #include "base/configuration.h"
 #include "base/reduction.h"
 #include "bootstrap/member.h"
-#include "comm/beginning.h"
 #include "comm/communicator.h"
+#include "comm/lack.h"
 #include "engine/wait.h"
 
 namespace paceline {
@@ -200,8 +200,13 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
   Status begun = begun_by([&] { return message ? begin_message(request, known) : begin(request, known); });
   if (!begun.ok()) return not_begun(request.which, begun);
   membership_->activity.inside.store(message ? Inside::messages : Inside::collective, std::memory_order_relaxed);
-  if (begins_at_home(request.which, connections_.sharing)) wiring_.home.go();
-  Status status = paceline::run(*execution_);
+  Status status = done_by("in a call", [&] {
+    if (begins_at_home(request.which, connections_.sharing)) wiring_.home.go();
+    return paceline::run(*execution_);
+  });
+  // What a transport lacked has ended the communicator already.
+  if (!status.ok() && !membership_->failed())
+    break_off(fmt::format("could not go on with its {}: {}", title(request.which), status.message()));
   if (only_gives(request, rank())) {
     if (!connections_.oversubscribed && connections_.shared_memory) connections_.shared_memory->fetch_ahead();
     if (connections_.oversubscribed && root_waits_long(request)) sched_yield();
@@ -242,10 +247,10 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
     begun = part->begun;
     return {};
   };
-  if (status.ok()) status = paceline::run(executions, go_on);
+  if (status.ok()) status = done_by("in a group of calls", [&] { return paceline::run(executions, go_on); });
   if (status.ok()) return status;
   for (auto& [communicator, part] : parts)
-    if (part.begun && communicator->execution_->has_ended()) ++part.ended;
+    if (part.begun && communicator->execution_->has_ended()) communicator->end_turn(part);
   break_off_undone(parts, not_begun, status);
   for (auto& [communicator, part] : parts)
     if (part.begun) communicator->end(status);
@@ -274,8 +279,11 @@ void Communicator::end_turn(Part& part) {
 
 // A group has failed: whoever waits for the rest of its calls will not get it.
 void Communicator::break_off_undone(const Parts& parts, const Communicator* not_begun, const Status& cause) {
+  // Where none has failed this rank has, in the midst of all.
+  const bool here = not_begun == nullptr &&
+                    std::ranges::none_of(parts, [](const auto& part) { return part.first->membership_->failed(); });
   for (const auto& [communicator, part] : parts)
-    if (part.is_owed(communicator->rank())) communicator->break_off_group(cause, communicator == not_begun);
+    if (part.is_owed(communicator->rank())) communicator->break_off_group(cause, here || communicator == not_begun);
 }
 
 void Communicator::break_off_group(const Status& cause, bool here) {

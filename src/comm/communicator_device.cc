@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "comm/beginning.h"
 #include "comm/communicator.h"
 #include "comm/host_copies.h"
+#include "comm/lack.h"
 
 namespace paceline {
 

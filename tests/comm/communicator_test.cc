@@ -2,11 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "algorithms/table.h"
 #include "base/copies.h"
 #include "comm/cases.h"
+#include "comm/scarce_memory.h"
 #include "comm/threads.h"
 
 namespace paceline::testing {
@@ -69,6 +71,42 @@ TEST_CASE("messages in memory of paceMemAlloc are read where they are") {
       return complaint;
     });
   }
+}
+
+TEST_CASE("a rank that lacks memory anywhere in a call ends it for all") {
+  bool lacks = true;
+  int not_begun = 0;
+  int not_ended = 0;
+  for (long nth = 1; lacks; ++nth) {
+    const Ranks communicator(2);
+    std::array<paceResult_t, 2> ended{};
+    communicator.run([&](int rank, paceComm_t comm) -> std::string {
+      constexpr std::size_t count = 100000;
+      void* memory = nullptr;
+      PACE_EXPECT(paceMemAlloc(&memory, count));  // which a call must look up, and the other rank map
+      if (rank == 0) fail_allocation(nth);
+      paceResult_t& result = ended[static_cast<std::size_t>(rank)] =
+          paceBroadcast(memory, memory, count, paceUint8, 0, comm, nullptr);
+      if (rank == 0) lacks = !spare_allocation();
+      const std::string why = paceGetLastError(nullptr);
+      PACE_EXPECT(paceMemFree(memory));
+      if (rank == 0 && lacks) PACE_EXPECT(result, paceSystemError);
+      if (rank == 1 && result != paceSuccess) {
+        PACE_EXPECT(result, paceRemoteError);
+        if (why.ends_with(") could not begin its broadcast: beginning a call: Cannot allocate memory"))
+          ++not_begun;
+        else if (why.ends_with(") could not go on with its broadcast: in a call: Cannot allocate memory"))
+          ++not_ended;
+        else
+          return why;
+      }
+      return "";
+    });
+    // The other's call is whole where all that it needs has come before.
+    CHECK((ended[1] != paceSuccess || !lacks || not_ended > 0));
+  }
+  CHECK(not_begun > 0);
+  CHECK(not_ended > 0);
 }
 
 TEST_CASE("outputs that are written past the cache are exact") {
