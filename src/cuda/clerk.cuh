@@ -131,11 +131,6 @@ __device__ void move_copies_on(const Task& task, const WarpNumbers& numbers, uns
   }
 }
 static_assert(strip_blocks % 32 == 0);
-// The end, when no thread of this block needs the old numbers.
-template <class Task>
-__device__ void move_on(const Task& task, const WarpNumbers& numbers, int warp, int warps) {
-  move_copies_on(task, numbers, 0, warp, warps);
-}
 // At any time, by a warp: what no block of this kernel reads. The block's own are left for the end (`move_on_here`), so
 // that little is left to do there.
 template <class Task>
@@ -149,6 +144,14 @@ template <class Task>
 __device__ void sign_off(const Task& task) {
   if (!task.counted || threadIdx.x != 0) return;
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(&words(task.windows[task.rank]).blocks_done) : "memory");
+}
+
+// The end of a block of so many warps, behind a barrier: no thread needs the old numbers. All threads call it.
+template <class Task>
+__device__ void end_block(const Task& task, const WarpNumbers& numbers, int warps) {
+  move_copies_on(task, numbers, 0, static_cast<int>(threadIdx.x) / 32, warps);
+  if (task.counted) __syncthreads();
+  sign_off(task);
 }
 
 }  // namespace paceline::cuda

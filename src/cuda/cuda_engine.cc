@@ -178,7 +178,11 @@ void CudaEngine::open_boards(const std::vector<Card>& cards) {
 }
 
 // With the other things that take time, so that the first call does not.
-Status CudaEngine::load_kernels() const {
+Status CudaEngine::load_kernels() {
+  int most = 0;
+  PACE_CUDA("the GPU's shared memory cannot be told",
+            cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_));
+  if (most < large_shared_bytes_) large_shared_bytes_ = large_shared_bytes_without_chunks;
   for (int type = 0; type < data_type_count; ++type) {
     const Kernels kernels = kernels_of(static_cast<DataType>(type));
     cudaFuncAttributes attributes;
@@ -189,7 +193,7 @@ Status CudaEngine::load_kernels() const {
     if (ranks_ > 2 && kernels.passed_strips != nullptr)
       PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.passed_strips));
     PACE_CUDA("loading a kernel",
-              cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
+              cudaFuncSetAttribute(kernels.large, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes_));
     PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, kernels.walk));
   }
   const MovingKernels moving = moving_kernels();
@@ -203,7 +207,7 @@ Status CudaEngine::load_kernels() const {
   PACE_CUDA("loading a kernel", cudaFuncGetAttributes(&attributes, messages.streaming));
   for (const void* const kernel : {messages.large, messages.both})
     PACE_CUDA("loading a kernel",
-              cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes));
+              cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, large_shared_bytes_));
   return {};
 }
 
@@ -276,9 +280,7 @@ void CudaEngine::use_tables(std::span<const GpuSetting> measured) {
 Status CudaEngine::connect(std::span<const GpuSetting> measured, const Gather& gather) {
   const OutsideOfCapture outside;
   Card card;
-  Status status = ranks_ <= max_gpus ? allocate(card)
-                                     : Status(Code::unsupported,
-                                              "more than " + std::to_string(max_gpus) + " GPUs in one communicator");
+  Status status = allocate(card);
   if (!status.ok()) put(card.trouble, status.message());
   auto cards = show(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
@@ -345,6 +347,9 @@ CudaEngine::~CudaEngine() {
 
 Result<std::unique_ptr<GpuEngine>> GpuEngine::create(int rank, int ranks, double timeout,
                                                      std::span<const GpuSetting> measured, const Gather& gather) {
+  // As all ranks know.
+  if (ranks > max_gpus)
+    return Status(Code::unsupported, "more than " + std::to_string(max_gpus) + " GPUs in one communicator");
   auto made = std::make_unique<CudaEngine>(rank, ranks, timeout);
   PACE_TRY(made->connect(measured, gather));
   return std::unique_ptr<GpuEngine>(std::move(made));

@@ -13,6 +13,7 @@
 #include "cuda/engine_copies.h"
 #include "cuda/exchange.h"
 #include "cuda/gpu_engine.h"
+#include "cuda/kernels.h"
 #include "cuda/registration.h"
 #include "cuda/side_stream.h"
 
@@ -50,7 +51,7 @@ class CudaEngine final : public GpuEngine {
   Status map(const std::vector<Card>& cards);
   void look_at_machine(const std::vector<Card>& cards);
   void agree_on_table(const std::vector<Card>& cards);
-  Status load_kernels() const;
+  Status load_kernels();
   void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
   void open_boards(const std::vector<Card>& cards);
   Status offer(MessageTask& task);
@@ -84,9 +85,10 @@ class CudaEngine final : public GpuEngine {
   std::uint32_t blocks_ = 0;                       // that were launched for them, ever, counting in a circle
   bool counts_ = false;                            // the call that is being made is one of them
   bool used_ = false;
-  bool shares_gpu_ = false;                 // with another rank: clusters might not find room
-  cudaEvent_t last_call_ = nullptr;         // has come when the last of those calls has ended, where it does
-  bool on_hopper_ = false;                  // or later: kernels may start early, and have clusters
+  bool shares_gpu_ = false;          // with another rank: clusters might not find room
+  cudaEvent_t last_call_ = nullptr;  // has come when the last of those calls has ended, where it does
+  bool on_hopper_ = false;           // or later: kernels may start early, and have clusters
+  int large_shared_bytes_ = large_shared_bytes;
   std::unique_ptr<DevicePlanCache> plans_;  // nullptr: no algorithm was forced so far
   std::unique_ptr<SideStream> side_;        // nullptr: none was needed so far
   Registration::Holds holds_;               // that no graph has taken

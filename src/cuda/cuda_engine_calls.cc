@@ -143,7 +143,7 @@ Status CudaEngine::start(const void* kernel, const Launch& how, void* argument, 
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(how.blocks));
   config.blockDim = dim3(static_cast<unsigned>(how.threads == 0 ? large_block : how.threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(large ? large_shared_bytes : 0);
+  config.dynamicSmemBytes = static_cast<std::size_t>(large ? large_shared_bytes_ : 0);
   config.stream = stream;
   // The kernel's start may overlap with the end of the one before it: it waits by itself (wait_for_kernel_before).
   cudaLaunchAttribute attributes[2]{};

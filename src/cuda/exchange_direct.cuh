@@ -159,9 +159,7 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
       post(&mine.went_direct[block], together ? 1 : 0);
     if (together && blockIdx.x == 0) atomicAdd(&mine.direct_calls, 1ull);  // nobody waits for the sum
   }
-  move_on(task, numbers, thread / 32, direct_threads / 32);
-  if (task.counted) __syncthreads();
-  sign_off(task);
+  end_block(task, numbers, direct_threads / 32);
 }
 
 }  // namespace paceline::cuda

@@ -9,7 +9,8 @@
 //
 // On sm_90 one thread gives, by bulk copies: memory -> shared memory -> the peer's window, several in flight each way;
 // a second one announces what has arrived, since the fence before that takes longer than a copy.
-// Elsewhere, and for addresses that are not multiples of 16 or values that are scaled, 128 threads copy.
+// Elsewhere, on GPUs with little shared memory, and for addresses that are not multiples of 16 or values that are
+// scaled, 128 threads copy.
 //
 // Sends and receives may be of both kinds: four more warps move those that go by strips (message_strips.cuh). None of
 // the long ones waits for another, and they need no window where the receiver sees the sender's memory
@@ -34,7 +35,7 @@ __device__ void give(const Task& task, LargeShared& shared) {
   if constexpr (std::is_same_v<Task, MessageTask>)
     if (window_gives(task) > 1) return give_messages<Element>(task, shared);
 #if __CUDA_ARCH__ >= 900
-  if (task.alignment == 16 && !task.scales) {
+  if (task.alignment == 16 && !task.scales && has_chunks()) {
     if (threadIdx.x == 0) {
       if (task.chunk_bytes() > largest_short_chunk)
         give_by_bulk_copies<LongChunks>(task, shared);
@@ -83,11 +84,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
     shared.arrived.clear();
   }
   if (blockIdx.x == 0 && thread / 32 == 3) announce(task, numbers);
-  if (__syncthreads_or(over) != 0) {
-    move_on(task, numbers, thread / 32, static_cast<int>(blockDim.x) / 32);
-    if (task.counted) __syncthreads();
-    return sign_off(task);
-  }
+  if (__syncthreads_or(over) != 0) return end_block(task, numbers, static_cast<int>(blockDim.x) / 32);
   if constexpr (messages)
     if (thread / 32 == 2) make_offers(task, numbers);
 
@@ -114,9 +111,7 @@ __global__ void __launch_bounds__(large_threads + (strips ? strip_threads : 0), 
     if (thread < 32) await_loads(task, numbers);
   // After an alarm the communicator has ended, and its numbers are of no use.
   if (rank < task.ranks) post(&mine.chunks_given[rank][first_lane() + lane], shared.chunks_announced[rank][lane]);
-  move_on(task, numbers, thread / 32, static_cast<int>(blockDim.x) / 32);
-  if (task.counted) __syncthreads();
-  sign_off(task);
+  end_block(task, numbers, static_cast<int>(blockDim.x) / 32);
 }
 
 }  // namespace paceline::cuda

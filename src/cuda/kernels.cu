@@ -10,6 +10,7 @@ template <DataType type>
 Kernels kernels();  // kernels_*.cu
 
 const int large_shared_bytes = sizeof(LargeShared);
+const int large_shared_bytes_without_chunks = offsetof(LargeShared, chunks);
 const int large_block = large_threads;
 const int large_block_with_strips = large_threads + strip_threads;
 

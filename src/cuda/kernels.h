@@ -44,8 +44,9 @@ struct MessageKernels {
 };
 MessageKernels message_kernels();
 
-// Of a block of the large kernel, bytes.
+// Shared memory of a block of the large kernel, bytes: with room for bulk copies, and without.
 extern const int large_shared_bytes;
+extern const int large_shared_bytes_without_chunks;
 // Threads of a block.
 extern const int large_block;
 extern const int large_block_with_strips;

@@ -33,7 +33,6 @@ struct GivingTurn {
 };
 
 struct LargeShared {
-  alignas(128) std::byte chunks[LongChunks::stages * largest_chunk];
   alignas(8) std::uint64_t loaded[ShortChunks::stages];  // barriers
   Numbers numbers[max_gpus];
   std::uint32_t chunks_given[max_gpus][lanes_in_block];      // before this kernel
@@ -52,7 +51,14 @@ struct LargeShared {
   SharedWord failed;  // anyone's; looked at by those who wait
   bool giving_failed;
   bool taking_failed[lanes_in_block];
+  // For bulk copies. Last: a GPU without room for them gets a kernel without.
+  alignas(128) std::byte chunks[LongChunks::stages * largest_chunk];
 };
+__device__ inline bool has_chunks() {
+  std::uint32_t bytes;
+  asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(bytes));
+  return bytes >= sizeof(LargeShared);
+}
 
 // The chunk of a piece that a lane has in a round.
 struct Chunk {

@@ -74,6 +74,7 @@ class Incoming {
   }
   // The thread whose source's turn it was, when its group has done it.
   __device__ void done() {
+    patience_.renew();
     if (from_ != nullptr) {
       from_ = nullptr;
       settle(true);
@@ -227,6 +228,7 @@ __device__ void give_messages(const MessageTask& task, LargeShared& shared) {
     if (thread == now.peer) {
       post(&words(task.windows[now.peer]).ready[task.rank][first_lane() + now.lane], number + 1);
       shared.chunks_announced[now.peer][now.lane] = number + 1;
+      patience.renew();
       do {
         if (++lane == lanes_in_block) {
           lane = 0;

@@ -159,6 +159,11 @@ class Patience {
   __device__ bool more(int rank, std::uint32_t number, std::uint64_t count) {
     return (++looks_ & 511) != 0 || look_up({nullptr, rank, number, count});
   }
+  // What was waited for has come; the next wait has all the time again.
+  __device__ void renew() {
+    since_ = 0;
+    is_gone_ = false;
+  }
 
  private:
   __device__ __noinline__ bool look_up(const Expected& message) {
@@ -182,7 +187,11 @@ class Patience {
       return true;
     }
     if (since_ == 0) since_ = nanoseconds();
-    if (nanoseconds() - since_ < terms_.timeout_ns) return true;
+    const std::uint64_t waited = nanoseconds() - since_;
+    if (waited < terms_.timeout_ns) return true;
+    // Who has come waits for another one itself: a sixteenth of the time is left for who waits for that one to say so.
+    const bool has_come = message.announced == nullptr || reached(peek(message.announced).number, message.number);
+    if (has_come && waited - terms_.timeout_ns < terms_.timeout_ns / 16) return true;
     raise_alarm(terms_, AlarmCause::timeout, message.source, message.number, message.count, Announcement{});
     return false;
   }

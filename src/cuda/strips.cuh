@@ -274,7 +274,8 @@ class StripLink {
       post(pair_in(out_, given_ + u), pairs[u]);
       if (looks_blank(pairs[u])) blanks |= 1U << u;
     }
-    if (__any_sync(0xffffffff, blanks != 0)) [[unlikely]]
+    // Only a strip that is there as a whole.
+    if (__any_sync(0xffffffff, blanks != 0) && __all_sync(0xffffffff, well_)) [[unlikely]]
 #pragma unroll 1
       for (std::uint32_t u = 0; u < count; ++u)
         if (__any_sync(0xffffffff, (blanks >> u & 1) != 0)) vouch(task_, peer_, lane_, given_ + u);

@@ -255,13 +255,9 @@ __global__ void __launch_bounds__(walk_threads, 2) walk_schedule(const __grid_co
   numbers.read();
   if (thread < task.ranks) shared.numbers[thread] = {numbers.given(), numbers.taken()};
   if (blockIdx.x == 0 && thread / 32 == 1) announce(task, numbers);
+  constexpr int warps = walk_threads / 32;
   // Calls behind this one are announced by later numbers.
-  const auto end = [&] {
-    move_on(task, numbers, thread / 32, walk_threads / 32);
-    if (task.counted) __syncthreads();
-    sign_off(task);
-  };
-  if (__syncthreads_or(has_ended(task)) != 0) return end();
+  if (__syncthreads_or(has_ended(task)) != 0) return end_block(task, numbers, warps);
   if (has_lane) begin_lane(task, shared.state, rank, lane);
   __syncthreads();
 
@@ -273,7 +269,7 @@ __global__ void __launch_bounds__(walk_threads, 2) walk_schedule(const __grid_co
   for (std::uint32_t done = 0; done < steps; ++done) {
     const DeviceStep step = next;
     if (done + 1 < steps) next = task.steps[first + done + 1];  // in time
-    if (!take_step<Element>(task, shared, step, done)) return end();
+    if (!take_step<Element>(task, shared, step, done)) return end_block(task, numbers, warps);
   }
   __syncthreads();
   if (has_lane) end_lane(task, shared.state, rank, lane);
@@ -283,7 +279,7 @@ __global__ void __launch_bounds__(walk_threads, 2) walk_schedule(const __grid_co
   }
   if (blockIdx.x == 0 && thread < 32) compare_calls(task, numbers);
   __syncthreads();
-  end();
+  end_block(task, numbers, warps);
 }
 static_assert(max_gpus * most_lanes <= walk_threads && max_gpus <= 32 && max_blocks <= 32);
 
