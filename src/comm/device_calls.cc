@@ -14,6 +14,10 @@ DeviceCalls::DeviceCalls(const std::vector<Member>& members, int rank, double ti
     : members_(members), rank_(rank), timeout_(timeout), membership_(membership) {}
 
 DeviceCalls::~DeviceCalls() {
+  if (!origin_.is_here()) {
+    [[maybe_unused]] cuda::GpuEngine* const left_alone = engine_.release();
+    return;  // another thread of the parent may have held the membership's lock
+  }
   membership_.when_failed(this, {});
   membership_.when_left({});
 }
@@ -57,7 +61,7 @@ Status DeviceCalls::check_memory(const Request& request, void* stream) const {
 }
 
 void DeviceCalls::finish() {
-  if (engine_ == nullptr) return;
+  if (engine_ == nullptr || !origin_.is_here()) return;
   engine_->finish();
   (void)failure();
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/origin.h"
 #include "bootstrap/session.h"
 #include "cuda/gpu_engine.h"
 
@@ -27,7 +28,8 @@ class DeviceCalls {
   // Ok unless the engine has to refuse a buffer, which is in the memory of another GPU than its own.
   [[nodiscard]] Status check_memory(const Request& request, void* stream) const;
 
-  // Waits for the kernels. What one gave up for is told to all ranks.
+  // Waits for the kernels. What one gave up for is told to all ranks. Nothing in a forked child, whose parent's they
+  // are: CUDA does not work there, and its pinned memory is not there.
   void finish();
   // The reason that a kernel gave for giving up, told to all ranks; ok if none has.
   Status failure() const;
@@ -37,6 +39,7 @@ class DeviceCalls {
   int rank_;
   double timeout_;
   Membership& membership_;
+  const Origin origin_;
   bool connected_ = false;
   std::unique_ptr<cuda::GpuEngine> engine_;
 };

@@ -2,6 +2,8 @@
 #include "comm/device_calls.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -161,6 +163,22 @@ TEST_CASE("another GPU's memory is used if it is managed, or the stream is of th
     REQUIRE(driver.call("fake_cuda_manage", reinterpret_cast<std::uint64_t>(range.at(0))) == 0);
     REQUIRE(here.calls->check_memory(request, nullptr).ok());
   });
+}
+
+TEST_CASE("in a forked child the end asks nothing of the engine, nor of the session") {
+  Calls here;
+  here.engine->says = about(1);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    here.calls->finish();
+    here.calls.reset();
+    const bool untouched = here.engine->finished == 0 && here.membership.reports.empty() &&
+                           static_cast<bool>(here.membership.tell_of_leavers);
+    ::_exit(untouched ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("the end waits for the kernels, and tells what one gave up for") {
