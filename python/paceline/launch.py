@@ -152,6 +152,8 @@ class _Job:
         if self._environment.get(_LAUNCHER) == str(os.getpid()):
             watched.append(signal.SIGPIPE)
         previous = {number: signal.signal(number, self._forward) for number in watched}
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # then nobody learns with what code a child ends
+            previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         files = _allow_many_files()
         reaped = _reap_orphans(True)  # what ranks leave behind comes to this process
         try:

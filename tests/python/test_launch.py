@@ -122,6 +122,15 @@ def test_the_first_failure_is_named_and_is_the_exit_code(tmp_path: Path) -> None
     assert len(others) == 2
 
 
+def test_a_failure_is_noted_also_where_ends_of_children_were_ignored() -> None:
+    program = (
+        "import signal; from paceline.launch import launch\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "print(launch(['sh', '-c', 'exit 3'], 2), signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN)"
+    )
+    assert printed_by(program) == "3 True\n"
+
+
 def test_a_signal_is_named() -> None:
     done = run("-n", "2", "--", "sh", "-c", "test $PACELINE_RANK != 0 || kill -KILL $$")
     assert done.returncode == 128 + 9
