@@ -312,11 +312,9 @@ def _sent_on(number: int) -> signal.Signals:
 
 
 def _from_terminal() -> bool:
-    """Whether Ctrl-C reaches this process and its ranks through the terminal."""
-    for descriptor in (0, 1, 2):
-        with contextlib.suppress(OSError):
-            if os.tcgetpgrp(descriptor) == os.getpgrp():
-                return True
+    """Whether Ctrl-C reaches this process and its ranks through the terminal, wherever their output goes."""
+    with contextlib.suppress(OSError), Path("/dev/tty").open("rb", 0) as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     return False
 
 

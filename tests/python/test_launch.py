@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -261,16 +263,28 @@ def test_an_address_of_another_machine(address: str, why: str) -> None:
 
 
 @contextmanager
-def job_of_two(*program: str, grace: float = 10) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A running `paceline run -n 2` and the process ids that its ranks print."""
+def job_of_two(
+    *program: str, grace: float = 10, terminal: int | None = None
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A running `paceline run -n 2` and the process ids that its ranks print.
+
+    terminal: in whose foreground it runs, without reading from it or writing to it.
+    """
     words = command("run", "-n", "2", "--grace", str(grace), "--", *program)
+
+    def begin() -> None:
+        heed_signals()
+        if terminal is not None:
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
     with subprocess.Popen(
         words,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=heed_signals,
+        preexec_fn=begin,
     ) as job:
         try:
             assert job.stdout is not None
@@ -289,6 +303,30 @@ def test_signals_are_passed_on(number: signal.Signals) -> None:
         job.send_signal(number)
         assert job.wait(10) == 11
         wait_until_gone(pids)
+
+
+def test_ctrl_c_reaches_a_rank_once_wherever_its_output_goes() -> None:
+    """From the terminal: passed on as well, it would be there before the signal that the launcher gets next."""
+    program = (
+        "import os, signal; signal.alarm(60)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGUSR1])\n"
+        "os.write(1, b'%d\\n' % os.getpid()); signal.sigwait([signal.SIGINT]); os.write(1, b'here\\n')\n"
+        "signal.sigwait([signal.SIGUSR1]); twice = signal.SIGINT in signal.sigpending()\n"
+        "os.write(1, b'twice\\n' if twice else b'once\\n')"
+    )
+    keyboard, terminal = os.openpty()
+    with job_of_two(sys.executable, "-c", program, terminal=terminal) as (job, _):
+        assert job.stdout is not None
+        job.send_signal(signal.SIGSTOP)  # until the ranks have got theirs
+        os.waitid(os.P_PID, job.pid, os.WSTOPPED)
+        os.write(keyboard, b"\x03")
+        assert [job.stdout.readline() for _ in range(2)] == ["here\n"] * 2
+        job.send_signal(signal.SIGUSR1)
+        job.send_signal(signal.SIGCONT)
+        assert [job.stdout.readline() for _ in range(2)] == ["once\n"] * 2
+        assert job.wait(10) == 128 + signal.SIGINT
+    os.close(terminal)
+    os.close(keyboard)
 
 
 STUBBORN = ("sh", "-c", "trap '' INT TERM; echo $$; while :; do sleep 0.1; done")
