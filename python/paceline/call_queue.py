@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from ctypes import c_uint64, c_void_p
 from numbers import Real
 from typing import Any, Generic, TypeVar
@@ -30,8 +29,11 @@ class CallQueue:
         pointer = c_void_p()
         check(library.paceHostStreamCreate(pointer))
         self.stream = pointer.value
-        self.errors: dict[int, Error] = {}  # by mark, of calls that have failed, as far as they were waited for
-        self._alive: deque[tuple[int, Any]] = deque()  # memory of calls that may be under way, by their marks
+        # By marks. Several threads may wait, and an interrupt (Ctrl-C) or a finalizer may come in between: each step of
+        # theirs stands for itself, and does no harm when it is done twice.
+        self.errors: dict[int, Error] = {}  # of calls that have failed, as far as they were waited for
+        self._alive: dict[int, list[Any]] = {}  # memory of calls that may be under way
+        self._oldest = 1  # no call before it is among them
 
     def mark(self) -> int:
         """The number of the call that was last given to the stream."""
@@ -47,9 +49,9 @@ class CallQueue:
         Asked for before, since an interrupt (Ctrl-C) may come as soon as it is given.
         """
         given = self.mark()
-        self._alive.append((given + 1, keep))
+        self._alive.setdefault(given + 1, []).append(keep)
         if len(self._alive) > 64:  # perhaps nobody waits: let go of what has ended
-            self.wait(min(self._alive[32][0], given), 0)
+            self.wait(min(self._oldest + 32, given), 0)
         return given + 1
 
     def take_back(self) -> int:
@@ -58,8 +60,7 @@ class CallQueue:
         Returns the mark of the last call that was given to it.
         """
         given = self.mark()
-        while self._alive and self._alive[-1][0] > given:
-            self._alive.pop()
+        self._alive.pop(given + 1, None)
         return given
 
     def wait(self, mark: int, seconds: float) -> bool:
@@ -67,11 +68,11 @@ class CallQueue:
         result = int(self._wait(self.stream, mark, seconds))
         if result == _IN_PROGRESS:
             return False
-        while self._alive and self._alive[0][0] <= mark:
-            ended = self._alive[0][0]
+        for ended in range(self._oldest, mark + 1):
             if result and ended not in self.errors and (code := int(self._result(self.stream, ended))):
                 self.errors[ended] = failure(code)
-            self._alive.popleft()  # last: an interrupt (Ctrl-C) loses no error
+            self._alive.pop(ended, None)  # after its error, which else would be lost
+            self._oldest = ended + 1
         return True
 
     def settle(self) -> None:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from threading import Thread
+from typing import Any
+
+import numpy
+import paceline
+import pytest
 from job import Job
 
 
@@ -53,3 +60,29 @@ def test_explain_is_the_same_on_every_rank(three: Job) -> None:
     algorithm, transport, protocol, chunk_bytes, channels, predicted = plans[0]
     assert algorithm and (transport, protocol) == ("shm", "staged")
     assert chunk_bytes > 0 and channels >= 1 and predicted > 0
+
+
+def test_threads_that_wait_at_once_let_go_of_no_call_that_runs(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comm.abort()
+    first, second = (comm.all_reduce(numpy.ones(3), async_op=True) for _ in range(2))
+    queue = first._queue
+    x = numpy.ones(3)
+    alive = weakref.ref(x)
+    queue.expect(x)  # as of a call that goes on
+    del x
+    result = queue._result
+
+    def result_beside_a_wait(*arguments: Any) -> int:
+        monkeypatch.setattr(queue, "_result", result)
+        other = Thread(target=queue.wait, args=(second._mark, -1))
+        other.start()
+        other.join()
+        return int(result(*arguments))
+
+    monkeypatch.setattr(queue, "_result", result_beside_a_wait)
+    for handle in (first, second):
+        with pytest.raises(paceline.Aborted):
+            handle.wait()
+    assert alive() is not None
