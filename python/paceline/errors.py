@@ -89,10 +89,13 @@ _CLASSES: dict[int, type[Error]] = {
 }  # fmt: skip
 
 
-def failure(result: int, comm: int | None = None) -> Error:
-    """The exception for a result code: of the communicator, or of this thread's last call."""
+def failure(result: int) -> Error:
+    """The exception for what this thread's last call returned.
+
+    With the thread's sentence, not the communicator's, which may be another thread's by now.
+    """
     library = _native.library()
-    message = (library.paceGetLastError(comm) or b"").decode(errors="replace")
+    message = (library.paceGetLastError(None) or b"").decode(errors="replace")
     if not message:
         message = library.paceGetErrorString(result).decode()
     return _CLASSES.get(result, Error)(message, result)

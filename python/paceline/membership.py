@@ -185,6 +185,4 @@ class Membership:
             self._queue.settle()
 
     def _failure(self, result: int) -> Error:
-        if self._handle is None:
-            return _closed()
-        return failure(result, self._handle)
+        return _closed() if self._handle is None else failure(result)

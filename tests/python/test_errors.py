@@ -8,6 +8,7 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import ml_dtypes
@@ -143,6 +144,29 @@ def test_calls_after_the_end_raise_its_error_again(comm: paceline.Communicator) 
         assert str(raised.value) == str(comm.get_async_error())
     with pytest.raises(paceline.InvalidArgument, match="root is 5"):
         comm.broadcast(numpy.ones(4), root=5)
+
+
+def test_an_error_has_the_sentence_of_its_own_call(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another thread's call on the communicator fails before it is raised."""
+    all_reduce = comm._all_reduce
+
+    def fail_elsewhere() -> None:
+        with pytest.raises(paceline.InvalidArgument, match="nonsense"):
+            comm.set_algorithm("nonsense")
+
+    def all_reduce_and_fail_elsewhere(*arguments: Any) -> int:
+        result = all_reduce(*arguments)
+        other = Thread(target=fail_elsewhere)
+        other.start()
+        other.join()
+        return int(result)
+
+    monkeypatch.setattr(comm, "_all_reduce", all_reduce_and_fail_elsewhere)
+    x = numpy.ones(8)
+    with pytest.raises(paceline.InvalidArgument, match="overlap"):
+        comm.all_reduce(x[:6], out=x[2:])
 
 
 def test_unknown_algorithm(comm: paceline.Communicator) -> None:
