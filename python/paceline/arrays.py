@@ -75,7 +75,7 @@ def _exported_shape(array: Any) -> Sequence[int]:
 
 def new_like(array: Any, shape: tuple[int, ...], type_number: int) -> Any:
     """An uninitialised array of this shape and of the array's element type: of torch or CuPy for theirs, else NumPy."""
-    if _library_of(array) == "torch":
+    if _is_torch(array):
         return array.new_empty(shape)
     if _library_of(array) == "cupy":
         return sys.modules["cupy"].empty(shape, array.dtype)
@@ -106,6 +106,11 @@ def _library_of(array: Any) -> str:
     return type(array).__module__.partition(".")[0]
 
 
+def _is_torch(array: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
 def _is_on_gpu(array: Any) -> bool:
     device = getattr(array, "__dlpack_device__", None)
     return device is not None and device()[0] == dlpack.CUDA_DEVICE
@@ -115,8 +120,7 @@ def _reader_for(array: Any) -> Reader:
     """Choose the reader for a type that has not been seen before, and remember it."""
     kind = type(array)
     numpy = sys.modules.get("numpy")
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
+    if _is_torch(array):
         reader: Reader = _read_torch
     elif hasattr(array, "__cuda_array_interface__"):
         reader = _read_cuda

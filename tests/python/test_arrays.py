@@ -6,6 +6,8 @@ import array
 import ctypes
 import mmap
 import os
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -351,6 +353,21 @@ def test_results_are_made_like_their_input() -> None:
     assert (made.shape, made.dtype) == ((2, 1), numpy.int32)
     assert shape_of(array.array("i", [1, 2])) == (2,)
     assert shape_of(numpy.zeros((2, 3))) == (2, 3)
+
+
+def test_results_for_tensors_of_any_class_are_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tensor:
+        """As torch.Tensor makes others like itself."""
+
+        def new_empty(self, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+            return "tensor", shape
+
+    class Own(Tensor):
+        """A program's own, of its own module."""
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor))
+    for x in (Tensor(), Own()):
+        assert new_like(x, (2, 5), DATA_TYPES["float32"].number) == ("tensor", (2, 5))
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 0), (2, 3)])
