@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from . import dlpack
 from .datatypes import BY_NUMBER, DATA_TYPES
 from .errors import InvalidArgument, Unsupported
+from .group import note_refusal
 
 Region: TypeAlias = tuple[int, int, int, Any]
 """Address, number of elements, number of the element type, and the object that keeps the memory alive (OnGpu, where
@@ -53,7 +54,11 @@ def region(array: Any, writable: bool) -> Region:
     Raises InvalidArgument for what cannot be used as it is (not contiguous, read-only where it must be written,
     an element type without a counterpart), naming the remedy; Unsupported for memory of other devices than CUDA's.
     """
-    return (_readers.get(type(array)) or _reader_for(array))(array, writable)
+    try:
+        return (_readers.get(type(array)) or _reader_for(array))(array, writable)
+    except BaseException as error:
+        note_refusal(error)
+        raise
 
 
 def shape_of(array: Any) -> tuple[int, ...]:

@@ -15,13 +15,29 @@ from .arguments import config, file_name, integer, text
 from .arrays import new_like, region, shape_of
 from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
-from .group import group
+from .group import group, note_refusal
 from .membership import Membership, leave_unclaimed
 
 T = TypeVar("T")
 Operation: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
 
 _PREMULSUM_OPERATORS = 16  # kept for each communicator; the oldest makes room
+
+
+def _refusal(message: str) -> InvalidArgument:
+    """The error of a call that fails a check here."""
+    error = InvalidArgument(message)
+    note_refusal(error)
+    return error
+
+
+def _made_like(x: Any, shape: tuple[int, ...], kind: int) -> Any:
+    """A new array for a call's result."""
+    try:
+        return new_like(x, shape, kind)
+    except BaseException as error:
+        note_refusal(error)
+        raise
 
 
 @dataclass(frozen=True)
@@ -147,7 +163,7 @@ class Communicator(Membership):
         """
         send, count, kind, keep = region(x, False)
         if out is None:
-            out = new_like(x, (self.size, *shape_of(x)), kind)
+            out = _made_like(x, (self.size, *shape_of(x)), kind)
         recv, keep = self._output(out, self.size * count, kind, keep)
         return self._call(self._library.paceAllGather, (send, recv, count, kind), keep, out, async_op)
 
@@ -164,7 +180,7 @@ class Communicator(Membership):
         send, total, kind, keep = region(x, False)
         count = self._part(total)
         if out is None:
-            out = new_like(x, self._rows(x), kind)
+            out = _made_like(x, self._rows(x), kind)
         recv, keep = self._output(out, count, kind, keep)
         arguments = (send, recv, count, kind, self._operator(op, kind))
         return self._call(self._library.paceReduceScatter, arguments, keep, out, async_op)
@@ -188,7 +204,7 @@ class Communicator(Membership):
             out = None
         else:
             if out is None:
-                out = new_like(x, (self.size, *shape_of(x)), kind)
+                out = _made_like(x, (self.size, *shape_of(x)), kind)
             recv, keep = self._output(out, self.size * count, kind, keep)
         return self._call(self._library.paceGather, (send, recv, count, kind, root), keep, out, async_op)
 
@@ -207,15 +223,15 @@ class Communicator(Membership):
         root = self._rank("root", root)
         if self.rank != root:
             if out is None:
-                raise InvalidArgument(f"give out= on rank {self.rank}: only root {root} knows the shape")
+                raise _refusal(f"give out= on rank {self.rank}: only root {root} knows the shape")
             recv, count, kind, keep = region(out, True)
             return self._call(self._library.paceScatter, (None, recv, count, kind, root), keep, out, async_op)
         if x is None:
-            raise InvalidArgument(f"x is missing: rank {root} is the root and scatters it")
+            raise _refusal(f"x is missing: rank {root} is the root and scatters it")
         send, total, kind, keep = region(x, False)
         count = self._part(total)
         if out is None:
-            out = new_like(x, self._rows(x), kind)
+            out = _made_like(x, self._rows(x), kind)
         recv, keep = self._output(out, count, kind, keep)
         return self._call(self._library.paceScatter, (send, recv, count, kind, root), keep, out, async_op)
 
@@ -232,7 +248,7 @@ class Communicator(Membership):
         send, total, kind, keep = region(x, False)
         count = self._part(total)
         if out is None:
-            out = new_like(x, shape_of(x), kind)
+            out = _made_like(x, shape_of(x), kind)
         recv, keep = self._output(out, total, kind, keep)
         return self._call(self._library.paceAllToAll, (send, recv, count, kind), keep, out, async_op)
 
@@ -406,7 +422,7 @@ class Communicator(Membership):
         """The address of `out`, which must have this count and type; and what keeps it and the input alive."""
         address, available, out_kind, keep_out = region(out, True)
         if available != count or out_kind != kind:
-            raise InvalidArgument(
+            raise _refusal(
                 f"out has {available} elements of {BY_NUMBER[out_kind].name}, but the result has {count} of "
                 f"{BY_NUMBER[kind].name}"
             )
@@ -415,17 +431,21 @@ class Communicator(Membership):
     def _rank(self, name: str, value: int) -> int:
         if type(value) is int and 0 <= value < self.size:  # all but always, and on the way of short calls
             return value
-        return integer(name, value, 0, self.size - 1)
+        try:
+            return integer(name, value, 0, self.size - 1)
+        except InvalidArgument as error:
+            note_refusal(error)
+            raise
 
     def _part(self, total: int) -> int:
         if total % self.size:
-            raise InvalidArgument(f"x has {total} elements, which do not divide into {self.size} equal parts")
+            raise _refusal(f"x has {total} elements, which do not divide into {self.size} equal parts")
         return total // self.size
 
     def _rows(self, x: Any) -> tuple[int, ...]:
         shape = shape_of(x)
         if not shape or shape[0] != self.size:
-            raise InvalidArgument(f"x has shape {shape}: it must be ({self.size}, ...), one row a rank, or give out=")
+            raise _refusal(f"x has shape {shape}: it must be ({self.size}, ...), one row a rank, or give out=")
         return shape[1:]
 
     def _operator(self, op: Operation, kind: int) -> int:
@@ -433,12 +453,12 @@ class Communicator(Membership):
             return self._premulsum(op.scalar, kind)
         if callable(op):
             name = getattr(op, "__name__", type(op).__name__)
-            raise InvalidArgument(f"op is the function {name}: write its call, as premulsum(scalar)")
+            raise _refusal(f"op is the function {name}: write its call, as premulsum(scalar)")
         if not isinstance(op, str):
-            raise InvalidArgument(f"op is of {type(op).__name__}: it is a name (the place for the result is out=)")
+            raise _refusal(f"op is of {type(op).__name__}: it is a name (the place for the result is out=)")
         number = OPERATIONS.get(op)
         if number is None:
-            raise InvalidArgument(f"there is no operation {op!r}: take one of {', '.join(OPERATIONS)}, or premulsum()")
+            raise _refusal(f"there is no operation {op!r}: take one of {', '.join(OPERATIONS)}, or premulsum()")
         return number
 
     def _premulsum(self, scalar: float, kind: int) -> int:
@@ -453,7 +473,7 @@ class Communicator(Membership):
         try:
             element = BY_NUMBER[kind].encode(scalar)
         except (ValueError, OverflowError, struct.error):
-            raise InvalidArgument(f"premulsum({scalar}): {BY_NUMBER[kind].name} cannot hold this number") from None
+            raise _refusal(f"premulsum({scalar}): {BY_NUMBER[kind].name} cannot hold this number") from None
         result = self._library.paceRedOpCreatePreMulSum(operator, element, kind, self._handle)
         if result:
             raise self._failure(result)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class _OpenGroup(threading.local):
     """This thread's open group."""
 
-    broken: Error | None = None  # why it will not be started, where its body raised
+    broken: Error | None = None  # why it will not be started, where C does not know
 
     def __init__(self) -> None:
         self.groups: list[_Group] = []  # the group, and those that are open in it
@@ -60,6 +60,12 @@ def in_group(beside: int = 0) -> bool:
             _give_up(depth, "it was interrupted")
             break
     return len(groups) > beside
+
+
+def note_refusal(error: BaseException) -> None:
+    """A call has failed a check before C had it: as where C refuses one, its group starts nothing."""
+    if in_group() and open_group.broken is None:
+        _spoil(error if isinstance(error, Error) else _not_started(_raised("a call", error)))
 
 
 class _Exit:
@@ -103,7 +109,7 @@ class _Group:
                 check(_native.library().paceGroupStart())
             open_group.groups.append(self)
         except BaseException as raised:
-            _give_up(self._depth, _raised(raised))
+            _give_up(self._depth, _raised("its body", raised))
             raise
 
     @_Exit
@@ -114,34 +120,42 @@ class _Group:
         error = None
         try:
             if raised is not None:
-                _give_up(self._depth, _raised(raised))
+                _give_up(self._depth, _raised("its body", raised))
             else:
                 in_group(beside=self._depth + 1)
                 if self._depth == 0:
                     error = _end()
                 del open_group.groups[self._depth :]
         except BaseException as interrupt:
-            _give_up(self._depth, _raised(interrupt))
+            _give_up(self._depth, _raised("its body", interrupt))
             raise
         if error is not None:
             raise error
 
 
-def _raised(error: BaseException) -> str:
-    return f"its body raised {type(error).__name__}"
+def _raised(what: str, error: BaseException) -> str:
+    return f"{what} raised {type(error).__name__}"
+
+
+def _not_started(why: str) -> Error:
+    return InvalidUsage(f"the group was not started: {why}")
+
+
+def _spoil(why: Error) -> None:
+    """Keep the open group from starting."""
+    open_group.broken = why
+    _native.library().paceBarrier(None, None)  # a call that fails its checks does
 
 
 def _give_up(depth: int, why: str) -> None:
     """Keep the group, in so many others, from starting. One that was interrupted at its end may have begun."""
-    open_group.broken = InvalidUsage(f"the group was not started: {why}")
-    library = _native.library()
     try:
-        library.paceBarrier(None, None)  # a call that fails its checks keeps the group from starting
+        _spoil(_not_started(why))
     finally:
         del open_group.groups[depth:]
         if depth == 0:
             try:
-                library.paceGroupEnd()
+                _native.library().paceGroupEnd()
             finally:
                 _let_go(open_group.broken)
 

@@ -122,7 +122,7 @@ class Membership:
         memory = keep[0] if type(keep) is tuple else keep
         if type(memory) is OnGpu:
             return self._launch(function, arguments, keep, memory, result, async_op)
-        if async_op:
+        if async_op and self._handle is not None:  # a closed one is refused by C, and so is its group
             return self._start(function, arguments, keep, result)
         if open_group.groups and in_group():
             open_group.alive.append(keep)
@@ -161,8 +161,6 @@ class Membership:
 
     def _start(self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: T) -> Handle[T]:
         """Give a call to the queue. Blocking calls then wait for those in it: the library keeps the order."""
-        if self._handle is None:
-            raise _closed()
         if self._queue is None:
             queue = CallQueue()
             self._queues.append(queue)

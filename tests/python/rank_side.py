@@ -259,6 +259,23 @@ def group_with_error(comm: Any) -> None:
     assert (x == comm.size).all()
 
 
+def refused_group(comm: Any) -> None:
+    """Rank 0 makes one group more, with a call that is refused: the others wait for the next."""
+    x, y = numpy.ones(2), numpy.ones((4, 4))
+    if comm.rank == 0:
+        try:
+            with comm.group():
+                comm.all_reduce(x)
+                assert error_of(lambda: comm.all_reduce(y[:, ::2]))[0] == "InvalidArgument"
+        except paceline.InvalidArgument as error:
+            assert "not contiguous" in str(error)
+        else:
+            raise AssertionError("no error")
+    with comm.group():
+        comm.all_reduce(x)
+    assert (x == comm.size).all()
+
+
 def split(comm: Any) -> None:
     """Even and odd ranks, in reversed order; one rank stays out."""
     part = comm.split(comm.rank % 2, key=-comm.rank)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
@@ -48,6 +49,75 @@ def test_asynchronous_and_blocking_calls_in_one_group(three: Job) -> None:
 
 def test_a_group_that_raises_starts_nothing(three: Job) -> None:
     three.run("group_with_error")
+
+
+def test_a_rank_whose_group_was_refused_has_taken_no_part(three: Job) -> None:
+    three.run("refused_group")
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda comm, x: comm.all_reduce(numpy.ones((4, 4))[:, ::2]),
+        lambda comm, x: comm.all_reduce(x, op="nonsense"),
+        lambda comm, x: comm.all_reduce(x, out=numpy.ones(4)),
+        lambda comm, x: comm.all_reduce(numpy.ones(3, numpy.int8), op=paceline.premulsum(300)),
+        lambda comm, x: comm.reduce_scatter(x),
+        lambda comm, x: comm.scatter(),
+        lambda comm, x: comm.broadcast(x, root=1),
+        lambda comm, x: comm.send(x, 1),
+        lambda comm, x: comm.send(x, 0.5, async_op=True),
+        lambda comm, x: comm.recv(bytes(4), 0),
+    ],
+)
+def test_a_group_starts_nothing_after_a_refused_call(
+    comm: paceline.Communicator, refused: Callable[[paceline.Communicator, Any], object]
+) -> None:
+    x = numpy.ones(3)
+    y = numpy.zeros(3)
+    with pytest.raises(paceline.InvalidArgument) as raised, paceline.group():
+        handle = comm.all_reduce(x, out=y, async_op=True)
+        with pytest.raises(paceline.InvalidArgument) as first:
+            refused(comm, x)
+        comm.all_reduce(x, out=y)
+    assert raised.value is first.value
+    with pytest.raises(paceline.InvalidArgument) as told:
+        handle.wait()
+    assert told.value is first.value
+    assert y.tolist() == [0, 0, 0]
+    with paceline.group():
+        comm.all_reduce(x, out=y)
+    assert y.tolist() == [1, 1, 1]
+
+
+def test_a_group_starts_nothing_after_a_call_that_had_no_memory(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its result, which is made before C has the call."""
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    x, y = numpy.ones(3), numpy.zeros(3)
+    monkeypatch.setattr(numpy, "empty", no_memory)
+    with pytest.raises(paceline.InvalidUsage, match="was not started: a call raised MemoryError"), paceline.group():
+        comm.all_reduce(x, out=y)
+        with pytest.raises(MemoryError):
+            comm.all_gather(x)
+    assert y.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_group_starts_nothing_after_a_call_on_a_closed_communicator(comm: paceline.Communicator, later: bool) -> None:
+    closed = comm.split(0)
+    assert closed is not None
+    closed.close()
+    x, y = numpy.ones(3), numpy.zeros(3)
+    with pytest.raises(paceline.InvalidArgument, match="NULL"), paceline.group():
+        comm.all_reduce(x, out=y)
+        with pytest.raises(paceline.InvalidUsage, match="closed"):
+            closed.all_reduce(y, async_op=later)
+    assert y.tolist() == [0, 0, 0]
 
 
 def test_split_by_color_and_key(three: Job) -> None:
