@@ -164,7 +164,8 @@ PACE_API paceResult_t paceCommDestroy(paceComm_t comm);
  * The handle stays valid until paceCommDestroy. Once the job's rank 0 has destroyed all its communicators, ranks on
  * other nodes learn of it when this one destroys its own, and calls on GPUs end at their timeout. */
 PACE_API paceResult_t paceCommAbort(paceComm_t comm);
-/* The communicator's state without waiting: paceSuccess, or the error that ended it. Callable from any thread. */
+/* The communicator's state without waiting for other ranks: paceSuccess, or the error that ended it. Who finds an end
+ * that nobody has told of tells the others first, which may take most of a second. Callable from any thread. */
 PACE_API paceResult_t paceCommGetAsyncError(paceComm_t comm, paceResult_t* asyncError);
 /* How many ranks there are, and this rank's number among them, from 0. */
 PACE_API paceResult_t paceCommCount(paceComm_t comm, int* count);

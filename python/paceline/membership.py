@@ -83,7 +83,10 @@ class Membership:
             raise self._failure(result)
 
     def get_async_error(self) -> Error | None:
-        """The error that ended the communicator, or None while it works. Does not wait. From any thread."""
+        """The error that ended the communicator, or None while it works. From any thread.
+
+        Does not wait for other ranks; who finds an end that nobody has told of first tells them.
+        """
         code = c_int()
         result = self._library.paceCommGetAsyncError(self._handle, code)
         if result:

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/signals_blocked.h"
+#include "bootstrap/member.h"
 #include "bootstrap/socket.h"
 
 namespace paceline {
@@ -18,6 +19,28 @@ namespace {
 
 constexpr auto stop_time = std::chrono::milliseconds(200);
 constexpr auto flush_time = std::chrono::milliseconds(500);
+
+// Nothing more is sent on them.
+void close_all(std::vector<ControlConnection>& connections, Clock::time_point deadline) {
+  std::vector<ControlConnection*> open;
+  for (ControlConnection& connection : connections) {
+    connection.finish();
+    open.push_back(&connection);
+  }
+  drain(std::move(open), deadline);
+}
+
+// This rank ends before its first exchange, which the others are in or come to: they would take it for dead.
+Status tell_of_no_start(int rank, std::vector<ControlConnection>& connections, const Status& why) {
+  Status told = own_error(rank, why);
+  const Frame frame = make_frame(Shortfall{0, told.detail()});
+  for (ControlConnection& connection : connections) {
+    connection.queue(frame);
+    connection.flush();
+  }
+  close_all(connections, Clock::now() + stop_time);
+  return told;
+}
 
 }  // namespace
 
@@ -30,7 +53,8 @@ Monitor::Monitor(Assembly assembly, std::function<void(const ControlMessage&)> d
 Result<std::unique_ptr<Monitor>> Monitor::start(int rank, Assembly assembly,
                                                 std::function<void(const ControlMessage&)> deliver) {
   PrivateDescriptor wake(FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)));
-  if (!wake.valid()) return descriptor_error("cannot make an event descriptor", errno);
+  if (!wake.valid())
+    return tell_of_no_start(rank, assembly.connections, descriptor_error("cannot make an event descriptor", errno));
   const std::vector<Member> members = assembly.members;
   std::unique_ptr<Monitor> monitor(new Monitor(std::move(assembly), std::move(deliver), std::move(wake)));
   if (rank == 0) {
@@ -53,7 +77,8 @@ Result<std::unique_ptr<Monitor>> Monitor::start(int rank, Assembly assembly,
     const SignalsBlocked blocked;
     monitor->thread_ = std::thread([self = monitor.get()] { self->run(); });
   } catch (const std::system_error& error) {
-    return Status::system("cannot start the monitor's thread", error.code().value());
+    return tell_of_no_start(rank, monitor->connections_,
+                            Status::system("cannot start the monitor's thread", error.code().value()));
   }
   ::pthread_setname_np(monitor->thread_.native_handle(), "pace-monitor");
   return monitor;
@@ -96,12 +121,7 @@ void Monitor::run() {
     sleep();
     if (coordinator_) coordinator_->tick(Clock::now());
   }
-  std::vector<ControlConnection*> open;
-  for (ControlConnection& connection : connections_) {
-    connection.finish();
-    open.push_back(&connection);
-  }
-  drain(std::move(open), *stop_by_);
+  close_all(connections_, *stop_by_);
 }
 
 void Monitor::send_posted() {
