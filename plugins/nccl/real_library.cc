@@ -11,12 +11,15 @@
 namespace paceline::nccl {
 namespace {
 
-// The sanitizers' runtimes refuse RTLD_DEEPBIND.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int how = RTLD_NOW | RTLD_LOCAL;
-#else
-constexpr int how = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
-#endif
+// Whether the process has the C library's allocator. Under another one (jemalloc, a sanitizer's) RTLD_DEEPBIND would
+// bind NCCL's free() to the C library, whose own realpath() and strdup() take their memory from the other.
+bool allocates_as_libc() {
+  void* libc = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  if (libc == nullptr) return false;
+  const bool same = ::dlsym(RTLD_DEFAULT, "free") == ::dlsym(libc, "free");
+  ::dlclose(libc);
+  return same;
+}
 
 struct Chosen {
   std::once_flag once;
@@ -50,7 +53,8 @@ const Real* open_real(const std::string& path, std::string& why) {
     why = path + " is Paceline's own library, not NCCL's";
     return nullptr;
   }
-  void* handle = ::dlopen(path.c_str(), how);
+  const int own_symbols_first = allocates_as_libc() ? RTLD_DEEPBIND : 0;
+  void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | own_symbols_first);
   if (handle == nullptr) {
     why = fmt::format("{} does not load: {}", path, ::dlerror());
     return nullptr;

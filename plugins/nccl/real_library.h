@@ -1,7 +1,9 @@
 // The NCCL that this library stands before: its functions, loaded from its own file.
 //
 // It is opened by absolute path (by its name the loader would give ourselves back) with RTLD_LOCAL | RTLD_DEEPBIND: its
-// calls of its own functions stay inside it and do not come back to us.
+// calls of its own functions stay inside it. Where the process has another allocator than the C library's, which
+// RTLD_DEEPBIND would part it from, they come to us first and go on to it: its communicators are none of ours
+// (is_nccls), and what it calls without one (ncclMemAlloc, ncclGetUniqueId in ncclCommInitAll) is forwarded.
 #pragma once
 
 #include <string>

@@ -1,9 +1,10 @@
 // A stand-in for the real NCCL: every function of the lists, which writes down what it was called with.
 //
 // Communicators and their making act as NCCL's do: inside a group they are written at its end, unless a call of it was
-// without a communicator; a nonblocking one is in progress until it has been asked twice. What a test drives it by is
-// at the end.
+// without a communicator; a nonblocking one is in progress until it has been asked twice. It calls functions of its own
+// where NCCL does. What a test drives it by is at the end.
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -136,6 +137,7 @@ PACE_NCCL_FUNCTIONS(FAKE_TAG)
   Answer Act<name##_tag>::run(__VA_ARGS__)
 
 FAKE_ACT(ncclGetVersion, int* version) {
+  std::free(::realpath("/", nullptr));  // as NCCL does where it looks at devices: what the C library has allocated
   *version = 23007;
   return ncclSuccess;
 }
@@ -156,6 +158,8 @@ FAKE_ACT(ncclCommInitRankScalable, ncclComm_t* comm, int ranks, int rank, int, n
   return make(comm, ranks, rank, config);
 }
 FAKE_ACT(ncclCommInitAll, ncclComm_t* made, int devices, const int*) {
+  ncclUniqueId id;
+  (void)ncclGetUniqueId(&id);
   for (int i = 0; i < devices; ++i) (void)make(&made[i], devices, i);
   return ncclSuccess;
 }
@@ -188,6 +192,9 @@ FAKE_ACT(ncclRedOpCreatePreMulSum, ncclRedOp_t* op, void*, ncclDataType_t, ncclS
 FAKE_ACT(ncclCommRegister, ncclComm_t, void*, size_t, void** handle) {
   *handle = reinterpret_cast<void*>(0x1234);
   return ncclSuccess;
+}
+FAKE_ACT(ncclBcast, void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+  return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
 }
 FAKE_ACT(ncclTeamWorld, ncclComm_t comm) { return {comm->ranks, comm->rank, 1}; }
 FAKE_ACT(ncclLLA2ACalcSlots, int elements, int bytes) { return elements * bytes; }

@@ -13,6 +13,7 @@ import pytest
 from paceline.command import doctor_nccl
 from paceline.door import describe_nccl, nccl_environment, nccl_library
 
+ROOT = Path(__file__).resolve().parents[2]
 OURS = str(nccl_library())
 NO_NCCL = {"PACELINE_NCCL_LIBRARY": "/nowhere/libnccl.so.2"}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -69,6 +70,40 @@ def test_without_the_flag_it_does_not() -> None:
     done = paceline("run", "-n", "1", "--", sys.executable, "-c", PROGRAM, environment={"LD_PRELOAD": ""})
     assert done.returncode != 0
     assert "ncclGetVersion" in done.stderr
+
+
+def shared_library(target: Path, *compiler: str | Path) -> str:
+    command = [*compiler, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", target]
+    subprocess.run(command, check=True, timeout=120)
+    return str(target)
+
+
+def test_nccl_runs_under_another_allocator_and_its_own_calls_come_back_to_it(tmp_path: Path) -> None:
+    source = ROOT / "tests/python/preloaded_allocator.c"
+    allocator = shared_library(tmp_path / "liballocator.so", os.environ.get("CC", "cc"), "-fno-builtin", source)
+    compiler = [os.environ.get("CXX", "g++-12"), "-std=c++20", "-fvisibility=hidden", "-I", ROOT / "plugins"]
+    fake = shared_library(tmp_path / "libnccl.so.2", *compiler, ROOT / "tests/nccl/fake_nccl.cc")
+    program = f"""
+import ctypes
+program = ctypes.CDLL(None)
+comm = ctypes.c_void_p()
+assert program.ncclCommInitAll(ctypes.byref(comm), 1, None) == 0
+assert program.ncclBcast(None, ctypes.c_size_t(5), 0, 0, comm, None) == 0
+fake = ctypes.CDLL({fake!r})
+fake.fakeNcclCalls.restype = ctypes.c_char_p
+print(*[line.split("(")[0] for line in fake.fakeNcclCalls().decode().splitlines()])
+"""
+    preload = nccl_environment({"LD_PRELOAD": allocator})
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **preload, "PACELINE_NCCL_LIBRARY": fake, "PACELINE_NCCL_FORWARD": "all"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ncclGetVersion ncclCommInitAll ncclGetUniqueId ncclBcast ncclBroadcast\n"
 
 
 def real_library() -> str:
