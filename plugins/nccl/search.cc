@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <span>
 #include <sstream>
 
 namespace paceline::nccl {
@@ -19,16 +19,61 @@ namespace {
 
 constexpr const char* file_name = "libnccl.so.2";
 
-std::vector<std::string> loaded_objects() {
-  std::vector<std::string> paths;
+void split_into(std::vector<std::string>& folders, const char* list) {
+  std::istringstream stream(list == nullptr ? "" : list);
+  for (std::string folder; std::getline(stream, folder, ':');)
+    if (!folder.empty() && folder.front() == '/') folders.push_back(folder);
+}
+
+struct Object {
+  std::string path;
+  std::vector<std::string> run_path;
+};
+
+// `list` with the object's own folder where it says so.
+std::string with_origin(std::string list, const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  for (const std::string& origin : {std::string("$ORIGIN"), std::string("${ORIGIN}")})
+    for (std::size_t at = 0; (at = list.find(origin, at)) != std::string::npos; at += folder.size())
+      list.replace(at, origin.size(), folder);
+  return list;
+}
+
+template <class Value>
+const Value* at(ElfW(Addr) address) {
+  return reinterpret_cast<const Value*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+// Where the loader looks for what the object needs before it looks anywhere else, from its dynamic section.
+std::vector<std::string> run_path_of(const dl_phdr_info& info, const std::string& path) {
+  ElfW(Addr) strings = 0;
+  std::vector<ElfW(Addr)> lists;
+  for (const auto& part : std::span(info.dlpi_phdr, info.dlpi_phnum)) {
+    if (part.p_type != PT_DYNAMIC) continue;
+    for (const auto* entry = at<ElfW(Dyn)>(info.dlpi_addr + part.p_vaddr); entry->d_tag != DT_NULL; ++entry) {
+      if (entry->d_tag == DT_STRTAB) strings = entry->d_un.d_ptr;
+      if (entry->d_tag == DT_RUNPATH || entry->d_tag == DT_RPATH) lists.push_back(entry->d_un.d_val);
+    }
+  }
+  if (strings < info.dlpi_addr) strings += info.dlpi_addr;  // the loader writes no address into a read-only section
+  std::vector<std::string> folders;
+  for (const ElfW(Addr) list : lists) split_into(folders, with_origin(at<char>(strings + list), path).c_str());
+  return folders;
+}
+
+// The program, which has no name there, and its libraries.
+std::vector<Object> loaded_objects() {
+  std::vector<Object> objects;
   ::dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* into) {
-        if (info->dlpi_name != nullptr && info->dlpi_name[0] == '/')
-          static_cast<std::vector<std::string>*>(into)->emplace_back(info->dlpi_name);
+        std::error_code failed;
+        const std::string name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+        const std::string path = name.empty() ? std::filesystem::read_symlink("/proc/self/exe", failed).string() : name;
+        if (path.starts_with('/')) static_cast<std::vector<Object>*>(into)->push_back({path, run_path_of(*info, path)});
         return 0;
       },
-      &paths);
-  return paths;
+      &objects);
+  return objects;
 }
 
 // The Python environment that a file lies in: ".../site-packages".
@@ -38,12 +83,6 @@ std::string environment_of(const std::string& path) {
     if (at != std::string::npos) return path.substr(0, at + std::string(folder).size() - 1);
   }
   return {};
-}
-
-void split_into(std::vector<std::string>& folders, const char* list) {
-  std::istringstream stream(list == nullptr ? "" : list);
-  for (std::string folder; std::getline(stream, folder, ':');)
-    if (!folder.empty() && folder.front() == '/') folders.push_back(folder);
 }
 
 // As far as the folder can be read: a step of the iterator may fail too, and throws in a range-for.
@@ -89,17 +128,18 @@ std::filesystem::path program_folder() {
 
 std::vector<std::string> candidates() {
   std::vector<std::string> files;
-  const std::vector<std::string> loaded = loaded_objects();
-  for (const std::string& path : loaded)
-    if (std::filesystem::path(path).filename().string().starts_with("libnccl.so")) files.push_back(path);
-  std::vector<std::string> environments;
-  std::transform(loaded.begin(), loaded.end(), std::back_inserter(environments), environment_of);
+  const std::vector<Object> loaded = loaded_objects();
+  std::vector<std::string> environments, folders;
+  for (const Object& object : loaded) {
+    if (std::filesystem::path(object.path).filename().string().starts_with("libnccl.so")) files.push_back(object.path);
+    environments.push_back(environment_of(object.path));
+    folders.insert(folders.end(), object.run_path.begin(), object.run_path.end());
+  }
   add_environments(environments, program_folder());
   if (const char* active = std::getenv("VIRTUAL_ENV"); active != nullptr)
     add_environments(environments, std::filesystem::path(active) / "bin");
   for (const std::string& environment : environments)
     if (!environment.empty()) files.push_back(environment + "/nvidia/nccl/lib/" + file_name);
-  std::vector<std::string> folders;
   split_into(folders, std::getenv("LD_LIBRARY_PATH"));
   for (std::string& folder : configured_folders()) folders.push_back(std::move(folder));
   for (const char* folder : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib",

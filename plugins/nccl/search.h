@@ -1,5 +1,6 @@
 // Where the real NCCL is: PACELINE_NCCL_LIBRARY; else one that the process has loaded; else next to torch, JAX, CuPy or
-// Paceline in a Python environment (nvidia/nccl/lib); else on the loader's path.
+// Paceline in a Python environment (nvidia/nccl/lib); else in a run path of the program or of a library that it has
+// loaded (conda's and Spack's way: as we have NCCL's name, the loader looks for it no more); else on the loader's path.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // Where the real library is looked for, and what is taken for one.
 #include "nccl/search.h"
 
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -83,6 +84,32 @@ TEST_CASE("the variable decides alone") {
   ::unsetenv("PACELINE_NCCL_LIBRARY");
   CHECK(found.paths.empty());
   CHECK(found.why == "PACELINE_NCCL_LIBRARY=/nowhere/libnccl.so.2: No such file or directory");
+}
+
+TEST_CASE("run paths are looked in, of whatever kind, before the loader's own folders") {
+  for (const char* library : {PACELINE_RUNPATH, PACELINE_RPATH}) {
+    const Folder folder;
+    std::filesystem::create_directory(folder.path / "other");
+    const std::string theirs = std::filesystem::canonical(folder.file("second/libnccl.so.2")).string();
+    const std::string other = std::filesystem::canonical(folder.file("other/libnccl.so.2")).string();
+    std::filesystem::copy_file(library, folder.path / "library.so");
+    paceline::testing::Child child([&](const paceline::testing::Child::Say& say) {
+      (void)::unsetenv("PACELINE_NCCL_LIBRARY");
+      (void)::setenv("LD_LIBRARY_PATH", (folder.path / "other").c_str(), 1);
+      const auto say_found = [&] {
+        std::string found;
+        for (const std::string& path : find_real().paths)
+          if (path == theirs || path == other) found += path + " ";
+        say(found);
+      };
+      say_found();
+      say(::dlopen((folder.path / "library.so").c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr ? ::dlerror() : "loaded");
+      say_found();
+    });
+    CHECK(child.line() == other + " ");
+    CHECK(child.line() == "loaded");
+    CHECK(child.line() == theirs + " " + other + " ");
+  }
 }
 
 TEST_CASE("versions read as NCCL writes them") {
