@@ -115,6 +115,19 @@ void leave_line(ncclComm* parent, const ncclComm* child) {
     parent->state.compare_exchange_strong(splitting, State::ready, std::memory_order_acq_rel);
 }
 
+// What the parent still runs ends on every rank, and it takes no more calls. With its lock held, so that no abort comes
+// between.
+void end_parent(ncclComm* parent) {
+  State state = state_of(parent);
+  do {
+    if (state != State::ready && state != State::splitting) return;  // it has been ended otherwise
+    // Acquire and release: as in leave_line().
+  } while (!parent->state.compare_exchange_weak(state, State::revoked, std::memory_order_acq_rel));
+  (void)paceCommAbort(parent->pace);
+  if (real_of(parent) != nullptr && real()->ncclCommRevoke != nullptr)
+    (void)real()->ncclCommRevoke(real_of(parent), NCCL_REVOKE_DEFAULT);
+}
+
 // The communicator is ready, or failed, unless the program has aborted it meanwhile. A program may ask only for the
 // child or only for the parent, and then use both: the parent takes calls before the child is ready, and says so after
 // it, for ncclCommGetAsyncError waits for the lock.
@@ -122,6 +135,7 @@ bool tell(ncclComm* parent, ncclComm* made, ncclResult_t result) {
   std::unique_lock<std::mutex> parents;
   if (parent != nullptr) {
     parents = std::unique_lock(parent->mutex);
+    if (made->ends_parent && result == ncclSuccess) end_parent(parent);  // all who stay have come to the child
     leave_line(parent, made);
   }
   const std::lock_guard lock(made->mutex);

@@ -83,6 +83,7 @@ struct ncclComm {
   paceline::nccl::NotedError last_error;
   ncclResult_t result = ncclInProgress;  // of a nonblocking communicator's making
   bool unwanted = false;                 // aborted: who makes or destroys it puts it away
+  bool ends_parent = false;              // its making does: NCCL_SHRINK_ABORT
   std::deque<const ncclComm*> unborn;    // made of this one, one after another; splitting while one is nonblocking
   std::condition_variable one_born;
   std::vector<paceline::nccl::Operator> operators;

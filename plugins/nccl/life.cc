@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -254,10 +255,13 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (state != State::ready && is_nccls(comm))
     return forward(comm, state, "ncclCommGetAsyncError", &Real::ncclCommGetAsyncError,
                    [=](auto function, ncclComm_t real) { return function(real, error); });
+  bool ends = false;
   {
     // The lock: who learns that a parent is ready may use its child, too.
     const std::lock_guard lock(comm->mutex);
     state = state_of(comm);
+    ends =
+        std::any_of(comm->unborn.begin(), comm->unborn.end(), [](const ncclComm* child) { return child->ends_parent; });
     if (state == State::making || state == State::failed) {
       *error = comm->result;
       return ncclSuccess;
@@ -265,7 +269,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   }
   if (state == State::destroying || state == State::destroyed) return refuse(comm, state, "ncclCommGetAsyncError");
   *error = ncclSuccess;
-  if (comm->pace != nullptr && state != State::revoked) {
+  // What a shrink ends is no trouble: another rank's may be done before ours.
+  if (comm->pace != nullptr && state != State::revoked && !ends) {
     paceResult_t trouble = paceSuccess;
     if (paceResult_t asked = paceCommGetAsyncError(comm->pace, &trouble); asked != paceSuccess)
       return failed_in_paceline(comm, asked);

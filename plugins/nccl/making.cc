@@ -236,8 +236,11 @@ ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
   if (const State state = state_of(comm); state != State::ready) return refuse(comm, state, "ncclCommShrink");
   if (made == nullptr || excluded == nullptr)
     return missing(nullptr, "ncclCommShrink", made == nullptr ? "newcomm" : "the list");
-  if (comm->pace != nullptr)
+  if (comm->pace != nullptr) {
     if (ncclResult_t bad = bad_config(config, "ncclCommShrink"); bad != ncclSuccess) return bad;
+    if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT)
+      return fail(comm, ncclInvalidArgument, fmt::format("ncclCommShrink: there are no flags {}", flags));
+  }
   ncclComm* child = child_of(comm, config);
   if (comm->pace == nullptr)
     return made_from(comm, made, child, "ncclCommShrink", &Real::ncclCommShrink, [=](auto function, ncclComm_t real) {
@@ -255,6 +258,7 @@ ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
     return fail(comm, ncclInvalidArgument, "ncclCommShrink: an excluded rank does not call it");
   child->ranks = static_cast<int>(staying.size());
   child->rank = static_cast<int>(place - staying.begin());
+  child->ends_parent = flags == NCCL_SHRINK_ABORT;
   return hand_out(
       made, child,
       [=] {

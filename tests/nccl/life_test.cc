@@ -118,6 +118,68 @@ TEST_CASE("split, shrink and grow of Paceline's communicators") {
   });
 }
 
+TEST_CASE("a shrink that aborts ends what its parent still runs, on every rank, and the parent can be destroyed") {
+  const Door door(has_engine, nullptr, nullptr);
+  for (const bool blocking : {true, false})
+    on_ranks(3, [&](int rank, ncclComm_t comm) -> std::string {
+      int value = 1;
+      if (rank == 0) {
+        NCCL_EXPECT(ncclGroupStart());
+        NCCL_EXPECT(ncclSend(&value, 1, ncclInt32, 1, comm, nullptr));
+        NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr));
+        PACE_REQUIRE(ncclGroupEnd() == ncclRemoteError);
+        return "";
+      }
+      if (rank == 1) NCCL_EXPECT(ncclRecv(&value, 1, ncclInt32, 0, comm, nullptr));  // rank 0 is in its calls
+      ncclConfig_t config = nonblocking();
+      config.blocking = blocking ? 1 : 0;
+      int excluded[] = {0};
+      ncclComm_t made = nullptr;
+      const ncclResult_t asked = ncclCommShrink(comm, excluded, 1, &made, &config, NCCL_SHRINK_ABORT);
+      PACE_REQUIRE(asked == (blocking ? ncclSuccess : ncclInProgress));
+      ncclResult_t state = ncclInProgress;
+      for (; state == ncclInProgress; std::this_thread::yield()) NCCL_EXPECT(ncclCommGetAsyncError(comm, &state));
+      NCCL_EXPECT(state);
+      PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
+      PACE_REQUIRE(last_error(comm) == "ncclAllReduce: the communicator has been revoked");
+      int sum = rank;
+      NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, made, nullptr));
+      PACE_REQUIRE(sum == 3);
+      NCCL_EXPECT(ncclCommDestroy(made));
+      return "";
+    });
+}
+
+TEST_CASE("a shrink with flags that there are not, or one that fails, ends no parent") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(2, [&](int rank, ncclComm_t comm) -> std::string {
+    int excluded[] = {1 - rank};
+    int sum = 1;
+    ncclComm_t made = nullptr;
+    PACE_REQUIRE(ncclCommShrink(comm, excluded, 1, &made, nullptr, 2) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "ncclCommShrink: there are no flags 2");
+    PACE_REQUIRE(made == nullptr);
+    NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+    PACE_REQUIRE(sum == 2);
+    return "";
+  });
+  ncclComm_t comms[3] = {};
+  REQUIRE(ncclCommInitAll(comms, 3, nullptr) == ncclSuccess);
+  CHECK(ncclCommAbort(comms[2]) == ncclSuccess);
+  on_every_rank(2, [&](int rank) -> std::string {
+    int excluded[] = {2};
+    ncclComm_t made = nullptr;
+    const ncclComm_t comm = comms[rank];
+    PACE_REQUIRE(ncclCommShrink(comm, excluded, 1, &made, nullptr, NCCL_SHRINK_ABORT) == ncclRemoteError);
+    PACE_REQUIRE(made == nullptr);
+    ncclResult_t state = ncclSuccess;
+    NCCL_EXPECT(ncclCommGetAsyncError(comm, &state));
+    PACE_REQUIRE(state == ncclRemoteError);
+    NCCL_EXPECT(ncclCommAbort(comm));
+    return "";
+  });
+}
+
 TEST_CASE("an abort ends a call that waits, and says so") {
   const Door door(has_engine, nullptr, nullptr);
   std::atomic<ncclComm_t> waiting{nullptr};
