@@ -173,8 +173,9 @@ std::string why_ids_are_nccls() {
   if (meeting != nullptr && *meeting != '\0')
     return "NCCL_COMM_ID says where the ranks meet, each with an id of its own";
   const char* interface = std::getenv("PACELINE_INTERFACE");
-  if (job_spans_machines() && (interface == nullptr || *interface == '\0'))
-    return "the job's ranks are on several machines, and PACELINE_INTERFACE does not say where they can meet";
+  if (job_may_span_machines() && (interface == nullptr || *interface == '\0'))
+    return "the job's ranks are on several machines, or may be where LOCAL_WORLD_SIZE does not say how many are here, "
+           "and PACELINE_INTERFACE does not say where they can meet";
   return {};
 }
 

@@ -50,6 +50,11 @@ long number(const char* variable) {
   return text == nullptr ? -1 : std::strtol(text, nullptr, 10);
 }
 
+// Without asking for the address of a name, which may take long.
+bool is_loopback(std::string_view host) {
+  return host.empty() || host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
 }  // namespace
 
 std::string_view name(Service service) { return rows[static_cast<int>(service)].name; }
@@ -105,15 +110,22 @@ void replace_choice(Choice other) {
   choices().current.store(&choices().all.emplace_back(std::move(other)), std::memory_order_release);
 }
 
-bool job_spans_machines() {
-  if (number("SLURM_STEP_NUM_NODES") > 1) return true;
+bool job_may_span_machines() {
+  const long ranks = number("WORLD_SIZE");
+  const long nodes = number("SLURM_STEP_NUM_NODES");
+  if (nodes > 1) return true;
+  bool all_known = nodes == 1 && number("SLURM_STEP_NUM_TASKS") >= ranks;
   constexpr const char* launchers[][2] = {{"WORLD_SIZE", "LOCAL_WORLD_SIZE"},
                                           {"WORLD_SIZE", "LOCAL_SIZE"},
                                           {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
                                           {"PMI_SIZE", "MPI_LOCALNRANKS"}};
-  for (const auto& [all, here] : launchers)
-    if (number(here) > 0 && number(all) > number(here)) return true;
-  return false;
+  for (const auto& [all, here] : launchers) {
+    if (number(here) <= 0) continue;
+    if (number(all) > number(here)) return true;
+    all_known = all_known || number(all) >= ranks;
+  }
+  const char* meeting = std::getenv("MASTER_ADDR");
+  return !all_known && ranks > 1 && std::getenv("RANK") != nullptr && meeting != nullptr && !is_loopback(meeting);
 }
 
 }  // namespace paceline::nccl

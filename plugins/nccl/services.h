@@ -52,7 +52,9 @@ Choice choose(const char* forward, const char* cuda);
 // For tests: the process's choice from now on.
 void replace_choice(Choice other);
 
-// By the launcher's variables: the job has ranks on several machines.
-bool job_spans_machines();
+// By the launcher's variables: the job has ranks on several machines, or may have. Where none of them says how many are
+// here, as Kubernetes' operators do not, MASTER_ADDR decides: ranks elsewhere do not come to a loopback address. Every
+// other one may be another machine's, the own name too, for rank 0 of such a job is given its own.
+bool job_may_span_machines();
 
 }  // namespace paceline::nccl

@@ -4,7 +4,51 @@
 #include <doctest/doctest.h>
 #include <stdlib.h>
 
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 using namespace paceline::nccl;
+
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// Of a launcher, and no other's, as long as this is there.
+class Launched {
+ public:
+  explicit Launched(const Variables& variables) {
+    for (const char* variable : {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "MASTER_ADDR",
+                                 "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE",
+                                 "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
+      const char* before = std::getenv(variable);
+      before_.emplace_back(variable, before == nullptr ? std::optional<std::string>() : before);
+      ::unsetenv(variable);
+    }
+    for (const auto& [variable, value] : variables) ::setenv(variable.c_str(), value.c_str(), 1);
+  }
+  ~Launched() {
+    for (const auto& [variable, value] : before_) {
+      if (value)
+        ::setenv(variable.c_str(), value->c_str(), 1);
+      else
+        ::unsetenv(variable.c_str());
+    }
+  }
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
+
+ private:
+  std::vector<std::pair<std::string, std::optional<std::string>>> before_;
+};
+
+bool spans(const Variables& variables) {
+  const Launched by(variables);
+  return job_may_span_machines();
+}
+
+}  // namespace
 
 TEST_CASE("every service has a name and its functions") {
   CHECK(names(all_services) ==
@@ -39,12 +83,30 @@ TEST_CASE("a service that there is not is named, with those that there are") {
 }
 
 TEST_CASE("a launcher's ranks on other machines are seen") {
-  ::setenv("WORLD_SIZE", "16", 1);
-  ::setenv("LOCAL_WORLD_SIZE", "8", 1);
-  CHECK(job_spans_machines());
-  ::setenv("WORLD_SIZE", "8", 1);
-  CHECK(!job_spans_machines());
-  ::unsetenv("WORLD_SIZE");
-  ::unsetenv("LOCAL_WORLD_SIZE");
-  CHECK(!job_spans_machines());
+  CHECK(!spans({}));
+  CHECK(spans({{"WORLD_SIZE", "16"}, {"LOCAL_WORLD_SIZE", "8"}}));
+  CHECK(!spans({{"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "8"}}));
+  CHECK(spans({{"SLURM_STEP_NUM_NODES", "2"}}));
+  CHECK(spans({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}));
+  CHECK(!spans({{"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}}));
+}
+
+TEST_CASE("where nobody says how many ranks are here they may be elsewhere, unless they meet at a loopback address") {
+  const auto job = [](const char* address) {
+    return Variables{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", address}};
+  };
+  for (const char* elsewhere : {"job-master-0", "10.0.0.7", "2001:db8::1"}) CHECK(spans(job(elsewhere)));
+  for (const char* here : {"localhost", "127.0.0.1", "127.0.1.1", "::1", ""}) CHECK(!spans(job(here)));
+  const auto with = [&](const Variables& more) {
+    Variables all = job("node-a");
+    all.insert(all.end(), more.begin(), more.end());
+    return spans(all);
+  };
+  CHECK(!with({{"LOCAL_WORLD_SIZE", "2"}}));
+  CHECK(!with({{"WORLD_SIZE", "1"}}));
+  CHECK(!with({{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}}));
+  CHECK(with({{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
+  CHECK(!with({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}));
+  CHECK(with({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}));
+  CHECK(!spans({{"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node-a"}}));  // a process that starts the ranks itself
 }
