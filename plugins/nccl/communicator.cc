@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
+#include <thread>
 #include <unordered_set>
 
 #include "errors.h"
@@ -61,10 +63,33 @@ ncclResult_t exchange(const std::vector<ncclComm*>& comms, std::vector<std::vect
   return result == paceSuccess ? ncclSuccess : failed_in_paceline(comms[0], result);
 }
 
+// What NCCL says of a communicator that it makes beside ours; ours fails where the program aborts it, or another rank
+// is gone, for which NCCL would wait.
+ncclResult_t state_of_real(ncclComm* comm) {
+  ncclResult_t asked = nccl_code(paceAborted), state = ncclSuccess;
+  {
+    const std::lock_guard lock(comm->mutex);  // an abort, which ends the real one too, comes before or after
+    if (!comm->unwanted) asked = real()->ncclCommGetAsyncError(real_of(comm), &state);
+  }
+  state = worse(asked, state);
+  if (state != ncclInProgress) return from_real(comm, state);
+  paceResult_t trouble = paceSuccess;
+  if (paceCommGetAsyncError(comm->pace, &trouble) != paceSuccess) trouble = paceAborted;  // its abort has freed it
+  return trouble == paceSuccess ? ncclInProgress : failed_in_paceline(comm, trouble);
+}
+
+// NCCL_COMM_BLOCKING=0 makes communicators nonblocking whatever their configuration says.
+ncclResult_t wait_until_made(ncclComm* comm) {
+  for (;;) {
+    const ncclResult_t state = state_of_real(comm);
+    if (state != ncclInProgress) return state;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 // A communicator whose making failed may be written already.
 void give_up_real(ncclComm* comm) {
-  if (const ncclComm_t broken = real_of(comm); broken != nullptr) (void)real()->ncclCommAbort(broken);
-  __atomic_store_n(&comm->real, nullptr, __ATOMIC_RELEASE);  // as the real library's own stores
+  if (const ncclComm_t broken = take_real(comm); broken != nullptr) (void)real()->ncclCommAbort(broken);
 }
 
 }  // namespace
@@ -145,18 +170,24 @@ ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function
   const DeviceContext before = DeviceContext::current();
   const bool together = comms.size() > 1;
   ncclResult_t result = together ? library->ncclGroupStart() : ncclSuccess;
-  for (std::size_t i = 0; i < comms.size() && result == ncclSuccess; ++i) {
+  for (std::size_t i = 0; i < comms.size() && !is_error(result); ++i) {
     ncclComm* comm = comms[i];
     comm->device.enter();
     std::vector<std::byte> config = comm->config.as_blocking();
-    result = library->ncclCommInitRankConfig(&comm->real, comm->ranks, offers[i][0].id, comm->rank,
-                                             config.empty() ? nullptr : reinterpret_cast<ncclConfig_t*>(config.data()));
+    result = worse(result, library->ncclCommInitRankConfig(
+                               &comm->real, comm->ranks, offers[i][0].id, comm->rank,
+                               config.empty() ? nullptr : reinterpret_cast<ncclConfig_t*>(config.data())));
   }
   if (together) result = worse(result, library->ncclGroupEnd());
   before.restore();
+  result = from_real(comms[0], result);
+  if (result == ncclInProgress) {
+    result = ncclSuccess;
+    for (ncclComm* comm : comms) result = worse(result, wait_until_made(comm));
+  }
   if (is_error(result))
     for (ncclComm* comm : comms) give_up_real(comm);
-  return from_real(comms[0], result);
+  return result;
 }
 
 ncclRedOp_t real_operator(ncclComm* comm, ncclRedOp_t op) {

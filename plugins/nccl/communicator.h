@@ -101,6 +101,10 @@ bool is_nccls(const ncclComm* comm);
 // Acquire: pairs with the real library's store, after which its communicator can be used.
 inline ncclComm_t real_of(const ncclComm* comm) { return __atomic_load_n(&comm->real, __ATOMIC_ACQUIRE); }
 
+// For who ends it: of an abort and of a making that fails meanwhile, only one. Acquire: as real_of(). The release
+// orders nothing more.
+inline ncclComm_t take_real(ncclComm* comm) { return __atomic_exchange_n(&comm->real, nullptr, __ATOMIC_ACQ_REL); }
+
 // Whether Paceline serves this call of the communicator. The communicator is ready.
 inline bool serves(const ncclComm* comm, Service service) {
   return comm->pace != nullptr && (comm->forwarded & bit(service)) == 0;

@@ -53,9 +53,9 @@ Found take_to_abort(ncclComm* comm) {
 }
 
 // The end of the real communicator, where there is one.
-ncclResult_t end_real(ncclComm* comm, ncclResult_t (*Real::*function)(ncclComm_t)) {
+ncclResult_t destroy_real(ncclComm* comm) {
   const ncclComm_t target = real_of(comm);
-  return target == nullptr ? ncclSuccess : from_real(comm, (real()->*function)(target));
+  return target == nullptr ? ncclSuccess : from_real(comm, real()->ncclCommDestroy(target));
 }
 
 // Free an aborted communicator. GPU memory is freed only when no kernel runs on the GPU, and a program may abort its
@@ -85,7 +85,8 @@ void free_in_time(ncclComm* comm) {
 // The rest of an abort, which Paceline's communicator knows of.
 ncclResult_t end_aborted(ncclComm* comm) {
   ncclResult_t result = real_of(comm) == nullptr ? ncclSuccess : join_real_group();
-  result = worse(result, end_real(comm, &Real::ncclCommAbort));
+  if (const ncclComm_t target = take_real(comm); target != nullptr)
+    result = worse(result, from_real(comm, real()->ncclCommAbort(target)));
   // Programs abort all their communicators in one group: each is told to end before the first is freed.
   if (comm->pace != nullptr) end_later([comm] { free_in_time(comm); });
   return result;
@@ -200,11 +201,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     const paceResult_t left = paceCommDestroy(comm->pace);
     if (left != paceSuccess) result = failed_in_paceline(comm, left);
     if (left == paceInvalidUsage) return refuse_destroy(comm, before, result);
-    result = worse(result, end_real(comm, &Real::ncclCommDestroy));
+    result = worse(result, destroy_real(comm));
   } else if (real_of(comm) != nullptr) {
     // A communicator that NCCL serves alone ends within the thread's group.
     if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return refuse_destroy(comm, before, joined);
-    result = end_real(comm, &Real::ncclCommDestroy);
+    result = destroy_real(comm);
     if (is_error(result) && group().depth == 0) return refuse_destroy(comm, before, result);
   }
   // Release: the end of the communicators behind it comes before.

@@ -178,7 +178,7 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
       made->real = reals[static_cast<std::size_t>(i)];
       // Release: the real communicator comes before.
       made->state.store(State::ready, std::memory_order_release);
-      comms[i] = result == ncclSuccess ? made : nullptr;
+      comms[i] = is_error(result) ? nullptr : made;
     }
     return result;
   }

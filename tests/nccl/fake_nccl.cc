@@ -1,8 +1,8 @@
 // A stand-in for the real NCCL: every function of the lists, which writes down what it was called with.
 //
 // Communicators and their making act as NCCL's do: inside a group they are written at its end, unless a call of it was
-// without a communicator; a nonblocking one is in progress until it has been asked twice. It calls functions of its own
-// where NCCL does. What a test drives it by is at the end.
+// without a communicator; a nonblocking one, as all are with NCCL_COMM_BLOCKING=0, is in progress until it has been
+// asked twice. It calls functions of its own where NCCL does. What a test drives it by is at the end.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +40,7 @@ struct Pending {
 };
 thread_local int depth = 0;
 thread_local bool spoiled = false;
+thread_local bool in_progress = false;  // the group's end is
 thread_local std::vector<Pending> pending;
 
 void put(std::ostream& text, ncclComm_t comm) {
@@ -103,8 +104,10 @@ ncclResult_t make(ncclComm_t* out, int ranks, int rank, const ncclConfig_t* conf
   made.number = static_cast<int>(comms.size());
   made.ranks = ranks;
   made.rank = rank;
-  if (config != nullptr && config->blocking == 0) {
+  const char* blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (blocking != nullptr ? *blocking == '0' : config != nullptr && config->blocking == 0) {
     made.questions = 2;
+    in_progress = depth > 0;
     *out = &made;
     return ncclInProgress;
   }
@@ -160,8 +163,9 @@ FAKE_ACT(ncclCommInitRankScalable, ncclComm_t* comm, int ranks, int rank, int, n
 FAKE_ACT(ncclCommInitAll, ncclComm_t* made, int devices, const int*) {
   ncclUniqueId id;
   (void)ncclGetUniqueId(&id);
-  for (int i = 0; i < devices; ++i) (void)make(&made[i], devices, i);
-  return ncclSuccess;
+  ncclResult_t result = ncclSuccess;
+  for (int i = 0; i < devices; ++i) result = make(&made[i], devices, i);
+  return result;
 }
 FAKE_ACT(ncclCommSplit, ncclComm_t comm, int color, int, ncclComm_t* made, ncclConfig_t* config) {
   return color < 0 ? ncclSuccess : make(made, comm->ranks, comm->rank, config);
@@ -209,10 +213,11 @@ FAKE_ACT(ncclGroupStart) {
 }
 FAKE_ACT(ncclGroupEnd) {
   if (--depth > 0) return ncclSuccess;
-  const bool runs = !std::exchange(spoiled, false);
+  const bool runs = !std::exchange(spoiled, false), waits = std::exchange(in_progress, false);
   for (const Pending& one : std::exchange(pending, {}))
     if (runs) *one.out = one.made;
-  return runs ? ncclSuccess : ncclInvalidArgument;
+  if (!runs) return ncclInvalidArgument;
+  return waits ? ncclInProgress : ncclSuccess;
 }
 FAKE_ACT(ncclGroupSimulateEnd, ncclSimInfo_t* info) {
   --depth;
