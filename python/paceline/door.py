@@ -17,18 +17,31 @@ def nccl_library() -> Path:
     return _native.library_path().parent / "nccl" / "libnccl.so.2"
 
 
+def why_not_preloaded() -> str:
+    """Why the loader cannot take our library from LD_PRELOAD, which it splits at spaces and colons; "": it can."""
+    ours = str(nccl_library())
+    if not nccl_library().exists():
+        return f"{ours} does not exist: install the paceline wheel"
+    if " " in ours or ":" in ours:
+        return (
+            f"LD_PRELOAD cannot name {ours}, since the loader splits it at spaces and colons: install the paceline "
+            "wheel in a folder without them"
+        )
+    return ""
+
+
 def nccl_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables under which a program for NCCL gets ours.
 
     LD_PRELOAD, since torch finds its own NCCL by a run path that beats LD_LIBRARY_PATH; what stands there already
-    stays, behind ours. Raises OSError where the library is not there.
+    stays, behind ours. Raises OSError where the library is not there, or its path is none for LD_PRELOAD.
 
     >>> nccl_environment({"LD_PRELOAD": "/usr/lib/libjemalloc.so"})  # doctest: +SKIP
     {'LD_PRELOAD': '.../paceline/lib/nccl/libnccl.so.2:/usr/lib/libjemalloc.so'}
     """
     ours = str(nccl_library())
-    if not nccl_library().exists():
-        raise OSError(f"{ours} does not exist: install the paceline wheel")
+    if problem := why_not_preloaded():
+        raise OSError(problem)
     before = (os.environ if environment is None else environment).get("LD_PRELOAD", "")
     others = [one for one in before.replace(" ", ":").split(":") if one and one != ours]
     return {"LD_PRELOAD": ":".join([ours, *others])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -40,6 +41,23 @@ def test_the_variables_for_a_shell(tmp_path: Path) -> None:
 def test_what_is_preloaded_already_stays_behind_ours() -> None:
     assert nccl_environment({"LD_PRELOAD": "/lib/a.so /lib/b.so"}) == {"LD_PRELOAD": f"{OURS}:/lib/a.so:/lib/b.so"}
     assert nccl_environment({"LD_PRELOAD": f"/lib/a.so:{OURS}"}) == {"LD_PRELOAD": f"{OURS}:/lib/a.so"}
+
+
+@pytest.mark.parametrize("name", ["my folder", "my:folder"])
+def test_a_path_that_the_loader_would_split_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "nccl").symlink_to(nccl_library().parent)
+    monkeypatch.setenv("PACELINE_LIBRARY", str(tmp_path / name / "libpaceline.so"))
+    sentence = f"LD_PRELOAD cannot name {nccl_library()}, since the loader splits it at spaces and colons"
+    with pytest.raises(OSError, match=re.escape(sentence)):
+        nccl_environment({})
+    assert paceline("env", "nccl").stderr.startswith(f"paceline env: {sentence}: install the paceline wheel in")
+    assert paceline("run", "-n", "1", "--nccl", "--", "true").returncode == 1
+    done = paceline("doctor", "--nccl")
+    assert sentence in done.stdout
+    assert "paceline env nccl" not in done.stdout
 
 
 def test_a_door_that_there_is_not() -> None:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from ..door import describe_nccl, nccl_library
+from ..door import describe_nccl, nccl_library, why_not_preloaded
 from .doctor import Check
 
 
@@ -23,6 +23,8 @@ def checks(environment: Mapping[str, str] | None = None) -> tuple[list[Check], d
 def door(environment: Mapping[str, str]) -> Check:
     """Whether a program started here would get our library."""
     ours = nccl_library()
+    if problem := why_not_preloaded():
+        return Check("nccl door", "warn", problem)
     preloaded = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
     if str(ours) in preloaded:
         return Check("nccl door", "ok", f"LD_PRELOAD names {ours}")
