@@ -73,8 +73,7 @@ ncclResult_t state_of_real(ncclComm* comm) {
   }
   state = worse(asked, state);
   if (state != ncclInProgress) return from_real(comm, state);
-  paceResult_t trouble = paceSuccess;
-  if (paceCommGetAsyncError(comm->pace, &trouble) != paceSuccess) trouble = paceAborted;  // its abort has freed it
+  const paceResult_t trouble = trouble_of(comm);
   return trouble == paceSuccess ? ncclInProgress : failed_in_paceline(comm, trouble);
 }
 
@@ -144,6 +143,12 @@ ncclResult_t refuse(ncclComm* comm, State state, const char* function, ncclResul
   const bool usage = is_one && state != State::making && state != State::splitting && state != State::destroying;
   return fail(is_one ? comm : nullptr, usage ? out_of_use : ncclInvalidArgument,
               fmt::format("{}: {}", function, reason_of(state)));
+}
+
+paceResult_t trouble_of(const ncclComm* comm) {
+  paceResult_t trouble = paceSuccess;
+  // The query fails where an abort has freed it meanwhile.
+  return paceCommGetAsyncError(comm->pace, &trouble) == paceSuccess ? trouble : paceAborted;
 }
 
 ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function, bool exists) {

@@ -72,6 +72,7 @@ struct Operator {
 struct ncclComm {
   std::atomic<paceline::nccl::State> state{paceline::nccl::State::making};
   paceComm_t pace = nullptr;               // nullptr: served by NCCL alone
+  std::atomic<bool> finalizing{false};     // finalized, and still waiting for its calls
   ncclComm_t real = nullptr;               // written by the real library's threads too: read by real_of()
   paceline::nccl::Services forwarded = 0;  // of one that Paceline serves: what goes to NCCL nonetheless
   int rank = 0;
@@ -122,6 +123,9 @@ inline bool out_of_use(State state) {
 }
 // For one in a state that is not ready: why not. `out_of_use`: the code for one that once was.
 ncclResult_t refuse(ncclComm* comm, State state, const char* function, ncclResult_t out_of_use = ncclInvalidUsage);
+
+// What has ended the communicator that Paceline serves; paceSuccess: nothing.
+paceResult_t trouble_of(const ncclComm* comm);
 
 // The real communicators of communicators that Paceline serves, where they have none: by all of their ranks, each in
 // one call for all of its communicators. `function` needed them: where a rank has none such, it fails on all.

@@ -104,6 +104,39 @@ ncclResult_t refuse_destroy(ncclComm* comm, State before, ncclResult_t why) {
   return end_aborted(comm);
 }
 
+// Until the calls that the communicator still has, on host streams and on GPUs, have ended.
+void wait_for_calls(ncclComm* comm) {
+  std::uint64_t unused = 0;
+  (void)paceCommGpuDirectCalls(comm->pace, &unused);  // what it counts is of no use here
+}
+
+// The same after the group's calls; of a nonblocking communicator behind the program's back, if there is a thread.
+void wait_for_calls_later(ncclComm* comm) {
+  comm->finalizing.store(true, std::memory_order_relaxed);  // for this thread
+  end_later([comm] {
+    const auto wait = [comm] {
+      wait_for_calls(comm);
+      comm->finalizing.store(false, std::memory_order_release);  // after what the calls wrote
+    };
+    std::thread thread;
+    if (comm->config.nonblocking()) thread = start_thread(wait);
+    if (thread.joinable())
+      thread.detach();  // nobody waits for it: its last act tells
+    else
+      wait();
+  });
+}
+
+// A thread that waits for the communicator's calls is inside it until they have ended.
+paceResult_t destroy_finalized(ncclComm* comm) {
+  for (;;) {
+    const bool finalizing = comm->finalizing.load(std::memory_order_acquire);  // before the try: as it has come to be
+    const paceResult_t left = paceCommDestroy(comm->pace);
+    if (left != paceInvalidUsage || !finalizing) return left;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 // A communicator that Paceline serves goes from one state to another. Acquire: what was made, or the change before,
 // comes before what follows. Release: and that before the next change.
 ncclResult_t change(ncclComm* comm, const char* function, State from, State to) {
@@ -189,7 +222,15 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
                    [](auto function, ncclComm_t real) { return function(real); });
   if (ncclResult_t changed = change(comm, "ncclCommFinalize", State::ready, State::finalized); changed != ncclSuccess)
     return changed;
-  return real_of(comm) == nullptr ? ncclSuccess : from_real(comm, real()->ncclCommFinalize(real_of(comm)));
+  const ncclResult_t beside =
+      real_of(comm) == nullptr ? ncclSuccess : from_real(comm, real()->ncclCommFinalize(real_of(comm)));
+  if (comm->config.nonblocking() || group().depth > 0) {
+    wait_for_calls_later(comm);
+    return comm->config.nonblocking() ? worse(beside, ncclInProgress) : beside;
+  }
+  wait_for_calls(comm);
+  const paceResult_t trouble = trouble_of(comm);
+  return trouble == paceSuccess ? beside : failed_in_paceline(comm, trouble);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -198,7 +239,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (!taken) return refuse(comm, before, "ncclCommDestroy");
   ncclResult_t result = ncclSuccess;
   if (comm->pace != nullptr) {
-    const paceResult_t left = paceCommDestroy(comm->pace);
+    const paceResult_t left = destroy_finalized(comm);
     if (left != paceSuccess) result = failed_in_paceline(comm, left);
     if (left == paceInvalidUsage) return refuse_destroy(comm, before, result);
     result = worse(result, destroy_real(comm));
@@ -269,6 +310,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     }
   }
   if (state == State::destroying || state == State::destroyed) return refuse(comm, state, "ncclCommGetAsyncError");
+  // Acquire: what its calls wrote, and their errors, come before.
+  const bool finalizing = comm->finalizing.load(std::memory_order_acquire);
   *error = ncclSuccess;
   // What a shrink ends is no trouble: another rank's may be done before ours.
   if (comm->pace != nullptr && state != State::revoked && !ends) {
@@ -278,7 +321,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     if (trouble != paceSuccess) *error = failed_in_paceline(comm, trouble);
   }
   if (*error != ncclSuccess) return ncclSuccess;
-  if (state == State::splitting) {
+  if (state == State::splitting || finalizing) {
     *error = ncclInProgress;
     return ncclSuccess;
   }
