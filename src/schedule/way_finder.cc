@@ -48,10 +48,9 @@ class WayFinder::Search {
       : topology_(topology), leaving_(topology.leaving()), trees_(topology.vertices().size()) {
     for (const int nvswitch : topology.of_kind(VertexKind::nvswitch))
       if (topology.vertex(nvswitch).node < 0) nvlink_trees_.resize(trees_.size());
-    std::vector<int> gpus_of_node(at(topology.nodes()) + 1);
-    number_.resize(topology.gpus().size());
-    for (std::size_t g = 0; g < number_.size(); ++g)
-      number_[g] = gpus_of_node[at(topology.vertex(topology.gpus()[g]).node + 1)]++;
+    gpus_of_node_.resize(at(topology.nodes()) + 1);
+    for (std::size_t g = 0; g < topology.gpus().size(); ++g)
+      gpus_beside(static_cast<int>(g)).push_back(static_cast<int>(g));
   }
 
   std::vector<int> find_way(int from_gpu, int to_gpu) {
@@ -141,7 +140,25 @@ class WayFinder::Search {
   }
   bool append(std::vector<int>& links, int from, int to) { return append(links, tree_of(from), from, to); }
 
+  // Itself and the others of its node.
+  std::vector<int>& gpus_beside(int gpu) {
+    return gpus_of_node_[at(topology_.vertex(topology_.gpus()[at(gpu)]).node + 1)];
+  }
+
+  // Of each GPU; -1: there is none. Found for all GPUs of a node at once: of the nearest, each takes the one that
+  // fewest of those before it have taken, however they are numbered.
   int nic_of(int gpu) {
+    if (const auto known = nic_of_.find(gpu); known != nic_of_.end()) return known->second;
+    std::map<int, int> taken;  // by NIC
+    for (const int each : gpus_beside(gpu)) {
+      const std::vector<int> nearest = nearest_nics(each);
+      const auto nic = std::ranges::min_element(nearest, {}, [&](int one) { return taken[one]; });
+      nic_of_[each] = nic == nearest.end() ? -1 : *nic;
+      if (nic != nearest.end()) ++taken[*nic];
+    }
+    return nic_of_[gpu];
+  }
+  std::vector<int> nearest_nics(int gpu) {
     std::vector<int> nearest;
     const Reached* best = nullptr;
     for (const Reached& reached : tree_of(topology_.gpus()[at(gpu)])) {
@@ -152,7 +169,7 @@ class WayFinder::Search {
       }
       if (reached.hops == best->hops && reached.width == best->width) nearest.push_back(reached.vertex);
     }
-    return nearest.empty() ? -1 : nearest[at(number_[at(gpu)]) % nearest.size()];
+    return nearest;
   }
 
   // Link by link nearer to the switch that the other NIC is at.
@@ -245,7 +262,8 @@ class WayFinder::Search {
   std::vector<std::vector<int>> leaving_;
   std::vector<Tree> trees_;                              // by vertex; empty until asked for
   std::vector<Tree> nvlink_trees_;                       // likewise; none where no NVSwitch joins nodes
-  std::vector<int> number_;                              // of each GPU in its node
+  std::vector<std::vector<int>> gpus_of_node_;           // by node + 1
+  std::unordered_map<int, int> nic_of_;                  // by GPU, of those asked for and the others of their nodes
   std::vector<std::size_t> turns_;                       // by vertex, of the NICs; empty until asked for
   std::vector<int> switch_number_;                       // by vertex, of the network switches
   std::vector<std::vector<int>> switches_before_;        // by a switch's number: those with a link to it

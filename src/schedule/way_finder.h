@@ -3,9 +3,10 @@
 //
 // A way has the fewest links; of several such the one whose narrowest link is widest. Within a node GPUs do not relay.
 // Where an NVSwitch joins nodes, its GPUs send to each other over NVLink. To any other node a message leaves through
-// the NIC nearest to its GPU and enters through the NIC nearest to the other one; where several are as near, the GPUs
-// of the node take one each in turn, as the rails of a cluster are used. Of equal ways through the switches each NIC
-// that a switch has gets its messages over the next one, whoever sends them, as fat trees route (D-mod-K).
+// the NIC nearest to its GPU and enters through the NIC nearest to the other one; where several are as near, the
+// node's GPUs that have this choice take one each in turn, as the rails of a cluster are used. Of equal ways through
+// the switches each NIC that a switch has gets its messages over the next one, whoever sends them, as fat trees route
+// (D-mod-K).
 #pragma once
 
 #include <cstdint>

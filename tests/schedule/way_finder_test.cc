@@ -2,8 +2,13 @@
 #include "schedule/way_finder.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <set>
 
 #include "api/address_limit.h"
+#include "base/index.h"
 #include "topology/cluster.h"
 #include "topology/presets.h"
 #include "transport/child.h"
@@ -23,6 +28,29 @@ TEST_CASE("a way over leaves and spines is found without all ways between switch
     return switches == 3;
   });
   CHECK(child.ended_well());
+}
+
+TEST_CASE("GPUs that are as near to the same NICs take one each, however GPUs are numbered") {
+  for (const auto& switch_of : {std::array{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 0}}) {
+    Topology node;
+    std::array<int, 2> switches{};
+    for (int s = 0; s < 2; ++s) {
+      switches[at(s)] = node.add(VertexKind::pcie_switch, fmt::format("switch{}", s));
+      for (int nic = 0; nic < 2; ++nic)
+        node.connect(node.add(VertexKind::nic, fmt::format("nic{}", 2 * s + nic)), switches[at(s)], LinkKind::pcie,
+                     {50, 0});
+    }
+    for (int gpu = 0; gpu < 4; ++gpu)
+      node.connect(node.add(VertexKind::gpu, fmt::format("gpu{}", gpu)), switches[at(switch_of[at(gpu)])],
+                   LinkKind::pcie, {50, 0});
+    const Topology machine = *cluster(node, 2, {.nic = {50, 0}});
+    WayFinder finder(machine);
+    std::set<int> nics;
+    for (int gpu = 0; gpu < 4; ++gpu)
+      for (const int link : finder.between(gpu, 4 + gpu).at(0).links)
+        if (const int to = machine.link(link).to; machine.vertex(to).kind == VertexKind::nic) nics.insert(to);
+    CHECK(nics.size() == 8);
+  }
 }
 
 }  // namespace paceline
