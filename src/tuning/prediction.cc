@@ -12,6 +12,7 @@
 #include "tuning/closed_forms.h"
 #include "tuning/predictor.h"
 #include "tuning/sources.h"
+#include "tuning/topology_costs.h"
 
 namespace paceline {
 namespace {
@@ -59,20 +60,27 @@ Status check(const Question& question, int ranks) {
 
 }  // namespace
 
+void Predictor::add_formula(std::string_view name, const Problem& problem, double time) {
+  Prediction row = row_of(question_, problem, name, problem.count > 0 && ranks() > 1 ? time : 0);
+  row.method = "formula";
+  answer_.rows.push_back(std::move(row));
+}
+
 void Predictor::add_formulas(const Problem& problem) {
-  const closed_forms::Rates rates{.start = model_.start + question_.machine.delay, .bandwidth = model_.bandwidth};
+  const bool server = by_name("reduction_server") && problem.collective == Collective::all_reduce;
+  const bool multicast = by_name("multicast") && problem.collective == Collective::broadcast;
+  if (!server && !multicast) return;
+  const NodeRates nodes = node_rates(finder_, question_.gpus, question_.machine, model_);
   const auto bytes = static_cast<double>(problem.count * question_.element_bytes);
-  const auto add = [&](std::string_view name, double time) {
-    Prediction row = row_of(question_, problem, name, bytes > 0 && ranks() > 1 ? time : 0);
-    row.method = "formula";
-    answer_.rows.push_back(std::move(row));
-  };
-  if (by_name("reduction_server") && problem.collective == Collective::all_reduce) {
+  if (server) {
+    const closed_forms::Rates worker{.start = model_.start + question_.machine.delay, .bandwidth = nodes.shared};
     const int servers = question_.servers > 0 ? question_.servers : ranks();
-    add("reduction_server", closed_forms::reduction_server(bytes, ranks(), servers, rates.bandwidth, rates));
+    add_formula("reduction_server", problem,
+                closed_forms::reduction_server(bytes, ranks(), servers, nodes.alone, worker));
   }
-  if (by_name("multicast") && problem.collective == Collective::broadcast)
-    add("multicast", closed_forms::multicast_streamed(bytes, ranks(), {.host = rates.bandwidth}));
+  // Ranks that share a NIC get what comes through it once.
+  if (multicast)
+    add_formula("multicast", problem, closed_forms::multicast_streamed(bytes, ranks(), {.host = nodes.alone}));
 }
 
 Status Predictor::add_sources(const Problem& problem) {
@@ -83,35 +91,36 @@ Status Predictor::add_sources(const Problem& problem) {
   const int m = question_.sources;
   constexpr std::size_t longest = 512 << 10;
   const double chunk = std::min(bytes, static_cast<double>(longest));
-  const auto add = [&](std::string_view name, double time, const char* method) {
-    Prediction row = row_of(question_, problem, name, bytes > 0 && ranks() > 1 ? time : 0);
-    row.method = method;
-    row.algbw_gbs *= m;
-    row.busbw_gbs *= m;
-    answer_.rows.push_back(std::move(row));
+  const std::size_t before = answer_.rows.size();
+  const auto add = [&](std::string_view name, const Result<double>& time) {
+    PACE_TRY(unless_unsupported(name, time.status()));
+    if (!time.ok()) return Status();
+    answer_.rows.push_back(row_of(question_, problem, name, bytes > 0 && ranks() > 1 ? *time : 0));
+    answer_.rows.back().method = "simulated";
+    return Status();
   };
   const double messages = 2.0 * m * (ranks() - 1);
   if (asked("knomial")) {
-    if (messages * std::ceil(bytes / std::max(chunk, 1.0)) <= most_steps_of_sources) {
-      const auto time = knomial_sources_time(finder_, question_.machine, sources,
-                                             std::max<std::size_t>(1, longest / question_.element_bytes));
-      PACE_TRY(unless_unsupported("knomial", time.status()));
-      if (time.ok()) add("knomial", *time, "simulated");
-    } else {
-      add("knomial", m * closed_forms::knomial_in_chunks(bytes, chunk, ranks(), 2, rates), "formula");
-    }
+    if (messages * std::ceil(bytes / std::max(chunk, 1.0)) <= most_steps_of_sources)
+      PACE_TRY(add("knomial", knomial_sources_time(finder_, question_.machine, sources,
+                                                   std::max<std::size_t>(1, longest / question_.element_bytes))));
+    else
+      add_formula("knomial", problem, m * closed_forms::knomial_in_chunks(bytes, chunk, ranks(), 2, rates));
   }
   if (asked("ring")) {
-    if (messages <= most_steps_of_sources) {
-      const auto time = ring_sources_time(finder_, question_.machine, sources);
-      PACE_TRY(unless_unsupported("ring", time.status()));
-      if (time.ok()) add("ring", *time, "simulated");
-    } else {
-      add("ring", closed_forms::ring_sources(bytes, ranks(), rates), "formula");
-    }
+    if (messages <= most_steps_of_sources)
+      PACE_TRY(add("ring", ring_sources_time(finder_, question_.machine, sources)));
+    else
+      add_formula("ring", problem, closed_forms::ring_sources(bytes, ranks(), rates));
   }
-  if (asked("multicast"))
-    add("multicast", closed_forms::multicast_sources(bytes, m, ranks(), {.host = rates.bandwidth}), "formula");
+  if (asked("multicast")) {
+    const double rate = node_rates(finder_, question_.gpus, question_.machine, model_).alone;
+    add_formula("multicast", problem, closed_forms::multicast_sources(bytes, m, ranks(), {.host = rate}));
+  }
+  for (std::size_t row = before; row < answer_.rows.size(); ++row) {
+    answer_.rows[row].algbw_gbs *= m;
+    answer_.rows[row].busbw_gbs *= m;
+  }
   return {};
 }
 

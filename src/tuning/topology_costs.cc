@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/index.h"
+
 namespace paceline {
 namespace {
 
@@ -55,6 +57,33 @@ CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Mach
   model.element = element_bytes;
   model.largest_chunk = std::size_t{1} << 40;
   return model;
+}
+
+NodeRates node_rates(WayFinder& finder, std::span<const int> gpus, const Machine& machine, const CostModel& model) {
+  const Topology& topology = finder.topology();
+  const auto node = [&](int gpu) { return topology.vertex(topology.gpus()[at(gpu)]).node; };
+  const auto elsewhere = [&](int gpu) { return node(gpu) != node(gpus.front()); };
+  const auto other = std::ranges::find_if(gpus, elsewhere);
+  if (other == gpus.end()) return {model.bandwidth, model.bandwidth};
+  std::vector<double> streams(topology.links().size());
+  for (const int gpu : gpus) {
+    // Messages leave a node by the same NIC wherever they go.
+    const int partner = elsewhere(gpu) ? gpus.front() : *other;
+    for (const WayPart& way : finder.between(gpu, partner))
+      for (const int link : way.links)
+        if (topology.vertex(topology.link(link).from).node == node(gpu)) streams[at(link)] += way.part;
+    for (const WayPart& way : finder.between(partner, gpu))
+      for (const int link : way.links)
+        if (topology.vertex(topology.link(link).to).node == node(gpu)) streams[at(link)] += way.part;
+  }
+  NodeRates rates{machine.send_bandwidth, machine.send_bandwidth};
+  for (std::size_t l = 0; l < streams.size(); ++l) {
+    if (streams[l] == 0) continue;
+    const double bandwidth = topology.links()[l].bandwidth * 1000;
+    rates.alone = std::min(rates.alone, bandwidth);
+    rates.shared = std::min(rates.shared, bandwidth / std::max(1.0, streams[l]));
+  }
+  return rates;
 }
 
 }  // namespace paceline

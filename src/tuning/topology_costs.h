@@ -10,4 +10,12 @@ namespace paceline {
 CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Machine& machine,
                         std::size_t element_bytes);
 
+// What gets out of the ranks' nodes and into them through the NICs, bytes per us, both ways at once.
+struct NodeRates {
+  double alone = 0;   // where one rank sends
+  double shared = 0;  // of each, where all ranks do
+};
+// Where all ranks are on one node, and nothing leaves it: by the cost model's bandwidth.
+NodeRates node_rates(WayFinder& finder, std::span<const int> gpus, const Machine& machine, const CostModel& model);
+
 }  // namespace paceline

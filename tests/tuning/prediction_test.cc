@@ -286,6 +286,29 @@ TEST_CASE("one leaf's ranks stand for all where all leaves do the same") {
   CHECK(WayFinder(uneven).fold() == 0);
 }
 
+TEST_CASE("workers of a reduction server share their node's NICs") {
+  // 4 GPUs behind each FDR NIC, one behind each EDR NIC. Each of a quarter as many servers takes the bytes of 4
+  // workers.
+  for (const auto& [name, nic, of_each] : {std::tuple{"rx1", 6.82, 6.82 / 4}, {"rx2", 12.5, 12.5}}) {
+    INFO(name);
+    const Topology machine = *preset(name);
+    const auto gpus = static_cast<int>(machine.gpus().size());
+    Question question = question_of(Collective::all_reduce, gpus, {gigabyte}, "reduction_server");
+    CHECK(predicted(machine, question).algbw_gbs == doctest::Approx(of_each).epsilon(0.001));
+    question.servers = gpus / 4;
+    CHECK(predicted(machine, question).algbw_gbs == doctest::Approx(nic / 4).epsilon(0.001));
+  }
+}
+
+TEST_CASE("a multicast passes each NIC once, wherever ranks are placed") {
+  const Topology machine = *preset("rx1");
+  Question question = question_of(Collective::broadcast, 64, {gigabyte}, "multicast");
+  const double in_order = predicted(machine, question).time_us;
+  CHECK(in_order > 1e6 / 6.82);
+  question.gpus = *placement(machine, "node");
+  CHECK(predicted(machine, question).time_us == in_order);
+}
+
 TEST_CASE("a model answers without a topology") {
   CostModel model;
   Question question = question_of(Collective::all_reduce, 0, {1 << 20}, "ring");
