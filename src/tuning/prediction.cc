@@ -61,6 +61,8 @@ Status check(const Question& question, int ranks) {
 }  // namespace
 
 void Predictor::add_formula(std::string_view name, const Problem& problem, double time) {
+  if (!question_.machine.slow_gpus.empty() || !question_.machine.slow_links.empty())
+    return leave_out(name, "its formula knows no slow GPUs and links");
   Prediction row = row_of(question_, problem, name, problem.count > 0 && ranks() > 1 ? time : 0);
   row.method = "formula";
   answer_.rows.push_back(std::move(row));

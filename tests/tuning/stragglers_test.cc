@@ -100,6 +100,36 @@ TEST_CASE("of NVSwitches that messages are spread over each slows them by what i
   CHECK(rate({{first, 10}, {second, 10}}) == doctest::Approx(450 - 225 + 22.5).epsilon(0.001));
 }
 
+TEST_CASE("formulas, which know no stragglers, are left out where there are some") {
+  const Topology machine = *preset("rx2");
+  Question question;
+  question.gpus = {0, 1, 2, 3};
+  question.sizes = {1 << 20};
+  question.machine = typical_machine();
+  const auto complaint = [&](Collective collective, const char* algorithm) {
+    question.collective = collective;
+    question.algorithm = algorithm;
+    return predict(machine, question).status().message();
+  };
+  const auto check_that_all_are_left_out = [&] {
+    CHECK(complaint(Collective::all_reduce, "reduction_server") ==
+          "reduction_server: its formula knows no slow GPUs and links");
+    CHECK(complaint(Collective::broadcast, "multicast") == "multicast: its formula knows no slow GPUs and links");
+  };
+  question.machine.slow_links = {{link_between(machine, "node3/nic0", "leaf0"), 10}};
+  check_that_all_are_left_out();
+  question.machine.slow_links.clear();
+  question.machine.slow_gpus = {{3, 10}};
+  check_that_all_are_left_out();
+
+  question.sources = 2;
+  question.algorithm = "all";
+  const auto few = predict(machine, question);
+  REQUIRE_MESSAGE(few.ok(), few.status().message());
+  CHECK(few->rows.size() == 2);  // knomial and ring are simulated
+  CHECK(few->left_out == std::vector<std::string>{"multicast: its formula knows no slow GPUs and links"});
+}
+
 TEST_CASE("links that the topology does not have cannot be slow") {
   const Topology machine = *preset("hgx-h200");
   Question question;
