@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/rounding.h"
@@ -134,9 +135,9 @@ Status Predictor::unless_unsupported(std::string_view name, const Status& status
 }
 
 // And says that there is no row for them.
-bool Predictor::are_too_many(double steps, std::string_view name, double most) {
+bool Predictor::are_too_many(double steps, std::string_view name, double most, std::string_view advice) {
   if (steps <= most) return false;
-  leave_out(name, fmt::format("{:.0f} steps are too many to simulate", steps));
+  leave_out(name, fmt::format("{:.0f} steps are too many to simulate{}", steps, advice));
   return true;
 }
 
@@ -157,15 +158,19 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
   const double most = by_name(name) ? most_steps_by_name : most_steps;
   double steps = steps_of(algorithm, problem, parameters, model_);
   const bool may_be_fewer = !asked_chunk() && parameters.chunk < problem.count;
-  if (period_ > 0 && steps > most_steps / 100) {
+  std::string advice;
+  if (period_ > 0 && steps > most_steps / 100 &&
+      steps * period_ / problem.ranks <= (may_be_fewer ? most_steps : most)) {
     Problem even = problem;
     if (!parts_count(problem.collective)) even.count = even_count(problem);
-    if (steps * period_ / problem.ranks <= (may_be_fewer ? most_steps : most)) {
-      if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
+    if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
+      if (even.count - problem.count <= problem.count / 100) {
         std::vector<Traffic> one;
         one.push_back(std::move(*traffic));
-        return run(folded_, std::move(one), even, name, parameters.chunk);
+        return run(folded_, std::move(one), problem, name, parameters.chunk);
       }
+      advice = fmt::format("; of {} bytes, which make equal blocks, one part's ranks would stand for all",
+                           even.count * question_.element_bytes);
     }
   }
   steps = counted_steps(algorithm, problem, parameters);
@@ -173,7 +178,7 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
     parameters.chunk += parameters.chunk / 4 + 1;
     steps = steps_of(algorithm, problem, parameters, model_);
   }
-  if (are_too_many(steps, name, most)) return {};
+  if (are_too_many(steps, name, most, advice)) return {};
   Schedule schedule(problem, parameters);
   algorithm.write(schedule);
   std::vector<Traffic> traffic;

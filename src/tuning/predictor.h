@@ -63,7 +63,7 @@ class Predictor {
                                      const Parameters& parameters) const;
   void leave_out(std::string_view name, std::string_view reason);
   Status unless_unsupported(std::string_view name, const Status& status);
-  bool are_too_many(double steps, std::string_view name, double most);
+  bool are_too_many(double steps, std::string_view name, double most, std::string_view advice = {});
   bool has_too_many_connections(const std::vector<Traffic>& traffic, std::string_view name);
   Result<std::optional<Topology>> small_part(std::string_view name);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;

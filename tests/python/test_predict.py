@@ -34,6 +34,17 @@ def test_rows_are_printed_and_written(tmp_path: Path) -> None:
     assert lines[1:] == table(document["rows"]).splitlines()
 
 
+def test_of_each_size_the_fastest_comes_first(tmp_path: Path) -> None:
+    """100 ranks' blocks of these sizes are unequal."""
+    shown = paceline("all_reduce", "--preset", "rx2", "--nodes", "100", "--sizes", "8,10000000", "--algorithm",
+                     "ring,double_tree,rabenseifner", "--json", str(tmp_path / "f.json"))  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    rows = json.loads((tmp_path / "f.json").read_text())["rows"]
+    assert [row["bytes"] for row in rows] == 3 * [8] + 3 * [10_000_000]
+    for same in rows[:3], rows[3:]:
+        assert [row["time_us"] for row in same] == sorted(row["time_us"] for row in same)
+
+
 @pytest.mark.parametrize("option", ["--trace", "--link-plot"])
 def test_a_formula_has_no_timeline_and_no_links(tmp_path: Path, option: str) -> None:
     shown = paceline("all_reduce", "--preset", "rx2", "--sizes", "1M", "--algorithm", "reduction_server",

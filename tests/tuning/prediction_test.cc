@@ -286,6 +286,21 @@ TEST_CASE("one leaf's ranks stand for all where all leaves do the same") {
   CHECK(WayFinder(uneven).fold() == 0);
 }
 
+TEST_CASE("one node's ranks stand for all only where that changes the size by no more than a hundredth") {
+  for (const auto& [nodes, bytes, error] : {std::tuple{100, 10'000'000, 0.01}, {300, 8, 1e-9}}) {
+    INFO(nodes, " nodes, ", bytes, " bytes");
+    Question question = question_of(Collective::all_reduce, nodes, {at(bytes)}, "ring");
+    const Topology topology = *preset("rx2", nodes);
+    const Prediction row = predicted(topology, question);
+    CHECK(row.bytes == at(bytes));
+    question.machine.slow_gpus[0] = 1;  // all ranks are simulated
+    CHECK(row.time_us == doctest::Approx(predicted(topology, question).time_us).epsilon(error));
+  }
+  const auto many = predict(*preset("rx2", 16384), question_of(Collective::all_reduce, 16384, {8}, "ring"));
+  CHECK(many.status().message().ends_with(
+      "steps are too many to simulate; of 65536 bytes, which make equal blocks, one part's ranks would stand for all"));
+}
+
 TEST_CASE("workers of a reduction server share their node's NICs") {
   // 4 GPUs behind each FDR NIC, one behind each EDR NIC. Each of a quarter as many servers takes the bytes of 4
   // workers.

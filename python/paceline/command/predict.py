@@ -130,7 +130,7 @@ def job(chosen: argparse.Namespace) -> int:
             if sources:
                 title += f", {sources} sources"
             some = [_row(row, answer, sources) for answer in found for row in answer["rows"]]
-            some.sort(key=lambda row: (row["bytes"], row["time_us"]))
+            some.sort(key=lambda row: (row["asked_bytes"], row["time_us"]))
             print(f"# {title}")
             print(table(some))
             rows += some
