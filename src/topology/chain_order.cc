@@ -3,8 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "base/index.h"
 #include "base/wrong.h"
@@ -17,65 +18,88 @@ namespace {
 class Search {
  public:
   // `root`: the place in `gpus` that comes first; -1: any.
-  Search(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& gpus, int entry, int exit,
-         int root);
+  Search(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& gpus, int root);
+
+  // From now on the stream comes in through one of these vertices and goes out through one; none: it does neither.
+  // False, and nothing changes, where no GPU is reached from any of them, or none reaches any.
+  bool set_ends(const std::vector<int>& nics);
 
   enum class Outcome { found, impossible, gave_up };
   // An order that loads no link more than `load` and has links of at least `width` GB/s between its GPUs.
   Outcome run(int load, double width, std::int64_t& steps);
   [[nodiscard]] const std::vector<int>& order() const { return order_; }  // by place in `gpus`
+  [[nodiscard]] int entry() const { return entry_; }
+  [[nodiscard]] int exit() const { return exit_; }
 
  private:
   struct Hop {
-    int to = 0;  // place in `gpus`
+    int to = 0;  // place in `gpus`; of ways out: a vertex
     double width = 0;
     std::vector<int> links;
   };
+  struct Entry {
+    int nic = -1;
+    std::vector<Hop> hops;
+  };
+  [[nodiscard]] std::vector<Hop> hops_from(int vertex) const;
   Outcome extend(const std::vector<Hop>& hops, std::int64_t& steps);
+  Outcome leave();
   [[nodiscard]] bool take(const std::vector<int>& links);
   void release(const std::vector<int>& links, std::size_t count);
 
-  int count_;
-  bool leaves_;                         // through a NIC
-  std::vector<Hop> first_;              // nearest first, as the next
-  std::vector<std::vector<Hop>> next_;  // by place
-  std::vector<std::vector<int>> last_;  // links to the exit, by place
-  std::vector<int> load_;               // by link
-  std::vector<bool> used_;              // by place
+  const ShortestRoutes& routes_;
+  const std::vector<int>& gpus_;
+  int root_;
+  std::vector<std::vector<Hop>> next_;  // by place, nearest first
+  std::vector<Entry> entries_;
+  std::vector<std::vector<Hop>> out_;  // by place; empty where the stream does not go out
+  std::vector<int> load_;              // by link
+  std::vector<bool> used_;             // by place
+  int ways_out_left_ = 0;              // places with a way out that are not used
   std::vector<int> order_;
+  int entry_ = -1;
+  int exit_ = -1;
   int most_ = 0;
   double width_ = 0;
 };
 
-Search::Search(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& gpus, int entry,
-               int exit, int root)
-    : count_(static_cast<int>(gpus.size())),
-      leaves_(exit >= 0),
-      next_(gpus.size()),
-      last_(gpus.size()),
-      load_(topology.links().size()),
-      used_(gpus.size()) {
-  const auto hops_from = [&](int vertex) {
-    std::vector<Hop> hops;
-    for (int to = 0; to < count_; ++to)
-      if (auto links = routes.between(vertex, gpus[at(to)]); !links.empty())
-        hops.push_back({to, routes.width(vertex, gpus[at(to)]), std::move(links)});
-    std::stable_sort(hops.begin(), hops.end(), [](const Hop& a, const Hop& b) {
-      return a.links.size() != b.links.size() ? a.links.size() < b.links.size() : a.width > b.width;
-    });
-    return hops;
-  };
-  for (int i = 0; i < count_; ++i) {
-    next_[at(i)] = hops_from(gpus[at(i)]);
-    if (exit >= 0) last_[at(i)] = routes.between(gpus[at(i)], exit);
+Search::Search(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& gpus, int root)
+    : routes_(routes), gpus_(gpus), root_(root), load_(topology.links().size()) {
+  for (const int gpu : gpus) next_.push_back(hops_from(gpu));
+  set_ends({});
+}
+
+std::vector<Search::Hop> Search::hops_from(int vertex) const {
+  std::vector<Hop> hops;
+  for (std::size_t to = 0; to < gpus_.size(); ++to)
+    if (auto links = routes_.between(vertex, gpus_[to]); !links.empty())
+      hops.push_back({static_cast<int>(to), routes_.width(vertex, gpus_[to]), std::move(links)});
+  std::ranges::stable_sort(hops, [](const Hop& a, const Hop& b) {
+    return a.links.size() != b.links.size() ? a.links.size() < b.links.size() : a.width > b.width;
+  });
+  return hops;
+}
+
+bool Search::set_ends(const std::vector<int>& nics) {
+  std::vector<Entry> entries;
+  std::vector<std::vector<Hop>> out(gpus_.size());
+  for (const int nic : nics) {
+    if (auto hops = hops_from(nic); !hops.empty()) entries.push_back({nic, std::move(hops)});
+    for (std::size_t place = 0; place < gpus_.size(); ++place)
+      if (auto links = routes_.between(gpus_[place], nic); !links.empty())
+        out[place].push_back({nic, 0, std::move(links)});
   }
-  if (entry >= 0) {
-    first_ = hops_from(entry);
-  } else if (root >= 0) {
-    first_ = {{root, 0, {}}};
-  } else {
-    for (int i = 0; i < count_; ++i) first_.push_back({i, 0, {}});
+  const auto leads_out = [](const std::vector<Hop>& ways) { return !ways.empty(); };
+  if (!nics.empty() && (entries.empty() || std::ranges::none_of(out, leads_out))) return false;
+  if (nics.empty()) {
+    entries.emplace_back();
+    for (int i = 0; i < static_cast<int>(gpus_.size()); ++i)
+      if (root_ < 0 || i == root_) entries.back().hops.push_back({i, 0, {}});
+    out.clear();
   }
+  entries_ = std::move(entries);
+  out_ = std::move(out);
+  return true;
 }
 
 bool Search::take(const std::vector<int>& links) {
@@ -96,30 +120,61 @@ void Search::release(const std::vector<int>& links, std::size_t count) {
 Search::Outcome Search::run(int load, double width, std::int64_t& steps) {
   most_ = load;
   width_ = width;
-  std::fill(load_.begin(), load_.end(), 0);
-  std::fill(used_.begin(), used_.end(), false);
+  load_.assign(load_.size(), 0);
+  used_.assign(gpus_.size(), false);
   order_.clear();
-  return extend(first_, steps);
+  exit_ = -1;
+  ways_out_left_ = static_cast<int>(std::ranges::count_if(out_, [](const auto& ways) { return !ways.empty(); }));
+  for (const Entry& entry : entries_) {
+    entry_ = entry.nic;
+    if (const Outcome outcome = extend(entry.hops, steps); outcome != Outcome::impossible) return outcome;
+  }
+  return Outcome::impossible;
 }
 
 Search::Outcome Search::extend(const std::vector<Hop>& hops, std::int64_t& steps) {
-  if (static_cast<int>(order_.size()) == count_) {
-    if (!leaves_) return Outcome::found;
-    const auto& links = last_[at(order_.back())];
-    return !links.empty() && take(links) ? Outcome::found : Outcome::impossible;
-  }
+  if (order_.size() == gpus_.size()) return out_.empty() ? Outcome::found : leave();
+  if (!out_.empty() && ways_out_left_ == 0) return Outcome::impossible;
   for (const Hop& hop : hops) {
     if (used_[at(hop.to)] || (!order_.empty() && hop.width < width_)) continue;
     if (--steps < 0) return Outcome::gave_up;
     if (!take(hop.links)) continue;
+    const int way_out = !out_.empty() && !out_[at(hop.to)].empty() ? 1 : 0;
     used_[at(hop.to)] = true;
+    ways_out_left_ -= way_out;
     order_.push_back(hop.to);
     if (const Outcome outcome = extend(next_[at(hop.to)], steps); outcome != Outcome::impossible) return outcome;
     order_.pop_back();
+    ways_out_left_ += way_out;
     used_[at(hop.to)] = false;
     release(hop.links, hop.links.size());
   }
   return Outcome::impossible;
+}
+
+Search::Outcome Search::leave() {
+  for (const Hop& way : out_[at(order_.back())]) {
+    if (!take(way.links)) continue;
+    exit_ = way.to;
+    return Outcome::found;
+  }
+  return Outcome::impossible;
+}
+
+// One of those that hang at the same vertices by the same links: it serves as well as any of them.
+std::vector<int> different(const Topology& topology, const std::vector<int>& nics) {
+  using Cable = std::tuple<int, bool, LinkKind, double>;  // other end, away from the NIC, kind, bandwidth
+  std::map<int, std::multiset<Cable>> cables;
+  for (const int nic : nics) cables[nic];
+  for (const Link& link : topology.links()) {
+    if (cables.contains(link.from)) cables[link.from].emplace(link.to, true, link.kind, link.bandwidth);
+    if (cables.contains(link.to)) cables[link.to].emplace(link.from, false, link.kind, link.bandwidth);
+  }
+  std::set<std::multiset<Cable>> seen;
+  std::vector<int> kept;
+  for (const int nic : nics)
+    if (seen.insert(cables[nic]).second) kept.push_back(nic);
+  return kept;
 }
 
 double narrowest(const Topology& topology, const ShortestRoutes& routes, const std::vector<int>& order) {
@@ -148,10 +203,6 @@ int largest(const std::vector<int>& load) { return load.empty() ? 0 : *std::max_
 
 }  // namespace
 
-std::vector<int> link_loads(const Topology& topology, const Chain& chain) {
-  return loads(topology, ShortestRoutes(topology), chain);
-}
-
 Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> gpus, std::optional<int> root,
                                  std::int64_t steps) {
   const auto selected = select(topology, gpus);  // for its errors
@@ -168,27 +219,13 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
   if (nodes.size() == 1 && !root)
     for (const int nic : topology.of_kind(VertexKind::nic))
       if (topology.vertex(nic).node == *nodes.begin()) nics.push_back(nic);
-  std::vector<std::pair<int, int>> ends;
-  for (const int entry : nics)
-    for (const int exit : nics) ends.emplace_back(entry, exit);
-  if (ends.empty()) ends.emplace_back(-1, -1);
 
-  const int root_place = root ? static_cast<int>(first - gpus.begin()) : -1;
   const ShortestRoutes routes(topology);
-  std::vector<Search> searches;
-  std::set<double, std::greater<>> widths;
-  searches.reserve(ends.size());
-  for (const auto& [entry, exit] : ends) searches.emplace_back(topology, routes, vertices, entry, exit, root_place);
-  for (const int from : vertices)
-    for (const int to : vertices)
-      if (from != to && routes.width(from, to) > 0) widths.insert(routes.width(from, to));
-
-  // Whatever the steps allow: the first order that any load permits.
-  const int any_load = static_cast<int>(gpus.size()) + 1;
+  Search search(topology, routes, vertices, root ? static_cast<int>(first - gpus.begin()) : -1);
   Chain best;
-  const auto keep = [&](std::size_t which) {
-    Chain chain{.entry = ends[which].first, .exit = ends[which].second};
-    for (const int place : searches[which].order()) chain.order.push_back(gpus[at(place)]);
+  const auto keep = [&] {
+    Chain chain{.entry = search.entry(), .exit = search.exit()};
+    for (const int place : search.order()) chain.order.push_back(gpus[at(place)]);
     chain.max_link_load = largest(loads(topology, routes, chain));
     chain.width = narrowest(topology, routes, chain.order);
     chain.least_possible = best.least_possible;
@@ -196,34 +233,47 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
                         (chain.max_link_load == best.max_link_load && chain.width > best.width);
     if (better) best = std::move(chain);
   };
-  bool all_tried = true;
-  for (std::size_t i = 0; i < searches.size(); ++i) {
+
+  // The first order that any load permits.
+  const auto any = [&] {
     std::int64_t some = steps;
-    const auto outcome = searches[i].run(any_load, 0, some);
-    if (outcome == Search::Outcome::found) keep(i);
-    all_tried = all_tried && outcome != Search::Outcome::gave_up;
+    return search.run(static_cast<int>(gpus.size()) + 1, 0, some);
+  };
+  const bool has_ends = search.set_ends(different(topology, nics));
+  auto outcome = any();
+  if (outcome == Search::Outcome::impossible && has_ends) {
+    search.set_ends({});
+    outcome = any();
   }
-  if (best.order.empty())
-    return Status(Code::unsupported, all_tried ? "no chain passes all of these GPUs, for GPUs do not relay"
-                                               : fmt::format("no chain was found in {} steps", steps));
+  if (outcome != Search::Outcome::found)
+    return Status(Code::unsupported, outcome == Search::Outcome::impossible
+                                         ? "no chain passes all of these GPUs, for GPUs do not relay"
+                                         : fmt::format("no chain was found in {} steps", steps));
+  keep();
 
   bool proved = true;  // so far every lower load is impossible
   best.least_possible = std::min(best.max_link_load, 1);
   for (int load = 1; load < best.max_link_load; ++load) {
-    bool found = false;
-    for (std::size_t i = 0; i < searches.size() && !found; ++i) {
-      const auto outcome = searches[i].run(load, 0, steps);
-      found = outcome == Search::Outcome::found;
-      if (found) keep(i);
-      proved = proved && outcome != Search::Outcome::gave_up;
-    }
-    if (!found && proved) best.least_possible = load + 1;
+    outcome = search.run(load, 0, steps);
+    if (outcome == Search::Outcome::found) keep();
+    proved = proved && outcome == Search::Outcome::impossible;
+    if (proved) best.least_possible = load + 1;
   }
-  for (const double width : widths) {
-    if (width <= best.width) break;
-    for (std::size_t i = 0; i < searches.size() && width > best.width; ++i) {
-      std::int64_t some = 100'000;
-      if (searches[i].run(best.max_link_load, width, some) == Search::Outcome::found) keep(i);
+
+  // An order of wide links is one of narrower links too: the widest is between one that is found and one that is not.
+  std::set<double> widths;
+  for (const int from : vertices)
+    for (const int to : vertices)
+      if (from != to && routes.width(from, to) > best.width) widths.insert(routes.width(from, to));
+  std::vector<double> wider(widths.begin(), widths.end());
+  while (!wider.empty()) {
+    const auto middle = wider.begin() + std::ssize(wider) / 2;
+    std::int64_t some = 100'000;
+    if (search.run(best.max_link_load, *middle, some) == Search::Outcome::found) {
+      keep();
+      wider.erase(wider.begin(), std::ranges::upper_bound(wider, best.width));
+    } else {
+      wider.erase(middle, wider.end());
     }
   }
   return best;

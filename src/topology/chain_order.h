@@ -34,12 +34,10 @@ struct Chain {
   double width = 0;        // GB/s of the narrowest link between two GPUs of the chain; 0 with one GPU
 };
 
-// How many of the chain's streams each link carries, by ShortestRoutes (route.h).
-std::vector<int> link_loads(const Topology& topology, const Chain& chain);
-
-// The least loaded chain through these GPUs of a valid topology. If they are of one node with NICs, the chain has entry
-// and exit. With `root`, one of them, the chain begins there, and the stream neither comes in nor goes out. `steps`
-// limits the search (about 10^7 a second).
+// The least loaded chain through these GPUs of a valid topology, by the ways of ShortestRoutes (route.h). If they are
+// of one node and a chain can come in and go out through its NICs, it has entry and exit. With `root`, one of them, the
+// chain begins there, and the stream neither comes in nor goes out. `steps` limits the search for an order, and that
+// for a lower load (about 10^7 a second); wider links are looked for in fewer.
 // Errors: invalid_argument for no GPU, an unknown number, one twice, a root that is none of them; unsupported for GPUs
 // that no chain can pass (GPUs do not relay), and where none was found in these steps.
 Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> gpus, std::optional<int> root = {},

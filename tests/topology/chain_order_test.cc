@@ -1,13 +1,18 @@
 #include "topology/chain_order.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <random>
 
+#include "api/address_limit.h"
+#include "base/index.h"
 #include "topology/presets.h"
 #include "topology/route.h"
+#include "transport/child.h"
 
 namespace paceline {
 namespace {
@@ -30,9 +35,17 @@ Chain best(const Topology& topology, const std::vector<int>& gpus) {
   return *chain;
 }
 
+// Streams on the link that carries most.
 int load_of(const Topology& topology, const Chain& chain) {
-  const auto loads = link_loads(topology, chain);
-  return *std::max_element(loads.begin(), loads.end());
+  const ShortestRoutes routes(topology);
+  std::vector<int> stops;
+  if (chain.entry >= 0) stops.push_back(chain.entry);
+  for (const int gpu : chain.order) stops.push_back(topology.gpus()[at(gpu)]);
+  if (chain.exit >= 0) stops.push_back(chain.exit);
+  std::vector<int> loads(topology.links().size());
+  for (std::size_t i = 0; i + 1 < stops.size(); ++i)
+    for (const int link : routes.between(stops[i], stops[i + 1])) ++loads[at(link)];
+  return *std::ranges::max_element(loads);
 }
 
 }  // namespace
@@ -140,6 +153,72 @@ TEST_CASE("GPUs that no chain can pass are an error") {
   CHECK(none.message() == "no chain passes all of these GPUs, for GPUs do not relay");
   CHECK(best(star, {1, 0, 2}).order.size() == 3);
   CHECK(least_loaded_chain(star, std::vector{0, 9}).status().code() == Code::invalid_argument);
+}
+
+TEST_CASE("where GPUs do not reach NICs to come in and go out through, a chain has no ends") {
+  Topology pair;
+  pair.add(VertexKind::gpu, "gpu0");
+  pair.add(VertexKind::gpu, "gpu1");
+  pair.connect(0, 1, LinkKind::nvlink, {50, 0});
+  const int nic = pair.add(VertexKind::nic, "nic0");
+  SUBCASE("the NIC is at a CPU without GPUs") {
+    pair.connect(nic, pair.add(VertexKind::cpu, "cpu0"), LinkKind::pcie, {10, 0});
+  }
+  SUBCASE("only one of the GPUs has a NIC") { pair.connect(nic, 0, LinkKind::pcie, {10, 0}); }
+  const Chain chain = best(pair, {0, 1});
+  CHECK(chain.order.size() == 2);
+  CHECK(chain.entry == -1);
+  CHECK(chain.exit == -1);
+  CHECK(chain.max_link_load == 1);
+}
+
+TEST_CASE("that one of many GPUs has the only NIC is seen without trying all orders") {
+  Topology mesh;
+  for (int gpu = 0; gpu < 16; ++gpu) mesh.add(VertexKind::gpu, fmt::format("gpu{}", gpu));
+  for (int a = 0; a < 16; ++a)
+    for (int b = a + 1; b < 16; ++b) mesh.connect(a, b, LinkKind::nvlink, {50, 0});
+  mesh.connect(mesh.add(VertexKind::nic, "nic0"), 0, LinkKind::pcie, {10, 0});
+  const Chain chain = best(mesh, all_gpus(mesh));
+  CHECK(chain.order.size() == 16);
+  CHECK(chain.entry == -1);
+}
+
+TEST_CASE("a NIC that no GPU reaches is not used") {
+  Topology topology = get("k80-node");
+  const int apart = topology.add(VertexKind::cpu, "apart");
+  topology.connect(topology.add(VertexKind::nic, "unreached"), apart, LinkKind::pcie, {10, 0});
+  const Chain chain = best(topology, all_gpus(topology));
+  CHECK(topology.vertex(chain.entry).name == "nic0");
+  CHECK(topology.vertex(chain.exit).name == "nic0");
+}
+
+TEST_CASE("128 GPUs with 128 NICs take no more memory than a table of their hops") {
+  Child child([] {
+    Topology topology;
+    const int above = topology.add(VertexKind::cpu, "cpu0");
+    for (int i = 0; i < 128; ++i) {
+      // All unlike each other.
+      const int pcie_switch = topology.add(VertexKind::pcie_switch, fmt::format("switch{}", i));
+      topology.connect(above, pcie_switch, LinkKind::pcie, {16, 0});
+      topology.connect(topology.add(VertexKind::gpu, fmt::format("gpu{}", i)), pcie_switch, LinkKind::pcie, {16, 0});
+      topology.connect(topology.add(VertexKind::nic, fmt::format("nic{}", i)), pcie_switch, LinkKind::pcie, {16, 0});
+    }
+    if (!testing::limit_addresses(std::size_t{128} << 20)) return false;
+    return best(topology, all_gpus(topology)).max_link_load == 1;
+  });
+  CHECK(child.ended_well());
+}
+
+TEST_CASE("of many different links the widest are found in seconds") {
+  Topology mesh;
+  for (int gpu = 0; gpu < 128; ++gpu) mesh.add(VertexKind::gpu, fmt::format("gpu{}", gpu));
+  for (int a = 0; a < 128; ++a)
+    for (int b = a + 1; b < 128; ++b) mesh.connect(a, b, LinkKind::nvlink, {1.0 + (a * 131 + b * 71) % 4001, 0});
+  const auto began = std::chrono::steady_clock::now();
+  const Chain chain = best(mesh, all_gpus(mesh));
+  CHECK(chain.max_link_load == 1);
+  CHECK(chain.width > 1000);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
 }
 
 TEST_CASE("that a search was given up is not said to be a proof") {
