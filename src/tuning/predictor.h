@@ -12,6 +12,7 @@
 #include "algorithms/table.h"
 #include "base/index.h"
 #include "schedule/way_finder.h"
+#include "topology/chain_order.h"
 #include "tuning/prediction.h"
 
 namespace paceline {
@@ -78,6 +79,7 @@ class Predictor {
   WayFinder folded_;
   int period_ = 0;
   CostModel model_;
+  std::optional<Result<Chain>> chain_;  // from the question's root; searched once for all sizes
   Answer answer_;
 };
 

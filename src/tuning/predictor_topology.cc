@@ -8,7 +8,6 @@
 #include "algorithms/chunks.h"
 #include "algorithms/packed_trees.h"
 #include "topology/arborescences.h"
-#include "topology/chain_order.h"
 #include "topology/rings.h"
 #include "tuning/predictor.h"
 #include "tuning/topology_costs.h"
@@ -30,7 +29,8 @@ Status Predictor::add_chain(const Problem& problem) {
     leave_out("topology_chain", fmt::format("no order is searched for {} ranks", ranks()));
     return {};
   }
-  const auto chain = least_loaded_chain(topology_, question_.gpus, question_.gpus[at(problem.root)]);
+  if (!chain_) chain_ = least_loaded_chain(topology_, question_.gpus, question_.gpus[at(question_.root)]);
+  const Result<Chain>& chain = *chain_;
   if (!chain.ok()) return unless_unsupported("topology_chain", chain.status());
   std::vector<int> order;
   std::vector<int> gpus;
