@@ -37,6 +37,7 @@ class Search {
   [[nodiscard]] Flow most(const Candidate& ring) const;
   [[nodiscard]] Flow bound() const;
   [[nodiscard]] bool reaches_all_parts() const;
+  [[nodiscard]] bool has_other_ways() const;
   void combine(std::size_t next, Flow lanes);
   void use(const Candidate& ring, Flow lanes);
 
@@ -160,6 +161,34 @@ bool Search::reaches_all_parts() const {
   return static_cast<double>(best_) >= fractional_packing(loads, left_) * (1 - 1e-9);
 }
 
+// Whether some GPU reaches another one without a link of the way between them.
+bool Search::has_other_ways() const {
+  const auto leaving = topology_.leaving();
+  const auto reaches = [&](int from, int to, int without) {
+    std::vector<bool> seen(topology_.vertices().size());
+    std::vector<int> open{from};
+    seen[at(from)] = true;
+    while (!open.empty()) {
+      const int here = open.back();
+      open.pop_back();
+      if (here == to) return true;
+      if (here != from && topology_.vertex(here).kind == VertexKind::gpu) continue;  // GPUs do not relay
+      for (const int link : leaving[at(here)]) {
+        const int next = topology_.link(link).to;
+        if (link == without || seen[at(next)]) continue;
+        seen[at(next)] = true;
+        open.push_back(next);
+      }
+    }
+    return false;
+  };
+  for (int a = 0; a < count_; ++a)
+    for (const int b : nearest_[at(a)])
+      for (const int link : ways_[at(a)][at(b)])
+        if (reaches(topology_.gpus()[at(a)], topology_.gpus()[at(b)], link)) return true;
+  return false;
+}
+
 void Search::use(const Candidate& ring, Flow lanes) {
   for (const auto& [link, load] : ring.load) left_[at(link)] -= lanes * load;
 }
@@ -195,7 +224,8 @@ void Search::combine(std::size_t next, Flow lanes) {
 RingPacking Search::run() {
   RingPacking packing;
   if (count_ < 2 || lane_ == 0) return packing;
-  const Flow ceiling = std::min(bound() * lane_, most_of_rings(topology_));
+  const Flow limit = most_of_rings(topology_);
+  const Flow ceiling = std::min(bound() * lane_, limit);
   ceiling_ = ceiling / lane_;
 
   // Wide rings first, so that they are there if not all can be listed.
@@ -220,7 +250,9 @@ RingPacking Search::run() {
   chosen_.assign(rings_.size(), 0);
   combine(0, 0);
   packing.rate = best_ * lane_;
-  packing.exact = packing.rate == ceiling || (all_listed && !too_thin_ && reaches_all_parts());
+  const bool best_on_these_ways = packing.rate == ceiling || (all_listed && !too_thin_ && reaches_all_parts());
+  // No way at all is no way of any kind.
+  packing.exact = packing.rate == limit || (best_on_these_ways && (rings_.empty() || !has_other_ways()));
   for (std::size_t i = 0; i < best_chosen_.size(); ++i)
     if (best_chosen_[i] > 0) packing.rings.push_back({rings_[i].order, best_chosen_[i] * lane_});
   std::stable_sort(packing.rings.begin(), packing.rings.end(),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "topology/cluster.h"
 #include "topology/part.h"
 
 namespace paceline {
@@ -101,6 +102,19 @@ TEST_CASE("the rings of every subset of a DGX-1V share no bandwidth and stay bel
     for (const Link& link : topology.links()) capacity[{link.from, link.to}] += units(link.bandwidth);
     for (const auto& [pair, rate] : carried) CHECK(rate <= capacity[pair]);
   }
+}
+
+TEST_CASE("rings of one way a hop are not said to be the fastest where there are others") {
+  // Two NICs a node, on a socket each; two spines between the leaves.
+  const RingPacking nics = pack_rings(part(*preset("rx1", 2), {0, 8}));
+  CHECK(nics.rate == units(6.82));
+  CHECK_FALSE(nics.exact);
+  const Topology spines = *cluster(*preset("rx2", 1), 2, {.nic = {12.5, 0}, .nodes_per_leaf = 1, .spines = 2});
+  const RingPacking leaves = pack_rings(part(spines));
+  CHECK(leaves.rate == units(6.25));
+  CHECK_FALSE(leaves.exact);
+  const Topology spine = *cluster(*preset("rx2", 1), 2, {.nic = {12.5, 0}, .nodes_per_leaf = 1});
+  CHECK(pack_rings(part(spine)).exact);
 }
 
 TEST_CASE("rates that nothing large divides make many lanes and no long search") {
