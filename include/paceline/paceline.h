@@ -173,6 +173,8 @@ PACE_API paceResult_t paceCommUserRank(paceComm_t comm, int* rank);
 /* Ranks of this communicator on this node, and this rank's number among them. */
 PACE_API paceResult_t paceCommNodeCount(paceComm_t comm, int* count);
 PACE_API paceResult_t paceCommNodeRank(paceComm_t comm, int* rank);
+/* Whether the links between the job's machines were measured as it started (1), or it is on one machine (0). */
+PACE_API paceResult_t paceCommLinksMeasured(paceComm_t comm, int* measured);
 /* Whether calls on GPU memory are made by kernels between the ranks' GPUs (1), or go through host memory (0): because
  * of several nodes, GPUs that do not reach each other, or a program that has used none of them yet. */
 PACE_API paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct);

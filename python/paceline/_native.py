@@ -78,6 +78,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "paceCommUserRank": [_comm, POINTER(c_int)],
     "paceCommNodeCount": [_comm, POINTER(c_int)],
     "paceCommNodeRank": [_comm, POINTER(c_int)],
+    "paceCommLinksMeasured": [_comm, POINTER(c_int)],
     "paceCommGpuDirect": [_comm, POINTER(c_int)],
     "paceCommGpuDirectCalls": [_comm, POINTER(c_uint64)],
     "paceRedOpCreatePreMulSum": [POINTER(c_int), c_char_p, _type, _comm],

@@ -313,6 +313,10 @@ class Communicator(Membership):
 
     # ---- Insight ----
 
+    def links_measured(self) -> bool:
+        """Whether the links between the machines of the job were measured as it started; False on one machine."""
+        return self._number(self._library.paceCommLinksMeasured) == 1
+
     def gpus_direct(self) -> bool:
         """Whether calls on GPU memory are made by kernels between the ranks' GPUs, as far as is known now.
 

@@ -258,6 +258,9 @@ paceResult_t paceCommNodeRank(paceComm_t comm, int* rank) {
   return answer(comm, rank, [](const Communicator& c) { return c.node_rank(); });
 }
 
+paceResult_t paceCommLinksMeasured(paceComm_t comm, int* measured) {
+  return answer(comm, measured, [](const Communicator& c) { return c.links_measured() ? 1 : 0; });
+}
 paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct) {
   return answer(comm, direct, [](const Communicator& c) { return c.gpus_direct() ? 1 : 0; });
 }

@@ -56,6 +56,7 @@ class Communicator {
   [[nodiscard]] int size() const { return wiring_.ranks; }
   [[nodiscard]] int node_rank() const { return connections_.node_rank; }
   [[nodiscard]] int node_size() const { return connections_.node_size; }
+  [[nodiscard]] bool links_measured() const { return links_ != nullptr; }
   // Whether the ranks' GPUs reach each other, as far as is known now.
   [[nodiscard]] bool gpus_direct() const { return device_calls_ != nullptr && device_calls_->engine() != nullptr; }
   // Whether that is known.

@@ -326,6 +326,11 @@ def explain(comm: Any) -> list[Any]:
     return [plan.algorithm, plan.transport, plan.protocol, plan.chunk_bytes, plan.channels, plan.predicted_us]
 
 
+def links_measured(comm: Any) -> bool:
+    found: bool = comm.links_measured()
+    return found
+
+
 def algorithm_for(comm: Any, name: str, count: int) -> str:
     comm.set_algorithm(None)
     found: str = comm.explain(name, count, "float32").algorithm

@@ -48,6 +48,7 @@ def spread(four_nodes: Namespaces) -> Iterator[SpreadJob]:
 
 def test_ranks_on_different_nodes_use_tcp(spread: SpreadJob) -> None:
     assert [plan[1] for plan in spread.run("explain")] == ["tcp"] * 4
+    assert spread.run("links_measured") == [True] * 4
 
 
 @pytest.mark.parametrize("name", [name for name in COLLECTIVES if name not in ("barrier", "sendrecv")])

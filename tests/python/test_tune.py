@@ -208,6 +208,12 @@ def test_explain_says_what_is_not_by_the_table(profile: Path, words: tuple[str, 
     assert done.stdout.splitlines()[-1] == f"# {reason.format(profile)}"
 
 
+def test_explain_does_not_say_that_links_were_measured_on_one_machine() -> None:
+    done = run("explain", "all_reduce", "-n", "2", "--size", "1K", PACELINE_TRANSPORT="tcp")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("# the cheapest by the cost model, not calibrated here")
+
+
 def test_numbers_of_ranks_are_tuned_once() -> None:
     assert _counts("4,2,4") == [4, 2]
 

@@ -101,7 +101,7 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
     if forced:
         reason = f"PACELINE_ALGORITHM={forced}, wherever it applies"
     elif profile is None:
-        reason = _reason_without_profile(plan.transport)
+        reason = _reason_without_profile(comm.links_measured())
     else:
         reason = _reason(profile, path, here, untabled, len(rows))
     print(f"# {reason}")
@@ -118,8 +118,8 @@ def _way(plan: Plan, forced: str | None, in_table: dict[str, Any] | None) -> str
     return tuning.algorithm(told)
 
 
-def _reason_without_profile(transport: str) -> str:
-    if transport in ("tcp", "shm+tcp"):
+def _reason_without_profile(links_measured: bool) -> str:
+    if links_measured:
         return "the cheapest on the links measured as the job started: `paceline tune` measures more than links"
     return "the cheapest by the cost model, not calibrated here: `paceline tune` measures this machine"
 
