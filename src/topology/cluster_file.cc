@@ -180,6 +180,9 @@ Result<Network> read_network(const json& value) {
   PACE_TRY(gbs.status());
   const auto latency = fields->number("latency_us", network_latency);
   PACE_TRY(latency.status());
+  if (!(*gbs > 0)) return wrong(fmt::format("{} is {}: it must be above 0", fields->place("nic_gbs"), *gbs));
+  if (!(*latency >= 0))
+    return wrong(fmt::format("{} is {}: it must be 0 or more", fields->place("latency_us"), *latency));
   const auto per_leaf = fields->integer("nodes_per_leaf", 0);
   PACE_TRY(per_leaf.status());
   const auto spines = fields->integer("spines", 1);
@@ -193,8 +196,9 @@ Result<Network> read_network(const json& value) {
 }  // namespace
 
 Result<Topology> read_cluster(std::string_view text) {
-  const json file = parse_json(text);
-  if (file.is_discarded()) return wrong("the cluster file is not JSON that can be read");
+  std::string fault;
+  const json file = parse_json(text, &fault);
+  if (file.is_discarded()) return wrong(fmt::format("the cluster file is not JSON that can be read: {}", fault));
   auto fields = Fields::of(file, "the file");
   PACE_TRY(fields.status());
   const auto node = read_node(fields->find("node"));

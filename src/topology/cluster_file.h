@@ -23,8 +23,8 @@
 
 namespace paceline {
 
-// Errors (invalid_argument): not JSON (with the byte), a field that is missing, unknown or of another type (with its
-// place), and what validate() and cluster() find.
+// Errors (invalid_argument): not JSON (with the byte where that is seen), a field that is missing, unknown, of another
+// type or out of range (with its place), and what validate() and cluster() find.
 Result<Topology> read_cluster(std::string_view json);
 
 // Vertices and links of a topology of one node, as "node" has them.

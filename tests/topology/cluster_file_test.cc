@@ -54,9 +54,12 @@ TEST_CASE("a link each way, and one way") {
 }
 
 TEST_CASE("what is wrong with a cluster file is said with its place") {
-  CHECK(error_of("") == "the cluster file is not JSON that can be read");
-  CHECK(error_of("{\"node\": ") == "the cluster file is not JSON that can be read");
-  CHECK(error_of(std::string(100000, '[')) == "the cluster file is not JSON that can be read");
+  const std::string unread = "the cluster file is not JSON that can be read: ";
+  CHECK(error_of("") == unread + "it ends too early");
+  CHECK(error_of("{\"node\": ") == unread + "it ends too early");
+  CHECK(error_of("{\"node\": NaN}") == unread + "wrong at byte 10");
+  CHECK(error_of("{\"nodes\": 1e999}") == unread + "a number is too large");
+  CHECK(error_of(std::string(100000, '[')) == unread + "it is nested more than 8 deep");
   CHECK(error_of("[]") == "the file must be an object");
   CHECK(error_of("{}") == "the file must have a node");
   CHECK(error_of(R"({"node": {"preset": "dgx2"}})").starts_with("there is no preset 'dgx2'"));
@@ -68,6 +71,14 @@ TEST_CASE("what is wrong with a cluster file is said with its place") {
   CHECK(error_of(R"({"node": {"preset": "rx3"}, "nodes": 4, "network":
       {"nic_gbs": 12, "nodes_per_leaf": 2, "spines": 900000000}})") ==
         "900000000 spines for 2 leaves: that is too many");
+  for (const char* nodes : {"", R"("nodes": 2, )"}) {
+    const auto with = [&](std::string_view network) {
+      return fmt::format(R"({{"node": {{"preset": "rx3"}}, {}"network": {{{}}}}})", nodes, network);
+    };
+    CHECK(error_of(with(R"("nic_gbs": -5)")) == "network.nic_gbs is -5: it must be above 0");
+    CHECK(error_of(with(R"("nic_gbs": 0)")) == "network.nic_gbs is 0: it must be above 0");
+    CHECK(error_of(with(R"("nic_gbs": 5, "latency_us": -1)")) == "network.latency_us is -1: it must be 0 or more");
+  }
   CHECK(error_of(pair_with("")) == "there is no way from a to b");
   CHECK(error_of(pair_with(R"({"between": ["a", "b"], "kind": "pcie", "gbs": 0})"))
             .starts_with("the link from a to b has a bandwidth of 0 GB/s"));
