@@ -149,6 +149,7 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
   if (ranks > most_ranks) return wrong(fmt::format("{} ranks: at most {}", ranks, most_ranks));
   PACE_TRY(check(question, ranks));
   if (question.in_detail) return wrong("links and timelines need a topology");
+  if (question.sources > 0) return wrong("several sources need a topology");
   Answer answer;
   CostModel of_type = model;
   of_type.element = question.element_bytes;

@@ -211,6 +211,9 @@ Result<Answer> Predictor::answer() {
   }
   if (answer_.rows.empty()) {
     if (!answer_.left_out.empty()) return wrong(answer_.left_out[0]);
+    if (question_.sources > 0)
+      return wrong(fmt::format("there is no algorithm '{}' for several sources: they have knomial, ring and multicast",
+                               question_.algorithm));
     return wrong(fmt::format("there is no algorithm '{}' for {} on {} ranks", question_.algorithm,
                              title(question_.collective), ranks()));
   }

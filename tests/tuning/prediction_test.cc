@@ -198,6 +198,8 @@ TEST_CASE("questions that make no sense are errors") {
   CHECK(error([](Question& q) { q.algorithm = "magic"; }) == "there is no algorithm 'magic' for broadcast on 4 ranks");
   CHECK(error([](Question& q) { q.algorithm = "bruck"; }) == "there is no algorithm 'bruck' for broadcast on 4 ranks");
   CHECK(error([](Question& q) { q.sources = 5; }) == "5 sources: there are 4 ranks");
+  CHECK(error([](Question& q) { q.sources = 2, q.algorithm = "pipelined_chain"; }) ==
+        "there is no algorithm 'pipelined_chain' for several sources: they have knomial, ring and multicast");
   CHECK(error([](Question& q) { q.in_detail = true; }) == "links and timelines are of one algorithm at one size");
 }
 
@@ -333,6 +335,9 @@ TEST_CASE("a model answers without a topology") {
       choose({.collective = Collective::all_reduce, .ranks = 8, .count = 1 << 18, .in_place = true}, model, "ring", 0);
   CHECK(answer->rows[0].time_us == choice->predicted_us);
   CHECK(answer->rows[0].method == "model");
+  Question sources = question_of(Collective::broadcast, 0, {1 << 20}, "ring");
+  sources.sources = 2;
+  CHECK(predict(model, 8, sources).status().message() == "several sources need a topology");
   CHECK(predict(model, 0, question).status().message() == "ranks is 0: give 1 or more");
   CHECK(predict(model, 2'000'000'000, question).status().message() == "2000000000 ranks: at most 65536");
 }
