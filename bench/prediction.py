@@ -21,9 +21,10 @@ one: a choice beyond its bar (5%, untuned 20%) and that fastest are measured aga
 counts.
 
 Writes {"rows":[{"collective","algorithm","transport","ranks","bytes","predicted_us","measured_us","error"}],
-"median_error","p90_error","halves":[median, p90],"choices":[...]}. error = |predicted / measured - 1|; "choices" has,
-for each size, the fastest measured and the ratios of the tuned and of the untuned choice to it, "first" those before
-they were measured again.
+"median_error","p90_error","halves":[median, p90],"choices":[...]}. error = |predicted / measured - 1|; a chunk that
+only the untuned model would take ("ring chunk=4096") is not predicted, and has null for both. "choices" has, for each
+size, the fastest measured and the ratios of the tuned and of the untuned choice to it, "first" those before they were
+measured again.
 """
 
 from __future__ import annotations
@@ -303,15 +304,14 @@ def _run_by_table(profile: dict[str, Any], transport: str, ranks: int, collectiv
 
 
 def _again(rows: list[dict[str, Any]], profile: str) -> list[dict[str, Any]]:
-    """Measured rows, with what this profile predicts and how far it is off. A chunk that only the model would take that
-    was not tuned is not predicted."""
+    """Measured rows, with what this profile predicts and how far it is off."""
     from paceline.prediction import predict
 
     asked: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if " " not in row["algorithm"]:
             asked.setdefault((row["collective"], row["transport"], row["ranks"], row["algorithm"]), []).append(row)
-    found = [row for row in rows if " " in row["algorithm"]]
+    found = [{**row, "predicted_us": None, "error": None} for row in rows if " " in row["algorithm"]]
     for (collective, transport, ranks, algorithm), same in asked.items():
         answer = predict({"collective": collective, "profile": profile, "transport": transport, "ranks": ranks,
                           "algorithm": algorithm, "sizes": [row["bytes"] for row in same]})  # fmt: skip
@@ -340,7 +340,7 @@ def _quantile(values: list[float], share: float) -> float:
 
 
 def _document(rows: list[dict[str, Any]], calibrated: list[int], choices: list[dict[str, Any]]) -> dict[str, Any]:
-    errors = [row["error"] for row in rows if "error" in row]
+    errors = [row["error"] for row in rows if row["error"] is not None]
     return {
         "rows": rows,
         "median_error": _quantile(errors, 0.5),
@@ -360,7 +360,7 @@ def _halves(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def _report(document: dict[str, Any]) -> str:
-    rows, choices = [row for row in document["rows"] if "error" in row], document["choices"]
+    rows, choices = [row for row in document["rows"] if row["error"] is not None], document["choices"]
     lines = [
         f"{'':<32} {'error':>15}   {'tuned choice':>15}   {'untuned choice':>15}   over the fastest",
         f"{'collective':<15} {'ranks':>5} {'rows':>5}    {'median':>7} {'p90':>7}"

@@ -46,7 +46,11 @@ def test_a_choice_is_compared_with_the_fastest_as_far_as_it_was_measured(predict
 
 
 def test_the_report_counts_the_choices_within_their_bars(prediction: Any) -> None:
-    rows = [row("direct", 10.0) | {"predicted_us": 11.0, "error": 0.1}, row("ring chunk=512", 9.0, untuned=True)]
+    rows = [
+        row("direct", 10.0) | {"predicted_us": 11.0, "error": 0.1},
+        *prediction._again([row("ring chunk=512", 9.0, untuned=True)], ""),
+    ]
+    assert rows[1]["predicted_us"] is None and rows[1]["error"] is None
     choice = prediction._first_choice(rows, "direct") | {"ratio": 1.04, "first": {"ratio": 1.11}}
     document = prediction._document(rows, [4], [choice])
     assert (document["median_error"], document["p90_error"]) == (0.1, 0.1)
