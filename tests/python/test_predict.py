@@ -71,6 +71,11 @@ def test_several_algorithms_and_a_plot(tmp_path: Path) -> None:
     assert (tmp_path / "plot.svg").exists()
 
 
+def test_a_size_of_0_is_drawn_without_a_warning(tmp_path: Path) -> None:
+    shown = paceline("all_reduce", "--preset", "rx2", "--sizes", "0", "--plot", str(tmp_path / "plot.svg"))
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
 def test_several_clusters(tmp_path: Path) -> None:
     shown = paceline("all_reduce", "--preset", "rx2", "--nodes", "2:8:x2", "--sizes", "1M", "--algorithm", "ring",
                      "--plot", str(tmp_path / "plot.png"), "--json", str(tmp_path / "f.json"))  # fmt: skip

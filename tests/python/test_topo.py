@@ -133,6 +133,15 @@ def test_a_name_that_the_terminal_cannot_show(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"# {tmp_path}/".encode() + rb"\xe9\udcff.json: 2 GPUs")
 
 
+def test_a_name_that_xml_cannot_hold(tmp_path: Path) -> None:
+    file, picture = tmp_path / "f.json", tmp_path / "t.svg"
+    file.write_text(cluster_file(("gpu0", "-", "gpu1", 50), gpus=2).replace("gpu1", "gpu\\u0001"))
+    done = run("--file", str(file), "--plot", str(picture))
+    assert done.returncode == 0, done.stderr
+    texts = [each.text for each in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == ["gpu0", "gpu\ufffd"]
+
+
 def test_this_machine() -> None:
     done = run()
     assert done.returncode == 0, done.stderr

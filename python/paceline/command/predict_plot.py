@@ -45,7 +45,8 @@ def draw(rows: list[dict[str, Any]], title: str, path: str) -> None:
                              rotation=45)  # fmt: skip
         panel.minorticks_off()
         panel.grid(alpha=0.3)
-    panels[0].set_yscale("log")
+    if any(row["time_us"] > 0 for row in rows):
+        panels[0].set_yscale("log")
     panels[1].legend(fontsize="small")
     figure.savefig(path, dpi=90)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from math import log2
 from typing import Any
@@ -34,7 +35,7 @@ def svg(found: dict[str, Any]) -> str:
         parts.append(
             f'<rect x="{x - _WIDTH / 2:.0f}" y="{y - _HEIGHT / 2:.0f}" width="{_WIDTH}" height="{_HEIGHT}" rx="5" '
             f'fill="{_COLOURS.get(vertex["kind"], "#cccccc")}"/>'
-            f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" fill="white">{escape(vertex["name"])}</text>'
+            f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" fill="white">{_text(vertex["name"])}</text>'
         )
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -53,10 +54,15 @@ def _places(vertices: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
 def _line(link: dict[str, Any], place: dict[str, tuple[float, float]]) -> str:
     (x1, y1), (x2, y2) = place[link["from"]], place[link["to"]]
     colour, width = _LINKS.get(link["kind"], "#000000"), max(0.5, log2(1 + link["gbs"]) / 2)
-    title = f"<title>{escape(link['from'])} - {escape(link['to'])}: {link['gbs']:g} GB/s {link['kind']}</title>"
+    title = f"<title>{_text(link['from'])} - {_text(link['to'])}: {link['gbs']:g} GB/s {link['kind']}</title>"
     # Links inside a layer bend, or they would hide behind the vertices between.
     bend = abs(x2 - x1) / 6 + 10 if y1 == y2 else 0
     return (
         f'<path d="M{x1:.0f} {y1:.0f} Q{(x1 + x2) / 2:.0f} {(y1 + y2) / 2 - bend:.0f} {x2:.0f} {y2:.0f}" '
         f'fill="none" stroke="{colour}" stroke-width="{width:.1f}" stroke-opacity="0.7">{title}</path>'
     )
+
+
+def _text(name: str) -> str:
+    """A name as XML can hold it: it has no place for control characters, surrogates and the last two of a plane."""
+    return escape(re.sub("[^\\t\\n\\r -\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]", "\ufffd", name))
