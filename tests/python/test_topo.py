@@ -165,6 +165,9 @@ def test_this_machine() -> None:
         (["--file", "/nonexistent"], 1, "No such file"),
         (["--file", "/dev/null"], 1, "the cluster file is not JSON that can be read"),
         (["--nccl-xml", "/dev/null"], 1, "NCCL's topology XML cannot be read"),
+        (["--preset", ""], 1, "there is no preset ''"),
+        (["--file", ""], 1, "Is a directory"),
+        (["--nccl-xml", ""], 1, "Is a directory"),
     ],
 )
 def test_bad_input(words: list[str], code: int, message: str) -> None:

@@ -36,12 +36,12 @@ def add_source(parser: argparse.ArgumentParser, required: bool, gpus: str) -> An
 
 def source_request(chosen: argparse.Namespace, nodes: int) -> dict[str, Any]:
     """The fields of a request that name the topology and its GPUs. nodes: of the preset; 0: its own."""
-    if nodes and not chosen.preset:
+    if nodes and chosen.preset is None:
         chosen.parser.error("--nodes goes with --preset")
     asked: dict[str, Any] = {} if chosen.gpus is None else {"gpus": chosen.gpus}
-    if chosen.preset:
+    if chosen.preset is not None:
         asked.update(preset=chosen.preset, nodes=nodes)
     for option, key in ((chosen.file, "file"), (chosen.nccl_xml, "nccl_xml")):
-        if option:
+        if option is not None:
             asked[key] = input_text(option)
     return asked
