@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "api/handle.h"
 #include "api/topology_request.h"
@@ -112,6 +113,19 @@ std::string_view hops(const Topology& part) {
   return nvlink ? "NVL" : sockets ? "SYS" : "PIX";
 }
 
+// null: the rings pass several nodes, and say nothing of the NICs that NCCL's graph has between them.
+json nccl_rings(const RingPacking& rings, const Topology& topology, const std::vector<int>& gpus,
+                const Topology& part) {
+  const std::vector<int> known = nccl_devices(topology);
+  std::vector<int> devices;
+  std::set<int> nodes;
+  for (const int gpu : gpus) {
+    devices.push_back(known[static_cast<std::size_t>(gpu)]);
+    nodes.insert(topology.vertex(topology.gpus()[static_cast<std::size_t>(gpu)]).node);
+  }
+  return nodes.size() > 1 ? json() : json(write_nccl_rings(rings, devices, hops(part)));
+}
+
 // What can be reached on the GPUs.
 Status add_findings(const Topology& topology, const std::vector<int>& gpus, json& answer) {
   answer["left_out"] = json::array();
@@ -132,7 +146,7 @@ Status add_findings(const Topology& topology, const std::vector<int>& gpus, json
     const RingPacking rings = pack_rings(*part);
     PACE_TRY(add_trees(*part, gpus, answer));
     add_rings(rings, gpus, answer);
-    answer["nccl_rings"] = write_nccl_rings(rings, gpus, hops(*part));
+    answer["nccl_rings"] = nccl_rings(rings, topology, gpus, *part);
   }
   if (gpus.size() <= most_for_bounds) return add_chain(topology, gpus, answer);
   leave_out("chain", {"beyond_gpus", most_for_bounds}, {"chain"}, answer);

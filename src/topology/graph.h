@@ -30,6 +30,7 @@ struct Vertex {
   int node = 0;                // the machine; -1: none (network switches)
   std::string bus_id = {};     // PCI address, "0000:3b:00.0"; empty where unknown
   int compute_capability = 0;  // of a GPU: 70, 80, 90, ...; 0 where unknown
+  int device = -1;             // of a GPU: NCCL's dev, where a file says it; -1: it says none
 };
 
 struct Link {

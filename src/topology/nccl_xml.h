@@ -19,6 +19,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "topology/graph.h"
 #include "topology/rings.h"
@@ -38,9 +39,12 @@ Result<Topology> read_nccl_machine(std::string_view xml);
 // not below a CPU.
 Result<std::string> write_nccl_topology(const Topology& topology);
 
-// The rings as NCCL's graph XML (NCCL_GRAPH_FILE): channels of one speed, as many for a ring as its rate needs, but one
-// each where that would be more than 32. `devices`: NCCL's dev of each GPU of the rings; `type`: of the hops, "NVL",
-// "PIX" or "SYS".
+// NCCL's dev of each GPU: what a file has said, or the GPU's number in its node.
+std::vector<int> nccl_devices(const Topology& topology);
+
+// Rings in one node as NCCL's graph XML (NCCL_GRAPH_FILE): channels of one speed, as many for a ring as its rate needs,
+// but one each where that would be more than 32. `devices`: NCCL's dev of each GPU of the rings; `type`: of the hops,
+// "NVL", "PIX" or "SYS".
 std::string write_nccl_rings(const RingPacking& packing, const std::vector<int>& devices, std::string_view type);
 
 }  // namespace paceline

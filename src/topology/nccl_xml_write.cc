@@ -58,8 +58,7 @@ class Writer {
   std::vector<std::vector<int>> leaving_;
   std::vector<std::string> bus_id_;
   std::vector<bool> written_;
-  std::map<int, int> gpus_of_;  // node: GPUs written
-  std::vector<int> device_;     // of GPUs, by vertex: their number in their node
+  std::vector<int> device_;  // by GPU
   int nics_ = 0;
 };
 
@@ -68,7 +67,7 @@ Writer::Writer(const Topology& topology)
       leaving_(topology.leaving()),
       bus_id_(topology.vertices().size()),
       written_(topology.vertices().size()),
-      device_(topology.vertices().size()) {
+      device_(nccl_devices(topology)) {
   std::set<std::pair<int, std::string>> taken;
   // Parts of one GPU have one address, but here each has an element of its own.
   for (std::size_t i = 0; i < bus_id_.size(); ++i) {
@@ -84,7 +83,6 @@ Writer::Writer(const Topology& topology)
       if (taken.emplace(vertex.node, made_up).second) bus_id_[i] = std::move(made_up);
     }
   }
-  for (const int vertex : topology.gpus()) device_[at(vertex)] = gpus_of_[topology.vertex(vertex).node]++;
 }
 
 Result<std::string> Writer::write() {
@@ -153,9 +151,9 @@ Status Writer::below(pugi::xml_node parent, int above, double up, int vertex, in
 void Writer::gpu(pugi::xml_node parent, int vertex) {
   const int capability = topology_.vertex(vertex).compute_capability;
   pugi::xml_node element = parent.append_child("gpu");
-  set(element, "dev", fmt::format("{}", device_[at(vertex)]));
+  const auto number = std::ranges::find(topology_.gpus(), vertex) - topology_.gpus().begin();
+  set(element, "dev", fmt::format("{}", device_[static_cast<std::size_t>(number)]));
   set(element, "sm", fmt::format("{}", capability));
-  const auto number = std::find(topology_.gpus().begin(), topology_.gpus().end(), vertex) - topology_.gpus().begin();
   set(element, "rank", fmt::format("{}", number));
   set(element, "gdr", "1");
   for (const int l : leaving_[at(vertex)]) {
@@ -200,6 +198,17 @@ void Writer::nic(pugi::xml_node parent, int vertex) {
 }  // namespace
 
 Result<std::string> write_nccl_topology(const Topology& topology) { return Writer(topology).write(); }
+
+std::vector<int> nccl_devices(const Topology& topology) {
+  std::vector<int> devices;
+  std::map<int, int> gpus_of;  // node: GPUs so far
+  for (const int gpu : topology.gpus()) {
+    const Vertex& vertex = topology.vertex(gpu);
+    const int number = gpus_of[vertex.node]++;
+    devices.push_back(vertex.device >= 0 ? vertex.device : number);
+  }
+  return devices;
+}
 
 std::string write_nccl_rings(const RingPacking& packing, const std::vector<int>& devices, std::string_view type) {
   constexpr Flow most_channels = 32;

@@ -198,7 +198,7 @@ _OF_TREES = {"rings", "ring_gbs", "rings_exact", "nccl_rings", "trees"}
 @pytest.mark.parametrize(
     ("gpus", "missing", "left_out"),
     [
-        (64, set(), {}),
+        (64, {"nccl_rings"}, {}),
         (65, _OF_TREES, {"rings": 64, "trees": 64}),
         (128, _OF_TREES, {"rings": 64, "trees": 64}),
         (129, _OF_TREES | _OF_BOUNDS, {"bounds": 128, "rings": 64, "trees": 64, "chain": 128}),
@@ -256,6 +256,29 @@ def test_rings_that_are_left_out_cannot_be_written(tmp_path: Path) -> None:
     done = run("--preset", "rx2", "--nodes", "65", "--nccl-rings-out", str(tmp_path / "r.xml"))
     assert done.returncode == 1
     assert "there are no rings to write" in done.stderr
+    assert not (tmp_path / "r.xml").exists()
+
+
+def test_rings_are_written_with_the_devices_of_nccl(tmp_path: Path) -> None:
+    xml, rings = tmp_path / "t.xml", tmp_path / "r.xml"
+    assert run("--preset", "k80-node", "--nccl-xml-out", str(xml)).returncode == 0
+    for dev in (1, 0):
+        xml.write_text(xml.read_text().replace(f'<gpu dev="{dev}"', f'<gpu dev="{dev + 2}"'))
+    for source, devices in (
+        (["--nccl-xml", str(xml)], {"2", "3"}),
+        (["--preset", "hgx-h200", "--nodes", "2", "--gpus", "9-11"], {"1", "2", "3"}),
+    ):
+        done = run(*source, "--nccl-rings-out", str(rings))
+        assert done.returncode == 0, done.stderr
+        assert {gpu.attrib["dev"] for gpu in ElementTree.parse(rings).iter("gpu")} == devices
+
+
+def test_rings_of_several_nodes_cannot_be_written(tmp_path: Path) -> None:
+    """NCCL's graph has NICs between nodes, which the rings do not name."""
+    words = ("--preset", "hgx-h200", "--nodes", "2", "--gpus", "0-3,8-11")
+    done = run(*words, "--nccl-rings-out", str(tmp_path / "r.xml"))
+    assert done.returncode == 1
+    assert "they pass several nodes, and NCCL's graph has NICs between these" in done.stderr
     assert not (tmp_path / "r.xml").exists()
 
 

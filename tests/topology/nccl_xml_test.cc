@@ -207,6 +207,13 @@ TEST_CASE("several GPUs at one address and links beside PCIe are written and rea
   CHECK(c2c == doctest::Approx(56.376 * 7));
 }
 
+TEST_CASE("GPUs keep the dev that a file has for them, others have their number in their node") {
+  const Topology some = read(replaced(replaced(small, "dev=\"2\"", "dev=\"7\""), "dev=\"0\"", "dev=\"3\""));
+  CHECK(nccl_devices(some) == std::vector{1, 3, 7});
+  CHECK(nccl_devices(read(*write_nccl_topology(some))) == std::vector{1, 3, 7});
+  CHECK(nccl_devices(*preset("rx3", 2)) == std::vector{0, 1, 0, 1});
+}
+
 TEST_CASE("GPUs that are not below a CPU cannot be written") {
   Topology topology;
   topology.add(VertexKind::gpu, "gpu0");

@@ -47,10 +47,7 @@ def job(chosen: argparse.Namespace) -> int:
         if path:
             if key not in found:
                 raise Error(f"there is nothing to write to {path}: this topology has no GPU")
-            if found[key] is None:
-                raise Error(f"there are no rings to write to {path}: they are left out for so large a graph")
-            if key == "nccl_rings" and not found["rings"]:
-                why = "none passes all of these GPUs" if found["rings_exact"] else _NO_RING_FOUND
+            if why := _why_no_rings(found) if key == "nccl_rings" else "":
                 raise Error(f"there are no rings to write to {path}: {why}")
             Path(path).write_text(found[key])
     if chosen.json:
@@ -59,6 +56,15 @@ def job(chosen: argparse.Namespace) -> int:
     if chosen.plot:
         Path(chosen.plot).write_text(topo_plot.svg(found))
     return 0
+
+
+def _why_no_rings(found: dict[str, Any]) -> str:
+    """Empty if there are some for NCCL's graph XML."""
+    if found["rings"] is None:
+        return "they are left out for so large a graph"
+    if not found["rings"]:
+        return "none passes all of these GPUs" if found["rings_exact"] else _NO_RING_FOUND
+    return "" if found["nccl_rings"] else "they pass several nodes, and NCCL's graph has NICs between these"
 
 
 def request(chosen: argparse.Namespace) -> dict[str, Any]:
