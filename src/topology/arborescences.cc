@@ -245,17 +245,17 @@ Result<TreePacking> broadcast_trees(const Topology& topology, int root) {
 
 Result<TreePacking> all_gather_trees(const Topology& topology) {
   if (topology.gpus().size() == 1) return TreePacking{};
-  return pack(topology, topology.gpus(), shard_rate(topology).rate, false);
+  return pack(topology, topology.gpus(), shard_rate(topology), false);
 }
 
 Result<TreePacking> reduce_scatter_trees(const Topology& topology) {
   if (topology.gpus().size() == 1) return TreePacking{};
-  return pack(topology, topology.gpus(), shard_rate(topology, true).rate, true);
+  return pack(topology, topology.gpus(), shard_rate(topology, true), true);
 }
 
 Result<std::vector<TreePacking>> all_reduce_trees(const Topology& topology) {
-  const Rate rate = shard_rate(topology).rate;
-  if (topology.gpus().size() > 1 && rate == shard_rate(topology, true).rate) {
+  const Rate rate = shard_rate(topology);
+  if (topology.gpus().size() > 1 && rate == shard_rate(topology, true)) {
     Forest forest(topology, topology.gpus(), rate, false);
     PACE_TRY(forest.split());
     auto gather = forest.pack(false);

@@ -65,9 +65,9 @@ Rate both(Rate x, Rate y, Flow n) {
 
 Flow units(double gbs) { return static_cast<Flow>(std::llround(gbs * units_per_gbs)); }
 
-ShardRate shard_rate(const Topology& topology, bool backwards) {
+Rate shard_rate(const Topology& topology, bool backwards) {
   const auto n = static_cast<Flow>(topology.gpus().size());
-  if (n == 1) return {endless, {}};
+  if (n == 1) return endless;
   // A rate that is not too low: what the cut around the poorest GPU allows.
   std::vector<Flow> coming(topology.vertices().size());
   for (const Link& link : topology.links())
@@ -76,20 +76,14 @@ ShardRate shard_rate(const Topology& topology, bool backwards) {
   for (const int gpu : topology.gpus())
     if (coming[static_cast<std::size_t>(gpu)] < coming[static_cast<std::size_t>(poorest)]) poorest = gpu;
   Rate rate = reduced(coming[static_cast<std::size_t>(poorest)], n - 1);
-  std::vector<int> cut;
-  for (int v = 0; v < static_cast<int>(topology.vertices().size()); ++v)
-    if (v != poorest) cut.push_back(v);
 
   for (;;) {
     // All capacities times the denominator: in these units each GPU is fed with the numerator.
     FlowNetwork network = network_of(topology, rate.denominator, backwards);
     const int source = network.add_vertex();
     for (const int gpu : topology.gpus()) network.add_edge(source, gpu, rate.numerator);
-    if (starved(network, topology, source, n * rate.numerator) < 0) return {rate, cut};
+    if (starved(network, topology, source, n * rate.numerator) < 0) return rate;
     const auto side = network.source_side(source);
-    cut.clear();
-    for (int v = 0; v < source; ++v)
-      if (side[static_cast<std::size_t>(v)]) cut.push_back(v);
     Flow crossing = 0;
     for (const Link& link : topology.links()) {
       const int from = backwards ? link.to : link.from;
@@ -106,7 +100,7 @@ ShardRate shard_rate(const Topology& topology, bool backwards) {
 Bounds throughput_bounds(const Topology& topology) {
   Bounds bounds;
   const auto n = static_cast<Flow>(topology.gpus().size());
-  if (n == 1) return {{endless}, endless, 0, endless, endless, endless, {}};
+  if (n == 1) return {{endless}, endless, 0, endless, endless, endless};
   FlowNetwork network = network_of(topology, 1, false);
   for (const int root : topology.gpus()) {
     Flow least = unlimited;
@@ -118,12 +112,11 @@ Bounds throughput_bounds(const Topology& topology) {
                                       [](const Rate& a, const Rate& b) { return a.numerator < b.numerator; });
   bounds.broadcast = *worst;
   bounds.worst_root = static_cast<int>(worst - bounds.broadcast_from.begin());
-  const ShardRate gather = shard_rate(topology);
-  const ShardRate scatter = shard_rate(topology, true);
-  bounds.all_gather = times(gather.rate, n - 1);
-  bounds.all_gather_cut = gather.cut;
-  bounds.reduce_scatter = times(scatter.rate, n - 1);
-  bounds.all_reduce = both(gather.rate, scatter.rate, n);
+  const Rate gather = shard_rate(topology);
+  const Rate scatter = shard_rate(topology, true);
+  bounds.all_gather = times(gather, n - 1);
+  bounds.reduce_scatter = times(scatter, n - 1);
+  bounds.all_reduce = both(gather, scatter, n);
   return bounds;
 }
 

@@ -45,8 +45,7 @@ struct Bounds {
   int worst_root = 0;                // GPU
   Rate all_gather;                   // busbw, as the next two
   Rate reduce_scatter;
-  Rate all_reduce;                  // reduce-scatter, then all-gather
-  std::vector<int> all_gather_cut;  // vertices on the giving side of the cut that sets all_gather
+  Rate all_reduce;  // reduce-scatter, then all-gather
 };
 
 // Of a valid topology, as select() gives it.
@@ -54,10 +53,6 @@ Bounds throughput_bounds(const Topology& topology);
 
 // The largest rate at which every GPU can give out its shard at once; `backwards`: every link turned round, so that it
 // is the largest at which every GPU can take in its block of a reduce-scatter.
-struct ShardRate {
-  Rate rate;
-  std::vector<int> cut;  // vertices on the giving side
-};
-ShardRate shard_rate(const Topology& topology, bool backwards = false);
+Rate shard_rate(const Topology& topology, bool backwards = false);
 
 }  // namespace paceline

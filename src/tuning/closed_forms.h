@@ -49,7 +49,6 @@ struct Multicast {
   double datagram = 4096;    // U, bytes
   double pcie = 12000;       // B_P, bytes per us
   double host = 12500;       // B_H: what the NIC reads from host memory
-  double gpu = 1000;         // B_G: and from GPU memory
   double start = 0.05;       // t_s of a datagram, us
   double alpha = 17.5;       // t_o(n) = ln(n) / alpha, us
 

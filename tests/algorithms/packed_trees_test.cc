@@ -210,7 +210,7 @@ TEST_CASE("packed trees take the bound's time and 2% more on every subset of a D
     Schedule gather(problem_of(Collective::all_gather, topology, 0, count / static_cast<std::size_t>(n), true),
                     {.chunk = 128 << 10});
     REQUIRE(write_packed_trees(gather, *all_gather_trees(topology)).ok());
-    CHECK(played(gather, topology) <= 1.02 * all / n / shard_rate(topology).rate.gbs());
+    CHECK(played(gather, topology) <= 1.02 * all / n / shard_rate(topology).gbs());
   }
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("reductions along packed trees take the bound's time and 4% more on ev
     if (!topology.of_kind(VertexKind::cpu).empty()) continue;  // GPUs that share links
     INFO("set ", set);
     const std::size_t block = 1'000'000'000 / 4 / gpus.size();
-    const double bound = static_cast<double>(block) / shard_rate(topology, true).rate.gbs();
+    const double bound = static_cast<double>(block) / shard_rate(topology, true).gbs();
     Schedule scatter(problem_of(Collective::reduce_scatter, topology, 0, block, true), {.chunk = 128 << 10});
     REQUIRE(write_packed_trees(scatter, *reduce_scatter_trees(topology)).ok());
     CHECK(played(scatter, topology) <= 1.04 * bound);

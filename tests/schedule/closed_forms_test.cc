@@ -221,7 +221,7 @@ TEST_CASE("formulas that nothing is simulated for") {
   CHECK(closed_forms::reduction_server(1000, 8, 4, 20, {.start = 2, .bandwidth = 10}) == equals(4 + 100));
   CHECK(closed_forms::reduction_server(1000, 8, 1, 20, {.start = 2, .bandwidth = 10}) == equals(4 + 400));
   CHECK(closed_forms::knomial_in_chunks(1000, 100, 9, 3, {.start = 2, .bandwidth = 10}) == equals(10 * 2 * 12));
-  CHECK(closed_forms::multicast_naive(8192, 1, {.gpu = 1024, .start = 1}) == equals(2 * (1 + 4)));
+  CHECK(closed_forms::multicast_naive(8192, 1, 1024, {.start = 1}) == equals(2 * (1 + 4)));
 }
 
 }  // namespace paceline

@@ -80,8 +80,9 @@ inline double double_tree_pace(double M, double C, int n, const Rates& rates) {
 
 // ---- Multicast ----
 
-inline double multicast_naive(double M, int n, const Multicast& m) {
-  return M / m.datagram * (m.start + m.issue(n) + m.datagram / m.gpu);
+// The NIC reads GPU memory, `gpu` bytes per us.
+inline double multicast_naive(double M, int n, double gpu, const Multicast& m) {
+  return M / m.datagram * (m.start + m.issue(n) + m.datagram / gpu);
 }
 
 }  // namespace paceline::closed_forms

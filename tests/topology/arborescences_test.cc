@@ -70,7 +70,7 @@ void check_both(const Topology& topology) {
   std::vector<Ways> uses;
   for (const TreePacking& packing : *both) {
     check_fits(topology, packing, every_gpu(topology));
-    check_reaches(packing, shard_rate(topology).rate);
+    check_reaches(packing, shard_rate(topology));
     auto& ways = uses.emplace_back();
     for (const PackedTree& tree : packing.trees)
       for (const TreeEdge& edge : tree.edges)
@@ -92,12 +92,12 @@ void check_all(const Topology& topology, bool every_root) {
   const auto gathering = all_gather_trees(topology);
   REQUIRE_MESSAGE(gathering.ok(), gathering.status().message());
   check_fits(topology, *gathering, every_gpu(topology));
-  check_reaches(*gathering, shard_rate(topology).rate);
+  check_reaches(*gathering, shard_rate(topology));
   const auto scattering = reduce_scatter_trees(topology);
   REQUIRE_MESSAGE(scattering.ok(), scattering.status().message());
   CHECK(scattering->inward);
   check_fits(topology, *scattering, every_gpu(topology));
-  check_reaches(*scattering, shard_rate(topology, true).rate);
+  check_reaches(*scattering, shard_rate(topology, true));
   check_both(topology);
   const Bounds bounds = throughput_bounds(topology);
   for (const int root : every_root ? every_gpu(topology) : std::vector{bounds.worst_root}) {
@@ -180,7 +180,7 @@ TEST_CASE("where a switch gives more than it gets, the trees are right or there 
   const auto packing = all_gather_trees(topology);
   if (packing.ok()) {
     check_fits(topology, *packing, {0, 1, 2});
-    check_reaches(*packing, shard_rate(topology).rate);
+    check_reaches(*packing, shard_rate(topology));
   } else {
     CHECK(packing.status().code() == Code::unsupported);
   }
