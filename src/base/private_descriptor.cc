@@ -47,11 +47,8 @@ PrivateDescriptor::PrivateDescriptor(FileDescriptor fd) : fd_(std::move(fd)) {
 
 void PrivateDescriptor::reset() {
   if (!fd_.valid()) return;
-  {
-    // Before it is closed: its number may then be another file's.
-    const std::lock_guard lock(guarded().mutex);
-    guarded().descriptors.erase(fd_.get());
-  }
+  const std::lock_guard lock(guarded().mutex);  // nobody forks in between
+  guarded().descriptors.erase(fd_.get());
   fd_.reset();
 }
 

@@ -95,6 +95,7 @@ class Incoming {
     const Announcement told = peek(message_.announced);
     if (sight.number != number_ || !reached(told.number, number_)) return;
     expected_ = false;
+    patience_.renew();
     well = same_call(task_, message_, told);
     if (!well) return;
     from_ = sight.address;

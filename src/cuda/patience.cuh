@@ -188,12 +188,16 @@ class Patience {
     }
     if (since_ == 0) since_ = nanoseconds();
     const std::uint64_t waited = nanoseconds() - since_;
-    if (waited < terms_.timeout_ns) return true;
-    // Who has come waits for another one itself: a sixteenth of the time is left for who waits for that one to say so.
-    const bool has_come = message.announced == nullptr || reached(peek(message.announced).number, message.number);
-    if (has_come && waited - terms_.timeout_ns < terms_.timeout_ns / 16) return true;
+    if (waited < terms_.timeout_ns || waited - terms_.timeout_ns < grace(message)) return true;
     raise_alarm(terms_, AlarmCause::timeout, message.source, message.number, message.count, Announcement{});
     return false;
+  }
+
+  // Who has come waits for another one itself, whose own waiter is to say so: it has more time, by a sixteenth, and who
+  // does not take what it is given, and may have come, by half of that.
+  __device__ std::uint64_t grace(const Expected& message) const {
+    if (message.announced == nullptr) return terms_.timeout_ns / 32;
+    return reached(peek(message.announced).number, message.number) ? terms_.timeout_ns / 16 : 0;
   }
 
   const Terms& terms_;
