@@ -119,13 +119,12 @@ void leave_line(ncclComm* parent, const ncclComm* child) {
 // between.
 void end_parent(ncclComm* parent) {
   State state = state_of(parent);
-  do {
-    if (state != State::ready && state != State::splitting) return;  // it has been ended otherwise
-    // Acquire and release: as in leave_line().
-  } while (!parent->state.compare_exchange_weak(state, State::revoked, std::memory_order_acq_rel));
+  if (state != State::ready && state != State::splitting) return;  // it has been ended otherwise
   (void)paceCommAbort(parent->pace);
   if (real_of(parent) != nullptr && real()->ncclCommRevoke != nullptr)
     (void)real()->ncclCommRevoke(real_of(parent), NCCL_REVOKE_DEFAULT);
+  // Last: one that is splitting cannot be destroyed. Acquire and release: as in leave_line().
+  parent->state.compare_exchange_strong(state, State::revoked, std::memory_order_acq_rel);
 }
 
 // The communicator is ready, or failed, unless the program has aborted it meanwhile. A program may ask only for the

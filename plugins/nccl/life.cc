@@ -112,8 +112,8 @@ void wait_for_calls(ncclComm* comm) {
 
 // The same after the group's calls; of a nonblocking communicator behind the program's back, if there is a thread.
 void wait_for_calls_later(ncclComm* comm) {
-  comm->finalizing.store(true, std::memory_order_relaxed);  // for this thread
   end_later([comm] {
+    comm->finalizing.store(true, std::memory_order_relaxed);  // for this thread
     const auto wait = [comm] {
       wait_for_calls(comm);
       comm->finalizing.store(false, std::memory_order_release);  // after what the calls wrote

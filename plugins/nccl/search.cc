@@ -27,7 +27,8 @@ void split_into(std::vector<std::string>& folders, const char* list) {
 
 struct Object {
   std::string path;
-  std::vector<std::string> run_path;
+  // Where the loader looks for what it needs before LD_LIBRARY_PATH (DT_RPATH), or after it (DT_RUNPATH).
+  std::vector<std::string> before, after;
 };
 
 // `list` with the object's own folder where it says so.
@@ -44,21 +45,24 @@ const Value* at(ElfW(Addr) address) {
   return reinterpret_cast<const Value*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-// Where the loader looks for what the object needs before it looks anywhere else, from its dynamic section.
-std::vector<std::string> run_path_of(const dl_phdr_info& info, const std::string& path) {
+// From its dynamic section.
+Object object_of(const dl_phdr_info& info, const std::string& path) {
   ElfW(Addr) strings = 0;
-  std::vector<ElfW(Addr)> lists;
+  std::vector<ElfW(Addr)> before, after;
   for (const auto& part : std::span(info.dlpi_phdr, info.dlpi_phnum)) {
     if (part.p_type != PT_DYNAMIC) continue;
     for (const auto* entry = at<ElfW(Dyn)>(info.dlpi_addr + part.p_vaddr); entry->d_tag != DT_NULL; ++entry) {
       if (entry->d_tag == DT_STRTAB) strings = entry->d_un.d_ptr;
-      if (entry->d_tag == DT_RUNPATH || entry->d_tag == DT_RPATH) lists.push_back(entry->d_un.d_val);
+      if (entry->d_tag == DT_RPATH) before.push_back(entry->d_un.d_val);
+      if (entry->d_tag == DT_RUNPATH) after.push_back(entry->d_un.d_val);
     }
   }
   if (strings < info.dlpi_addr) strings += info.dlpi_addr;  // the loader writes no address into a read-only section
-  std::vector<std::string> folders;
-  for (const ElfW(Addr) list : lists) split_into(folders, with_origin(at<char>(strings + list), path).c_str());
-  return folders;
+  if (!after.empty()) before.clear();                       // as the loader has it
+  Object object{path, {}, {}};
+  for (const ElfW(Addr) list : before) split_into(object.before, with_origin(at<char>(strings + list), path).c_str());
+  for (const ElfW(Addr) list : after) split_into(object.after, with_origin(at<char>(strings + list), path).c_str());
+  return object;
 }
 
 // The program, which has no name there, and its libraries.
@@ -69,7 +73,7 @@ std::vector<Object> loaded_objects() {
         std::error_code failed;
         const std::string name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
         const std::string path = name.empty() ? std::filesystem::read_symlink("/proc/self/exe", failed).string() : name;
-        if (path.starts_with('/')) static_cast<std::vector<Object>*>(into)->push_back({path, run_path_of(*info, path)});
+        if (path.starts_with('/')) static_cast<std::vector<Object>*>(into)->push_back(object_of(*info, path));
         return 0;
       },
       &objects);
@@ -129,11 +133,12 @@ std::filesystem::path program_folder() {
 std::vector<std::string> candidates() {
   std::vector<std::string> files;
   const std::vector<Object> loaded = loaded_objects();
-  std::vector<std::string> environments, folders;
+  std::vector<std::string> environments, folders, after;
   for (const Object& object : loaded) {
     if (std::filesystem::path(object.path).filename().string().starts_with("libnccl.so")) files.push_back(object.path);
     environments.push_back(environment_of(object.path));
-    folders.insert(folders.end(), object.run_path.begin(), object.run_path.end());
+    folders.insert(folders.end(), object.before.begin(), object.before.end());
+    after.insert(after.end(), object.after.begin(), object.after.end());
   }
   add_environments(environments, program_folder());
   if (const char* active = std::getenv("VIRTUAL_ENV"); active != nullptr)
@@ -141,6 +146,7 @@ std::vector<std::string> candidates() {
   for (const std::string& environment : environments)
     if (!environment.empty()) files.push_back(environment + "/nvidia/nccl/lib/" + file_name);
   split_into(folders, std::getenv("LD_LIBRARY_PATH"));
+  folders.insert(folders.end(), after.begin(), after.end());
   for (std::string& folder : configured_folders()) folders.push_back(std::move(folder));
   for (const char* folder : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib",
                              "/usr/local/lib", "/usr/local/cuda/lib64"})

@@ -86,13 +86,13 @@ TEST_CASE("the variable decides alone") {
   CHECK(found.why == "PACELINE_NCCL_LIBRARY=/nowhere/libnccl.so.2: No such file or directory");
 }
 
-TEST_CASE("run paths are looked in, of whatever kind, before the loader's own folders") {
-  for (const char* library : {PACELINE_RUNPATH, PACELINE_RPATH}) {
+TEST_CASE("run paths are looked in, before LD_LIBRARY_PATH or after it, as the loader does") {
+  for (const bool before : {false, true}) {
     const Folder folder;
     std::filesystem::create_directory(folder.path / "other");
     const std::string theirs = std::filesystem::canonical(folder.file("second/libnccl.so.2")).string();
     const std::string other = std::filesystem::canonical(folder.file("other/libnccl.so.2")).string();
-    std::filesystem::copy_file(library, folder.path / "library.so");
+    std::filesystem::copy_file(before ? PACELINE_RPATH : PACELINE_RUNPATH, folder.path / "library.so");
     paceline::testing::Child child([&](const paceline::testing::Child::Say& say) {
       (void)::unsetenv("PACELINE_NCCL_LIBRARY");
       (void)::setenv("LD_LIBRARY_PATH", (folder.path / "other").c_str(), 1);
@@ -108,7 +108,7 @@ TEST_CASE("run paths are looked in, of whatever kind, before the loader's own fo
     });
     CHECK(child.line() == other + " ");
     CHECK(child.line() == "loaded");
-    CHECK(child.line() == theirs + " " + other + " ");
+    CHECK(child.line() == (before ? theirs + " " + other + " " : other + " " + theirs + " "));
   }
 }
 
