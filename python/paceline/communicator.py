@@ -480,6 +480,8 @@ class Communicator(Membership):
             raise _refusal(f"premulsum({scalar}): {BY_NUMBER[kind].name} cannot hold this number") from None
         result = self._library.paceRedOpCreatePreMulSum(operator, element, kind, self._handle)
         if result:
-            raise self._failure(result)
+            error = self._failure(result)
+            note_refusal(error)
+            raise error
         self._operators[key] = operator.value
         return operator.value

@@ -241,7 +241,7 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
   };
   const bool has_ends = search.set_ends(different(topology, nics));
   auto outcome = any();
-  if (outcome == Search::Outcome::impossible && has_ends) {
+  if (outcome != Search::Outcome::found && has_ends) {
     search.set_ends({});
     outcome = any();
   }
@@ -261,6 +261,7 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
   }
 
   // An order of wide links is one of narrower links too: the widest is between one that is found and one that is not.
+  // Where the steps run out it is taken for none.
   std::set<double> widths;
   for (const int from : vertices)
     for (const int to : vertices)

@@ -26,8 +26,8 @@ class TcpConnection {
     malformed,  // what arrived is no frame, see problem()
   };
 
-  // `socket` is connected and non-blocking. At most `queue_length` messages of collectives are queued at
-  // a time; messages of pairs also take the place of the inquiry.
+  // `socket` is connected and non-blocking. At most `queue_length` messages of collectives are queued at a time;
+  // messages of pairs also take the place of the inquiry.
   TcpConnection(PrivateDescriptor socket, int queue_length);
 
   [[nodiscard]] int fd() const { return socket_.get(); }

@@ -171,9 +171,18 @@ TEST_CASE("ranks that use no GPU have none that reach each other") {
   CHECK(paceCommGpuDirectCalls(nullptr, &calls) == paceInvalidArgument);
 }
 
+TEST_CASE("on one machine no links are measured") {
+  const Ranks communicator(1);
+  int measured = 7;
+  CHECK(paceCommLinksMeasured(communicator[0], &measured) == paceSuccess);
+  CHECK(measured == 0);
+}
+
 TEST_CASE("questions check their result pointers") {
   const Ranks communicator(1);
   paceComm_t comm = communicator[0];
+  CHECK(paceCommLinksMeasured(comm, nullptr) == paceInvalidArgument);
+  CHECK(paceCommLinksMeasured(nullptr, nullptr) == paceInvalidArgument);
   CHECK(paceGetVersion(nullptr) == paceInvalidArgument);
   CHECK(paceCommCount(comm, nullptr) == paceInvalidArgument);
   CHECK(paceCommUserRank(comm, nullptr) == paceInvalidArgument);

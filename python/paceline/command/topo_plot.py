@@ -64,5 +64,5 @@ def _line(link: dict[str, Any], place: dict[str, tuple[float, float]]) -> str:
 
 
 def _text(name: str) -> str:
-    """A name as XML can hold it: it has no place for control characters, surrogates and the last two of a plane."""
+    """A name as XML can hold it: it has no place for control characters, surrogates, U+FFFE and U+FFFF."""
     return escape(re.sub("[^\\t\\n\\r -\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]", "\ufffd", name))
