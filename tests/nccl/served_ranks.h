@@ -50,4 +50,18 @@ inline ncclConfig_t nonblocking() {
   return config;
 }
 
+// Made behind the program's back, and ready.
+inline std::vector<ncclComm_t> nonblocking_ranks(int ranks) {
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  std::vector<ncclComm_t> comms(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank)
+    CHECK(ncclCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], ranks, id, rank, &config) == ncclInProgress);
+  for (ncclComm_t comm : comms)
+    for (ncclResult_t state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+      REQUIRE(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+  return comms;
+}
+
 }  // namespace paceline::testing

@@ -273,40 +273,45 @@ TEST_CASE("shm: a message read where it lies is worth nothing once its sender's 
   CHECK(free_shared(*memory).ok());
 }
 
+// Two ranks, of which the first has sent the second something that lies in memory of paceMemAlloc.
+struct SentInPlace {
+  static constexpr std::size_t bytes = 20'000;
+  Node node{2, {.heap_from = bytes, .single_copy_from = 0}};
+  void* memory = nullptr;
+
+  SentInPlace() {
+    auto allocated = allocate_shared(bytes);
+    REQUIRE(allocated.ok());
+    memory = *allocated;
+    const std::vector<int> one{1};
+    CHECK(node[0].send(0, one, sum_of(7), {static_cast<std::byte*>(memory), bytes}, true) == Attempt::done);
+  }
+};
+
 TEST_CASE("shm: memory that its owner gave back after a failed call is not there: the failed call is the reason") {
-  constexpr std::size_t bytes = 20'000;
-  auto memory = allocate_shared(bytes);
-  REQUIRE(memory.ok());
-  Node node(2, {.heap_from = bytes, .single_copy_from = 0});
-  const std::vector<int> one{1};
-  CHECK(node[0].send(0, one, sum_of(7), {static_cast<std::byte*>(*memory), bytes}, true) == Attempt::done);
-  node[0].withdraw();
-  CHECK(free_shared(*memory).ok());
+  SentInPlace sent;
+  sent.node[0].withdraw();
+  CHECK(free_shared(sent.memory).ok());
   const std::byte* where = nullptr;
-  CHECK(node[1].receive(0, 0, sum_of(7), bytes, nullptr, &where) == Attempt::failed);
-  CHECK(node[1].failure().code() == Code::remote);
-  CHECK(node[1].failure().message().starts_with("the call of rank 0 failed before its message of "));
+  CHECK(sent.node[1].receive(0, 0, sum_of(7), SentInPlace::bytes, nullptr, &where) == Attempt::failed);
+  CHECK(sent.node[1].failure().code() == Code::remote);
+  CHECK(sent.node[1].failure().message().starts_with("the call of rank 0 failed before its message of "));
 }
 
 TEST_CASE("shm: a rank that may open no more files says so of itself") {
-  constexpr std::size_t bytes = 20'000;
-  auto memory = allocate_shared(bytes);
-  REQUIRE(memory.ok());
-  Node node(2, {.heap_from = bytes, .single_copy_from = 0});
-  const std::vector<int> one{1};
-  CHECK(node[0].send(0, one, sum_of(7), {static_cast<std::byte*>(*memory), bytes}, true) == Attempt::done);
+  SentInPlace sent;
   rlimit files{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
   const rlimit none{0, files.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
   const std::byte* where = nullptr;
-  const Attempt attempt = node[1].receive(0, 0, sum_of(7), bytes, nullptr, &where);
+  const Attempt attempt = sent.node[1].receive(0, 0, sum_of(7), SentInPlace::bytes, nullptr, &where);
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &files) == 0);
   CHECK(attempt == Attempt::failed);
-  CHECK(node[1].failure().detail().rank == 1);
-  CHECK(node[1].failure().detail().peer == 0);
-  CHECK(node[1].failure().message().find("`ulimit -n`") != std::string::npos);
-  CHECK(free_shared(*memory).ok());
+  CHECK(sent.node[1].failure().detail().rank == 1);
+  CHECK(sent.node[1].failure().detail().peer == 0);
+  CHECK(sent.node[1].failure().message().find("`ulimit -n`") != std::string::npos);
+  CHECK(free_shared(sent.memory).ok());
 }
 
 TEST_CASE("shm: with single copy, data that stays is read from its process into the place given") {
