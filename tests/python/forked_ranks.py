@@ -7,6 +7,7 @@ over its line before it returns its result.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -100,7 +101,9 @@ class ForkedRanks:
         return [self.told(rank, seconds) for rank in range(self.size)]
 
     def say(self, rank: int, what: Any) -> None:
-        self._pipes[rank].send(what)
+        """To a rank that listens, or has ended: what it has told by then, or that it crashed, told() says."""
+        with contextlib.suppress(BrokenPipeError):
+            self._pipes[rank].send(what)
 
     def signal(self, rank: int, number: signal.Signals) -> float:
         """Send it, and return when (time.monotonic(), the same clock in all processes)."""
