@@ -40,13 +40,16 @@ Result<CommunicatorOptions> options_of(const paceConfig_t* config) {
   return options;
 }
 
-// How long to wait for the other ranks to come, s.
-Result<double> join_timeout_of(const paceConfig_t* config) {
+// With how long to wait for the other ranks to come.
+Result<CommunicatorOptions> joining_options_of(const paceConfig_t* config) {
+  auto options = options_of(config);
+  if (!options.ok()) return options;
   const bool given = config != nullptr && config->size >= offsetof(paceConfig_t, joinTimeoutSeconds) + sizeof(double);
   const double seconds = given ? config->joinTimeoutSeconds : 0;
   if (!is_duration(seconds))
     return Status(Code::invalid_argument, fmt::format("joinTimeoutSeconds is {}: give 0 to 1e9", seconds));
-  return seconds > 0 ? seconds : configuration().join_timeout;
+  options->join_timeout = seconds > 0 ? seconds : configuration().join_timeout;
+  return options;
 }
 
 // `meet(seconds)`: where the ranks come together, within this time. Not before everything else is known to be right:
@@ -54,12 +57,9 @@ Result<double> join_timeout_of(const paceConfig_t* config) {
 template <class Meet>
 Result<std::unique_ptr<Communicator>> create(const paceConfig_t* config, Meet meet) {
   PACE_TRY(configuration_status());
-  auto options = options_of(config);
+  const auto options = joining_options_of(config);
   if (!options.ok()) return options.status();
-  const auto join_timeout = join_timeout_of(config);
-  if (!join_timeout.ok()) return join_timeout.status();
-  options->join_timeout = *join_timeout;
-  Result<Rendezvous> where = meet(*join_timeout);
+  Result<Rendezvous> where = meet(options->join_timeout);
   if (!where.ok()) return where.status();
   std::shared_ptr<Session> session;
   if (where->size == 1) {
@@ -204,6 +204,19 @@ paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceComm_t* newc
     auto options = options_of(config);
     PACE_TRY(options.status());
     return inside(*comm, [&](Communicator& c) { return give(newcomm, c.split(color, key, *options)); });
+  });
+}
+
+paceResult_t paceCommShrink(paceComm_t comm, const int* excluded, int count, paceComm_t* newcomm,
+                            const paceConfig_t* config) {
+  return entry(comm, [&]() -> Status {
+    PACE_TRY(need(newcomm, "newcomm"));
+    if (count < 0) return Status(Code::invalid_argument, fmt::format("count is {}: give 0 or more", count));
+    if (count > 0) PACE_TRY(need(excluded, "excluded"));
+    auto options = joining_options_of(config);
+    PACE_TRY(options.status());
+    const std::span out(excluded, static_cast<std::size_t>(count));
+    return inside(*comm, [&](Communicator& c) { return give(newcomm, c.shrink(out, *options)); });
   });
 }
 

@@ -47,7 +47,10 @@ class Gathering {
       for (ControlConnection& connection : assembly_.connections) connection.flush();
       for (ControlConnection& connection : refused_) connection.flush();
       sleep();
-      if (!failure_ && Clock::now() >= next_sign_) give_sign();
+      if (!failure_ && Clock::now() >= next_sign_) {
+        give_sign();
+        look_whether_in_vain();
+      }
       if (!failure_ && Clock::now() >= deadline_) fail(absence_so_far(), deadline_);
     }
     if (!failure_) return std::move(assembly_);
@@ -95,6 +98,11 @@ class Gathering {
     next_sign_ = Clock::now() + sign_of_life;
   }
 
+  void look_whether_in_vain() {
+    if (!where_.in_vain) return;
+    if (const Status why = where_.in_vain(); !why.ok()) fail(why.detail());
+  }
+
   void introduced(const Hello& hello, PrivateDescriptor socket) {
     if (hello.kind != control_connection) return;
     newcomers_.push_back({hello.rank, ControlConnection(std::move(socket))});
@@ -104,7 +112,7 @@ class Gathering {
   void dropped(const Status& why, bool opened) {
     log(LogLevel::info, 0, "rendezvous: connection dropped: {}", why.message());
     // Worth telling should the job fail: one of ours that was started wrongly, not a stranger.
-    if (why.code() != Code::remote && opened) rejected_ = why.message();
+    if (why.code() != Code::remote && opened && where_.other_meeting.empty()) rejected_ = why.message();
   }
 
   // Whether it remains a newcomer.
@@ -250,15 +258,15 @@ Status::Detail Gathering::claimed_twice(std::uint32_t rank, const Member& first,
 
 }  // namespace
 
-Result<Assembly> gather(const Rendezvous& where, FileDescriptor listener) {
+Result<Assembly> gather(const Rendezvous& where, PrivateDescriptor listener) {
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout));
   if (!listener.valid()) {
     Result<FileDescriptor> made = listen_at(where.address, where.port, deadline);
     PACE_TRY(made.status());
-    listener = std::move(*made);
+    listener = PrivateDescriptor(std::move(*made));
   }
-  return Gathering(where, PrivateDescriptor(std::move(listener)), deadline).run();
+  return Gathering(where, std::move(listener), deadline).run();
 }
 
 }  // namespace paceline

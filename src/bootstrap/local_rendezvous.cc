@@ -135,7 +135,7 @@ Status publish(Directory directory, const std::string& name, Rendezvous& where) 
   auto notice = std::make_shared<Notice>(std::move(directory), name);
   PACE_TRY(notice->write(fmt::format("{} {} {}\n", where.address, where.port, where.secret)));
   where.held = std::move(notice);
-  where.listener = std::move(*listener);
+  where.listener = PrivateDescriptor(std::move(*listener));
   return {};
 }
 

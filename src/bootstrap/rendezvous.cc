@@ -138,10 +138,14 @@ Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clo
       status = introduce(fd->get(), where.secret, hello, deadline);
       if (status.ok()) return fd;
       // A rank 0 that is just starting or has too many connections closes ours; later it will not.
-      if (status.code() != Code::remote && status.code() != Code::timeout) return status;
+      if (status.code() == Code::invalid_usage && !where.other_meeting.empty())
+        status = Status(Code::timeout, where.other_meeting);
+      else if (status.code() != Code::remote && status.code() != Code::timeout)
+        return status;
     } else if (!may_pass(status)) {
       return status;
     }
+    if (where.in_vain) PACE_TRY(where.in_vain());
     const auto end = fd.ok() ? deadline : silent_until;
     if (Clock::now() + pause >= end) return unreachable(where, fd.ok() ? where.timeout : silence, status);
     fd = PrivateDescriptor();  // not kept open while pausing

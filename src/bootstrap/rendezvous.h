@@ -23,7 +23,7 @@ struct Assembly {
 
 // Rank 0: listens until all have come, on `listener` or, if that is none, where it is told to. Junk, strangers and slow
 // connections do not hold it up.
-Result<Assembly> gather(const Rendezvous& where, FileDescriptor listener);  // gathering.cc
+Result<Assembly> gather(const Rendezvous& where, PrivateDescriptor listener);  // gathering.cc
 // The others: connects to rank 0, trying again until it listens.
 Result<Assembly> report_in(const Rendezvous& where);
 

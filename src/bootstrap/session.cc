@@ -10,7 +10,6 @@
 #include <set>
 #include <utility>
 
-#include "base/file_descriptor.h"
 #include "base/origin.h"
 #include "bootstrap/inquiry.h"
 #include "bootstrap/member.h"
@@ -40,6 +39,10 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   [[nodiscard]] const std::string& secret() const override { return secret_; }
   Result<std::vector<Bytes>> exchange(std::span<const std::byte> mine, Clock::time_point deadline) override;
   std::unique_ptr<Membership> enter(std::uint64_t id, std::vector<int> ranks, int my_rank) override;
+  [[nodiscard]] std::optional<std::string> loss_of(int rank) const override {
+    const Lock lock(mutex_);
+    return lost_[static_cast<std::size_t>(rank)];
+  }
 
  private:
   friend class CommunicatorMembership;

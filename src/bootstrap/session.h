@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "base/call.h"
-#include "base/file_descriptor.h"
+#include "base/private_descriptor.h"
 #include "base/status.h"
 
 namespace paceline {
@@ -59,6 +59,9 @@ class Session {
   // A communicator of some of the session's ranks. `id` is the same on all of its ranks and used once a session;
   // ranks[i] is the session's rank of the communicator's rank i.
   virtual std::unique_ptr<Membership> enter(std::uint64_t id, std::vector<int> ranks, int my_rank) = 0;
+
+  // How the session has lost a rank, to follow its name ("died"); none: it is there, as far as is known.
+  [[nodiscard]] virtual std::optional<std::string> loss_of(int rank) const = 0;
 };
 
 // Which calls are under way: a collective, or sends and receives.
@@ -111,12 +114,17 @@ struct Rendezvous {
   int size = 1;
   std::string address;  // numeric IPv4/IPv6 address or host name of rank 0; rank 0 listens on it and on no other
   int port = 0;
-  FileDescriptor listener;  // rank 0 only: a socket that listens there already; else it opens one
-  std::string secret;       // authenticates every connection
-  double timeout = 60;      // seconds, for the whole of the joining
+  PrivateDescriptor listener;  // rank 0 only: a socket that listens there already; else it opens one
+  std::string secret;          // authenticates every connection
+  double timeout = 60;         // seconds, for the whole of the joining
   // Seconds after which an address that nobody listens on is given up; none: the timeout. Rank 0 listens before there
   // is a unique id, so nobody there means that its process has ended, or is on another machine.
   std::optional<double> silence_timeout;
+  // Where other ranks may meet at the same place before: what it means that the secret does not match, which is tried
+  // again then. Empty: an error.
+  std::string other_meeting;
+  // Why one of the ranks will not come; asked about twice a second. Empty: nobody would know.
+  std::function<Status()> in_vain;
   std::shared_ptr<void> held;  // what is needed until the joining has ended, for example the file with the address
 };
 

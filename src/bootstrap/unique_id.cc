@@ -84,7 +84,7 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   const std::lock_guard lock(mutex);
   const auto place = listeners().find(where.secret);
   if (place != listeners().end()) {
-    where.listener = std::move(place->second);
+    where.listener = PrivateDescriptor(std::move(place->second));
     listeners().erase(place);
   } else if (size > 1) {
     return Status(Code::invalid_usage,

@@ -97,6 +97,8 @@ class Communicator {
 
   // nullptr for a negative color.
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
+  // Of the ranks that are not excluded, which call it alike. Nothing goes through this communicator: it may have ended.
+  Result<std::unique_ptr<Communicator>> shrink(std::span<const int> excluded, const CommunicatorOptions& options);
   // When this rank's calls on GPU memory have ended.
   void leave();
   void abort();
@@ -149,6 +151,8 @@ class Communicator {
   using Parts = std::map<Communicator*, Part>;
 
   Status connect(std::uint64_t id, const Exchange& exchange, std::size_t announced = 0);
+  // A communicator of these of its ranks.
+  Result<std::unique_ptr<Communicator>> go_on(const std::vector<int>& staying, const CommunicatorOptions& options);
   Status share_tuning(std::string text);
   // Of the first communicator: between the first ranks of the machines.
   Status measure_links();

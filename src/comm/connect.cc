@@ -15,6 +15,7 @@
 #include "base/copies.h"
 #include "base/cpus.h"
 #include "base/log.h"
+#include "bootstrap/socket.h"
 #include "cuda/driver.h"
 #include "transport/shared_memory.h"
 #include "transport/single_copy.h"
@@ -34,6 +35,8 @@ struct Card {
   CpuShare cpus;
   std::uint32_t port = 0;
   std::uint32_t gpu = 0;  // this process uses one
+  std::uint32_t meeting_port = 0;
+  std::uint32_t unused = 0;
   std::int64_t pid = 0;
   std::uint64_t announced = 0;
   Probe probe;
@@ -179,6 +182,7 @@ class Connecting {
       card.trouble = trouble(refused);
       return card;
     }
+    card.meeting_port = listen_for_meeting();
     if (node_.size() > 1 && leads()) {
       const Status created = create_segment(card);
       if (!created.ok()) {
@@ -196,6 +200,15 @@ class Connecting {
       listener_ = std::move(*listener);
     }
     return card;
+  }
+
+  // A rank without a descriptor to spare has none: nothing but a shrink that needs it fails by that.
+  std::uint32_t listen_for_meeting() {
+    if (members_.size() == 1) return 0;
+    auto listener = listen_at(me().address, 0);
+    if (!listener.ok()) return 0;
+    meeting_ = PrivateDescriptor(std::move(*listener));
+    return static_cast<std::uint32_t>(port_of(local_address(meeting_.get())));
   }
 
   // With less staging than usual where /dev/shm is small (64 MiB in a container) and the user has not said how much.
@@ -299,6 +312,8 @@ class Connecting {
     made.nodes = node_order(std::move(ranks_of_nodes));
     made.gpus_in_use = std::ranges::all_of(cards, [](const Card& card) { return card.gpu != 0; });
     made.announced = cards.front().announced;
+    made.meeting = std::move(meeting_);
+    for (const Card& card : cards) made.meeting_ports.push_back(card.meeting_port);
     const bool shared_memory_alone = nodes_.size() == 1 && node_.size() > 1;
     made.largest_message = shared_memory_alone ? layout_->slot_bytes() : largest_tcp_message;
     for (const auto& [name, ranks] : nodes_) {
@@ -355,6 +370,7 @@ class Connecting {
   std::optional<NodeLayout> layout_;
   std::shared_ptr<Segment> segment_;
   std::optional<TcpListener> listener_;
+  PrivateDescriptor meeting_;
   // Until all have tried.
   ReadProbe probe_;
   HeapProbe heap_probe_{probe_.place().value};

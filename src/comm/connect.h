@@ -37,6 +37,10 @@ struct Connections {
   bool several_nodes = false;
   std::string_view transport;  // "shm", "tcp", "shm+tcp" or "local": what the ranks use, all together
   NodeOrder nodes;
+  // Where its ranks meet should they go on without some of them (Communicator::shrink): this rank's listener, and by
+  // rank the ports of all, 0 where one has none.
+  PrivateDescriptor meeting;
+  std::vector<std::uint32_t> meeting_ports;
   bool gpus_in_use = false;   // every rank's process has used a GPU already
   std::size_t announced = 0;  // bytes of a text that rank 0 has for all
 };

@@ -101,7 +101,7 @@ TEST_CASE("ranks meet in any order, also where a crashed job has left its file")
 TEST_CASE("a file that others could have written is not believed, nor a link followed") {
   const MeetingPlace place;
   std::string path;
-  FileDescriptor listener;
+  PrivateDescriptor listener;
   {
     Result<Rendezvous> where = meet(0);
     listener = std::move(where->listener);

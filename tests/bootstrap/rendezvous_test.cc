@@ -183,7 +183,7 @@ TEST_CASE("a rank with another secret learns it at once; the others, that it did
 
 TEST_CASE("another version is named by rank 0") {
   Rendezvous where = rendezvous(0, 2, 0, 0.5);
-  where.listener = std::move(*listen_at("127.0.0.1", 0));
+  where.listener = PrivateDescriptor(std::move(*listen_at("127.0.0.1", 0)));
   const PrivateDescriptor fd = stranger(port_of(local_address(where.listener.get())));
   say(fd, std::string_view("PACELINE\x04\0\0\0", 12));  // there before rank 0 looks
   const Joined joined = join(std::move(where));
@@ -281,7 +281,7 @@ TEST_CASE("too few descriptors is an error that names the limit") {
   // The connection that rank 0 cannot accept is there before rank 0: it would be reset by rank 0's end, perhaps before
   // this side has seen that it stood.
   Rendezvous of_rank_0 = rendezvous(0, 2, 0, 5);
-  of_rank_0.listener = std::move(*listen_at("127.0.0.1", 0));
+  of_rank_0.listener = PrivateDescriptor(std::move(*listen_at("127.0.0.1", 0)));
   const PrivateDescriptor knock = stranger(port_of(local_address(of_rank_0.listener.get())));
   const std::string by_rank_0 = Child([&](const Child::Say& say) { with_none_left(of_rank_0, say); }).line();
   CHECK(by_rank_0.starts_with("rank 0 ("));
@@ -299,7 +299,7 @@ TEST_CASE("ranks that cannot be are refused, and the listener is closed") {
   CHECK(join(rendezvous(-1, 2, 1)).status().code() == Code::invalid_argument);
   CHECK(join(rendezvous(0, 0, 1)).status().code() == Code::invalid_argument);
   Rendezvous one = rendezvous(0, 1, 0);
-  one.listener = std::move(*listen_at("127.0.0.1", 0));
+  one.listener = PrivateDescriptor(std::move(*listen_at("127.0.0.1", 0)));
   const int listener = one.listener.get();
   CHECK(join(std::move(one)).ok());
   CHECK(::fcntl(listener, F_GETFD) == -1);
