@@ -121,6 +121,8 @@ inline State state_of(const ncclComm* comm) {
 inline bool out_of_use(State state) {
   return state == State::finalized || state == State::revoked || state == State::suspended;
 }
+// Of a revoked one, too, children can be made that need none of its calls.
+inline bool can_be_parent(State state) { return state == State::ready || state == State::revoked; }
 // For one in a state that is not ready: why not. `out_of_use`: the code for one that once was.
 ncclResult_t refuse(ncclComm* comm, State state, const char* function, ncclResult_t out_of_use = ncclInvalidUsage);
 

@@ -297,13 +297,15 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (state != State::ready && is_nccls(comm))
     return forward(comm, state, "ncclCommGetAsyncError", &Real::ncclCommGetAsyncError,
                    [=](auto function, ncclComm_t real) { return function(real, error); });
-  bool ends = false;
+  bool ends = false, makes = false;
   {
     // The lock: who learns that a parent is ready may use its child, too.
     const std::lock_guard lock(comm->mutex);
     state = state_of(comm);
     ends =
         std::any_of(comm->unborn.begin(), comm->unborn.end(), [](const ncclComm* child) { return child->ends_parent; });
+    makes = std::any_of(comm->unborn.begin(), comm->unborn.end(),
+                        [](const ncclComm* child) { return child->config.nonblocking(); });
     if (state == State::making || state == State::failed) {
       *error = comm->result;
       return ncclSuccess;
@@ -321,7 +323,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     if (trouble != paceSuccess) *error = failed_in_paceline(comm, trouble);
   }
   if (*error != ncclSuccess) return ncclSuccess;
-  if (state == State::splitting || finalizing) {
+  if (makes || finalizing) {
     *error = ncclInProgress;
     return ncclSuccess;
   }

@@ -120,31 +120,16 @@ void forget(const ncclUniqueId& id) {
   if (paceCommInitRank(&alone, 1, own, 0) == paceSuccess) (void)paceCommDestroy(alone);
 }
 
-// The lowest of the ranks that stay makes an id and sends it to the others, who wait for it: of zeros where it can make
-// none.
-ncclResult_t share_id(ncclComm* parent, const std::vector<int>& staying, ncclUniqueId& id) {
-  paceUniqueId own{};
-  const bool first = staying[0] == parent->rank;
-  ncclResult_t made = ncclSuccess;
-  if (first)
-    if (paceResult_t unmade = paceGetUniqueId(&own); unmade != paceSuccess) made = failed_in_paceline(parent, unmade);
-  paceResult_t result = paceGroupStart();
-  if (!first && result == paceSuccess)
-    result = paceRecv(&own, sizeof own, paceUint8, staying[0], parent->pace, nullptr);
-  for (std::size_t i = 1; first && i < staying.size() && result == paceSuccess; ++i)
-    result = paceSend(&own, sizeof own, paceUint8, staying[i], parent->pace, nullptr);
-  const paceResult_t ended = paceGroupEnd();
-  if (result == paceSuccess) result = ended;
-  if (made != ncclSuccess) return made;
-  std::memcpy(&id, &own, sizeof id);
-  if (result != paceSuccess) {
-    const ncclResult_t failed = failed_in_paceline(parent, result);
-    if (first) forget(id);
-    return failed;
-  }
-  if (!is_pacelines(id))
-    return fail(parent, ncclRemoteError, fmt::format("ncclCommShrink: rank {} can make no unique id", staying[0]));
-  return ncclSuccess;
+// What is split: the parent, or where that has been revoked a communicator of the same ranks, which is given back.
+paceResult_t split_in_paceline(const ncclComm* parent, int color, int key, paceComm_t* made) {
+  const paceConfig_t config = patience();
+  if (state_of(parent) != State::revoked) return paceCommSplit(parent->pace, color, key, made, &config);
+  paceComm_t whole = nullptr;
+  paceResult_t result = paceCommShrink(parent->pace, nullptr, 0, &whole, &config);
+  if (result != paceSuccess) return result;
+  result = paceCommSplit(whole, color, key, made, &config);
+  (void)paceCommDestroy(whole);
+  return result;
 }
 
 // Whoever of the old ranks has the id of ncclCommGetUniqueId tells it to the others.
@@ -207,7 +192,7 @@ ncclResult_t init_all(ncclComm_t* comms, int devices, const int* device) {
 }
 
 ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
-  if (const State state = state_of(comm); state != State::ready) return refuse(comm, state, "ncclCommSplit");
+  if (const State state = state_of(comm); !can_be_parent(state)) return refuse(comm, state, "ncclCommSplit");
   if (made == nullptr) return missing(nullptr, "ncclCommSplit", "newcomm");
   if (comm->pace != nullptr)
     if (ncclResult_t bad = bad_config(config, "ncclCommSplit"); bad != ncclSuccess) return bad;
@@ -222,8 +207,7 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
         color < 0 ? nullptr : made, child,
         [=] {
           paceComm_t pace = nullptr;
-          const paceConfig_t config = patience();
-          if (paceResult_t split = paceCommSplit(comm->pace, color, key, &pace, &config); split != paceSuccess)
+          if (paceResult_t split = split_in_paceline(comm, color, key, &pace); split != paceSuccess)
             return failed_in_paceline(comm, split);
           return settle(child, pace);
         },
@@ -233,7 +217,7 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
 }
 
 ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config, int flags) {
-  if (const State state = state_of(comm); state != State::ready) return refuse(comm, state, "ncclCommShrink");
+  if (const State state = state_of(comm); !can_be_parent(state)) return refuse(comm, state, "ncclCommShrink");
   if (made == nullptr || excluded == nullptr)
     return missing(nullptr, "ncclCommShrink", made == nullptr ? "newcomm" : "the list");
   if (comm->pace != nullptr) {
@@ -250,21 +234,19 @@ ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
   if (count < 1 || std::any_of(excluded, excluded + count, is_none))
     return fail(comm, ncclInvalidArgument,
                 fmt::format("ncclCommShrink: {} ranks to exclude, each of 0 to {}", count, comm->ranks - 1));
-  std::vector<int> staying;
-  for (int rank = 0; rank < comm->ranks; ++rank)
-    if (std::find(excluded, excluded + count, rank) == excluded + count) staying.push_back(rank);
-  const auto place = std::find(staying.begin(), staying.end(), comm->rank);
-  if (place == staying.end())
+  const std::vector<int> out(excluded, excluded + count);
+  if (std::find(out.begin(), out.end(), comm->rank) != out.end())
     return fail(comm, ncclInvalidArgument, "ncclCommShrink: an excluded rank does not call it");
-  child->ranks = static_cast<int>(staying.size());
-  child->rank = static_cast<int>(place - staying.begin());
   child->ends_parent = flags == NCCL_SHRINK_ABORT;
   return hand_out(
       made, child,
       [=] {
-        ncclUniqueId id{};
-        if (ncclResult_t shared = share_id(comm, staying, id); shared != ncclSuccess) return shared;
-        return join(child, id);
+        if (child->ends_parent) end_calls(comm);
+        paceComm_t pace = nullptr;
+        const paceConfig_t config = patience();
+        if (paceResult_t shrunk = paceCommShrink(comm->pace, out.data(), count, &pace, &config); shrunk != paceSuccess)
+          return failed_in_paceline(comm, shrunk);
+        return settle(child, pace);
       },
       comm);
 }

@@ -16,7 +16,8 @@ namespace {
 constexpr auto first_pause = std::chrono::milliseconds(5);
 constexpr auto longest_pause = std::chrono::milliseconds(250);
 constexpr auto parting_time = std::chrono::milliseconds(200);
-constexpr auto longest_silence = 4 * sign_of_life;  // of rank 0, after which it is the one that is missing
+constexpr auto look_time = std::chrono::seconds(2);  // after which it is looked whether waiting is in vain
+constexpr auto longest_silence = 4 * sign_of_life;   // of rank 0, after which it is the one that is missing
 
 Clock::duration of_seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -45,7 +46,12 @@ class Waiting {
     connection().queue(make_frame(Join{static_cast<std::uint32_t>(where_.size), std::move(self)}));
     while (missing() > 0) {
       connection().flush();
-      if (!wait_for(connection().fd(), connection().events(), deadline).ok()) return give_up();
+      const auto look = where_.in_vain ? std::min<Clock::time_point>(deadline, Clock::now() + sign_of_life) : deadline;
+      if (!wait_for(connection().fd(), connection().events(), look).ok()) {
+        if (Clock::now() >= deadline) return give_up(why_in_vain());
+        if (const Status why = where_.in_vain(); !why.ok()) return give_up(why.detail());
+        continue;
+      }
       std::vector<ControlMessage> messages;
       const Status status = connection().receive(messages);
       if (!messages.empty()) heard_ = Clock::now();
@@ -109,8 +115,7 @@ class Waiting {
   }
 
   // Without this rank nobody can start: rank 0 tells all why.
-  Status give_up() {
-    const Status::Detail reason = why_in_vain();
+  Status give_up(const Status::Detail& reason) {
     connection().queue(make_frame(Refusal{reason}));
     connection().flush();
     connection().finish();
@@ -135,7 +140,9 @@ Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clo
     Result<PrivateDescriptor> fd = connect_to(where.address, where.port, deadline);
     Status status = fd.status();
     if (status.ok()) {
-      status = introduce(fd->get(), where.secret, hello, deadline);
+      // One that listens and does not answer may not know yet that it is to be rank 0.
+      const auto answered = where.in_vain ? std::min<Clock::time_point>(deadline, Clock::now() + look_time) : deadline;
+      status = introduce(fd->get(), where.secret, hello, answered);
       if (status.ok()) return fd;
       // A rank 0 that is just starting or has too many connections closes ours; later it will not.
       if (status.code() == Code::invalid_usage && !where.other_meeting.empty())

@@ -153,6 +153,7 @@ Result<std::uint64_t> Communicator::direct_calls() {
 }
 
 void Communicator::abort() {
+  aborts_.fetch_add(1, std::memory_order_relaxed);  // only asked whether there is one more
   Status::Detail detail;
   detail.code = Code::aborted;
   detail.rank = rank();
@@ -266,7 +267,11 @@ Result<std::unique_ptr<Communicator>> Communicator::go_on(const std::vector<int>
     return Status(std::move(detail));
   }
   if (where.rank == 0) where.listener = std::move(connections_.meeting);  // the first time: then on its port anew
-  where.in_vain = [&]() -> Status {
+  const int self = where.rank;
+  const std::uint32_t aborts = aborts_.load(std::memory_order_relaxed);
+  where.in_vain = [&, self, aborts]() -> Status {
+    if (aborts_.load(std::memory_order_relaxed) != aborts)
+      return Status(Code::aborted, fmt::format("rank {} gave it up: its communicator was aborted", self));
     for (std::size_t i = 0; i < staying.size(); ++i) {
       const std::optional<std::string> how = session_->loss_of(in_session[i]);
       if (!how) continue;

@@ -101,6 +101,7 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> shrink(std::span<const int> excluded, const CommunicatorOptions& options);
   // When this rank's calls on GPU memory have ended.
   void leave();
+  // From any thread; also what a shrink waits for.
   void abort();
 
   // The reason why the communicator has ended, or ok. From any thread.
@@ -218,6 +219,7 @@ class Communicator {
   std::atomic<const DeviceCalls*> watched_ = nullptr;  // the same, connected: for other threads that ask for errors
   std::uint64_t id_ = 0;
   std::atomic<bool> busy_{false};
+  std::atomic<std::uint32_t> aborts_{0};
 };
 
 }  // namespace paceline

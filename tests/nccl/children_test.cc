@@ -98,7 +98,7 @@ TEST_CASE("a shrink that aborts ends what its parent still runs, on every rank, 
     });
 }
 
-TEST_CASE("a shrink with flags that there are not, or one that fails, ends no parent") {
+TEST_CASE("a shrink with flags that there are not ends no parent") {
   const Door door(has_engine, nullptr, nullptr);
   on_ranks(2, [&](int rank, ncclComm_t comm) -> std::string {
     int excluded[] = {1 - rank};
@@ -111,24 +111,129 @@ TEST_CASE("a shrink with flags that there are not, or one that fails, ends no pa
     PACE_REQUIRE(sum == 2);
     return "";
   });
-  ncclComm_t comms[3] = {};
-  REQUIRE(ncclCommInitAll(comms, 3, nullptr) == ncclSuccess);
-  CHECK(ncclCommAbort(comms[2]) == ncclSuccess);
-  on_every_rank(2, [&](int rank) -> std::string {
-    int excluded[] = {2};
-    ncclComm_t made = nullptr;
-    const ncclComm_t comm = comms[rank];
-    PACE_REQUIRE(ncclCommShrink(comm, excluded, 1, &made, nullptr, NCCL_SHRINK_ABORT) == ncclRemoteError);
-    PACE_REQUIRE(made == nullptr);
-    ncclResult_t state = ncclSuccess;
-    NCCL_EXPECT(ncclCommGetAsyncError(comm, &state));
-    PACE_REQUIRE(state == ncclRemoteError);
-    NCCL_EXPECT(ncclCommAbort(comm));
-    return "";
-  });
 }
 
-TEST_CASE("where the first rank of a shrink can make no id the others learn it from it") {
+// Communicators of all of `ranks` ranks, of which the last one has aborted its own.
+std::vector<ncclComm_t> left_by_last(int ranks) {
+  std::vector<ncclComm_t> comms(static_cast<std::size_t>(ranks));
+  REQUIRE(ncclCommInitAll(comms.data(), ranks, nullptr) == ncclSuccess);
+  CHECK(ncclCommAbort(comms.back()) == ncclSuccess);
+  return comms;
+}
+
+TEST_CASE("a shrink without a rank that has aborted, of either kind, and another one of the same parent") {
+  const Door door(has_engine, nullptr, nullptr);
+  for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT})
+    for (const bool blocking : {true, false}) {
+      const auto comms = left_by_last(3);
+      on_every_rank(2, [&](int rank) -> std::string {
+        const ncclComm_t comm = comms[static_cast<std::size_t>(rank)];
+        ncclConfig_t config = nonblocking();
+        config.blocking = blocking ? 1 : 0;
+        int excluded[] = {2};
+        for (int round = 0; round < 2; ++round) {
+          ncclComm_t made = nullptr;
+          const ncclResult_t asked = ncclCommShrink(comm, excluded, 1, &made, &config, flags);
+          PACE_REQUIRE(asked == (blocking ? ncclSuccess : ncclInProgress));
+          for (ncclResult_t state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+            NCCL_EXPECT(ncclCommGetAsyncError(made, &state));
+          int sum = rank + 1;
+          NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, made, nullptr));
+          PACE_REQUIRE(sum == 3);
+          NCCL_EXPECT(ncclCommDestroy(made));
+        }
+        NCCL_EXPECT(ncclCommDestroy(comm));
+        return "";
+      });
+    }
+}
+
+TEST_CASE("a revoked communicator can be shrunk and split, but takes no calls") {
+  const Door door(has_engine, nullptr, nullptr);
+  for (const bool blocking : {true, false})
+    on_ranks(4, [&](int rank, ncclComm_t comm) -> std::string {
+      ncclConfig_t config = nonblocking();
+      config.blocking = blocking ? 1 : 0;
+      NCCL_EXPECT(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+      const auto finish = [&](ncclResult_t asked, ncclComm_t made, int mine, int wanted) -> std::string {
+        PACE_REQUIRE(asked == (blocking ? ncclSuccess : ncclInProgress));
+        ncclResult_t state = ncclInProgress;
+        for (; state == ncclInProgress; std::this_thread::yield()) NCCL_EXPECT(ncclCommGetAsyncError(comm, &state));
+        NCCL_EXPECT(state);
+        if (made == nullptr) return wanted == 0 ? "" : "no communicator";
+        int number = -1;
+        NCCL_EXPECT(ncclCommUserRank(made, &number));
+        PACE_REQUIRE(number == mine);
+        int sum = rank;
+        NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, made, nullptr));
+        PACE_REQUIRE(sum == wanted);
+        return ncclCommDestroy(made) == ncclSuccess ? "" : last_error();
+      };
+      ncclComm_t made = nullptr;
+      ncclResult_t asked = ncclCommSplit(comm, rank == 1 ? NCCL_SPLIT_NOCOLOR : 0, -rank, &made, &config);
+      const int number[] = {2, -1, 1, 0};
+      if (auto complaint = finish(asked, made, number[rank], rank == 1 ? 0 : 5); !complaint.empty()) return complaint;
+      made = nullptr;
+      int excluded[] = {0};
+      if (rank != 0) asked = ncclCommShrink(comm, excluded, 1, &made, &config, NCCL_SHRINK_DEFAULT);
+      if (auto complaint = rank == 0 ? "" : finish(asked, made, rank - 1, 6); !complaint.empty()) return complaint;
+      int value = 1;
+      PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
+      return "";
+    });
+}
+
+TEST_CASE("a shrink to one rank, and one that fails: a rank that would stay has ended its communicator") {
+  const Door door(has_engine, nullptr, nullptr);
+  for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT}) {
+    const auto comms = left_by_last(2);
+    const ncclComm_t comm = comms[0];
+    ncclComm_t made = nullptr;
+    int excluded[] = {1};
+    CHECK(ncclCommShrink(comm, excluded, 1, &made, nullptr, flags) == ncclSuccess);  // to one rank
+    CHECK(ncclCommDestroy(made) == ncclSuccess);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  }
+  for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT}) {
+    const auto comms = left_by_last(3);
+    int excluded[] = {1};
+    ncclComm_t made = nullptr;
+    CHECK(ncclCommShrink(comms[0], excluded, 1, &made, nullptr, flags) == ncclRemoteError);
+    CHECK(made == nullptr);
+    CHECK(last_error(comms[0]).starts_with("going on with ranks 0, 2, which are numbered from 0: rank 1 ("));
+    int value = 1;
+    const bool revoked = flags == NCCL_SHRINK_ABORT;
+    CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], nullptr) ==
+          (revoked ? ncclInvalidUsage : ncclRemoteError));
+    for (const int rank : {0, 1}) CHECK(ncclCommAbort(comms[static_cast<std::size_t>(rank)]) == ncclSuccess);
+  }
+}
+
+TEST_CASE("an abort of the parent ends the making of a shrunk communicator that the others do not come to") {
+  const Door door(has_engine, nullptr, nullptr);
+  for (const std::size_t alone : {0, 1}) {  // who waits at the meeting place, and who looks for the other there
+    ncclComm_t comms[3] = {};
+    REQUIRE(ncclCommInitAll(comms, 3, nullptr) == ncclSuccess);
+    ncclConfig_t config = nonblocking();
+    int excluded[] = {2};
+    ncclComm_t made = nullptr;
+    CHECK(ncclCommShrink(comms[alone], excluded, 1, &made, &config, NCCL_SHRINK_DEFAULT) == ncclInProgress);
+    std::this_thread::sleep_for(100ms);
+    ncclResult_t state = ncclSuccess;
+    CHECK(ncclCommGetAsyncError(made, &state) == ncclSuccess);
+    CHECK(state == ncclInProgress);
+    CHECK(ncclCommAbort(comms[alone]) == ncclSuccess);
+    CHECK(comes([&] {
+      CHECK(ncclCommGetAsyncError(made, &state) == ncclSuccess);
+      return state != ncclInProgress;
+    }));
+    CHECK(state == ncclRemoteError);
+    CHECK(ncclCommAbort(made) == ncclSuccess);
+    for (const std::size_t rank : {1 - alone, std::size_t{2}}) CHECK(ncclCommAbort(comms[rank]) == ncclSuccess);
+  }
+}
+
+TEST_CASE("without a descriptor to meet by, a shrink says so on each rank") {
 #ifdef __SANITIZE_ADDRESS__
   return;  // UBSAN, which is with it, needs descriptors of its own to look at the objects of virtual calls
 #endif
@@ -147,12 +252,10 @@ TEST_CASE("where the first rank of a shrink can make no id the others learn it f
       said[rank] = std::to_string(result) + " " + last_error(comms[rank]);
     };
     std::thread other(shrink, 1);
-    shrink(0);
     other.join();
     (void)::setrlimit(RLIMIT_NOFILE, &before);
-    for (const std::string& one : said) say(one);
+    say(said[1]);
     for (ncclComm_t comm : comms) (void)ncclCommAbort(comm);
   });
-  CHECK(child.line().find("2 cannot make a socket: Too many open files") == 0);
-  CHECK(child.line() == "6 ncclCommShrink: rank 0 can make no unique id");
+  CHECK(child.line().find("2 going on with ranks 0, 1, which are numbered from 0: rank 1 (") == 0);
 }
