@@ -130,6 +130,9 @@ PACE_API const char* paceGetErrorString(paceResult_t result);
 /* The sentence about the last error of `comm`, or of this thread where comm is NULL or destroyed; "no error" before the
  * first. Never NULL; valid until this thread's next call of this library. */
 PACE_API const char* paceGetLastError(paceComm_t comm);
+/* *rank: whom the same error is about, as the communicator of the call numbers its ranks: who died, came late or called
+ * something else, or this one. -1: no rank. */
+PACE_API paceResult_t paceGetLastErrorRank(paceComm_t comm, int* rank);
 
 /* ---- Communicators ---- */
 

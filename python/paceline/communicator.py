@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from ctypes import byref, c_int, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Plan:
 
 
 class Communicator(Membership):
-    """The ranks that take part. Make one with `paceline.init()` or `split`.
+    """The ranks that take part. Make one with `paceline.init()`, `split` or `shrink`.
 
     Every rank calls the same collectives in the same order. Arrays are NumPy arrays, torch tensors, or anything with
     the buffer protocol, `__array_interface__` or `__dlpack__`, in C order; or in GPU memory, torch tensors, CuPy arrays
@@ -299,11 +299,48 @@ class Communicator(Membership):
             Timeout, RemoteError: a rank did not come, or died; it is named.
         """
         self._settle()
-        pointer = c_void_p()
         options = config(timeout, algorithm, None)
         color = -1 if color is None else integer("color (None joins none)", color, 0)
+        return self._made_by(self._library.paceCommSplit, color, integer("key", key), options=options)
+
+    def shrink(
+        self, excluded: Iterable[int], *, timeout: float | None = None, algorithm: str | None = None
+    ) -> Communicator:
+        """The ranks that are not excluded form a new communicator, in their order: to go on when others have died.
+
+        Collective over those that stay, who all exclude the same ranks; none calls it that is excluded. Nothing goes
+        through this communicator, which may have ended, by a death, a timeout or an abort. It stays: close it. Where
+        the shrink fails, for one more has died, it can be called again.
+
+        Args:
+            excluded: ranks of this communicator; none: a new communicator of the same ranks.
+            timeout, algorithm: as of `init`; they are not those of this communicator.
+
+        Raises:
+            InvalidArgument: an excluded rank that there is not, or this one; a timeout out of its range.
+            Timeout, RemoteError: a rank did not come within PACELINE_JOIN_TIMEOUT, or died; it is named as it is
+                numbered here.
+
+        Example::
+
+            try:
+                comm.all_reduce(x)
+            except paceline.RemoteError as error:
+                survivors = comm.shrink([error.rank])
+                comm.close()
+        """
+        self._settle()
+        options = config(timeout, algorithm, None)
+        ranks = [integer("an excluded rank", rank, 0, self.size - 1) for rank in excluded]
+        made = self._made_by(self._library.paceCommShrink, (c_int * len(ranks))(*ranks), len(ranks), options=options)
+        assert made is not None
+        return made
+
+    def _made_by(self, function: Callable[..., int], *arguments: Any, options: _native.Config) -> Communicator | None:
+        """What a function of the C API makes of this communicator; None: no communicator."""
+        pointer = c_void_p()
         try:
-            result = self._library.paceCommSplit(self._handle, color, integer("key", key), pointer, options)
+            result = function(self._handle, *arguments, pointer, options)
             if result:
                 raise self._failure(result)
             return Communicator(pointer.value) if pointer.value else None

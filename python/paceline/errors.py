@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ctypes import c_int
+
 from . import _native
 
 
@@ -11,13 +13,16 @@ class Error(Exception):
     Attributes:
         code: the number of the paceResult_t.
         message: what happened, to which rank, and what to do.
+        rank: whom it is about, as the communicator numbers its ranks: who died, came late or called something else, or
+            this one; None: no rank.
     """
 
     code = 3
 
-    def __init__(self, message: str, code: int | None = None) -> None:
+    def __init__(self, message: str, code: int | None = None, rank: int | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.rank = rank
         if code is not None:
             self.code = code
 
@@ -98,7 +103,9 @@ def failure(result: int) -> Error:
     message = (library.paceGetLastError(None) or b"").decode(errors="replace")
     if not message:
         message = library.paceGetErrorString(result).decode()
-    return _CLASSES.get(result, Error)(message, result)
+    rank = c_int(-1)
+    library.paceGetLastErrorRank(None, rank)
+    return _CLASSES.get(result, Error)(message, result, rank.value if rank.value >= 0 else None)
 
 
 def check(result: int) -> None:

@@ -99,6 +99,7 @@ def launch(
     program: str = "paceline run",
     environment: Mapping[str, str] | None = None,
     bind: bool = False,
+    keep_going: bool = False,
 ) -> int:
     """Run a command as `ranks` ranks on this machine, and wait for all of them.
 
@@ -110,9 +111,11 @@ def launch(
         program: who speaks on standard error when a rank fails.
         environment: the ranks' environment besides their own variables; None: this process's.
         bind: each rank runs on one CPU, of its own where there are enough; else neighbours share one.
+        keep_going: the failure of a rank ends no other one.
 
     Returns:
-        0, or the exit code of the rank that failed first (128 + number for a signal).
+        0, or the exit code of the rank that failed first (128 + number for a signal); with keep_going 0 where a rank
+        has ended with 0.
 
     Raises:
         NoSuchAddress: this machine cannot listen on the address.
@@ -122,19 +125,27 @@ def launch(
     shared.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks)))
     if timeout is not None:
         shared["PACELINE_TIMEOUT"] = f"{timeout:g}"
-    return _Job(command, ranks, shared, grace, program, bind).run()
+    return _Job(command, ranks, shared, grace, program, bind, keep_going).run()
 
 
 class _Job:
     def __init__(
-        self, command: Sequence[str], ranks: int, environment: dict[str, str], grace: float, program: str, bind: bool
+        self,
+        command: Sequence[str],
+        ranks: int,
+        environment: dict[str, str],
+        grace: float,
+        program: str,
+        bind: bool,
+        keep_going: bool,
     ):
         self._command, self._ranks, self._environment = list(command), ranks, environment
         self._cpus = sorted(os.sched_getaffinity(0)) if bind else []
-        self._grace, self._program = grace, program
+        self._grace, self._program, self._keep_going = grace, program, keep_going
         self._processes: list[subprocess.Popen[bytes]] = []
         self._descriptors: dict[int, int] = {}  # of processes that run -> rank
         self._code = 0  # of the first failure
+        self._succeeded = False  # a rank has
         self._older_children = frozenset(_children())  # of this process, which are none of the job's
         self._started = False
         self._early: list[int] = []  # signals that came for the ranks before all were there
@@ -182,7 +193,9 @@ class _Job:
                 signal.signal(number, handler)
         if self._ending == signal.SIGPIPE:
             return 1  # as any command whose reader has gone
-        return self._code or (128 + self._ending if self._ending else 0)
+        if self._ending:
+            return self._code or 128 + self._ending
+        return 0 if self._keep_going and self._succeeded else self._code
 
     def _start(self) -> None:
         if self._ranks > _most_files():
@@ -242,6 +255,7 @@ class _Job:
         process = self._processes[rank]
         code = process.wait()
         if code == 0:
+            self._succeeded = True
             return
         failed = not self._is_answer(code)
         if code < 0:
@@ -251,8 +265,10 @@ class _Job:
             how = f"exited with code {code}"
         self._code = self._code or code
         if failed:
-            self._say(f"rank {rank} (pid {process.pid}) {how}")
-            self._begin_grace("the failure")
+            others = "; the others go on" if self._keep_going and self._descriptors else ""
+            self._say(f"rank {rank} (pid {process.pid}) {how}{others}")
+            if not self._keep_going:
+                self._begin_grace("the failure")
 
     def _is_answer(self, code: int) -> bool:
         """Whether a rank ended so because the job is to end: by a signal that it got, or with a code soon after it."""

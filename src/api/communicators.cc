@@ -16,7 +16,7 @@
 
 namespace paceline::api {
 
-std::string& last_error_of_thread();
+const Status& last_error_of_thread();
 
 namespace {
 
@@ -111,6 +111,13 @@ Status give(paceComm_t* comm, Result<std::unique_ptr<Communicator>> made) {
   return {};
 }
 
+// Of the communicator, or this thread.
+Status last_error_of(paceComm_t comm) {
+  if (!is_valid(comm) || comm->in_child()) return last_error_of_thread();
+  const std::lock_guard lock(comm->error_mutex);
+  return comm->last_error;
+}
+
 // Answer a question about a communicator with one number.
 template <class Answer>
 paceResult_t answer(paceComm_t comm, int* out, Answer what) {
@@ -141,13 +148,20 @@ paceResult_t paceGetVersion(int* version) {
 const char* paceGetErrorString(paceResult_t result) { return name(static_cast<Code>(result)); }
 
 const char* paceGetLastError(paceComm_t comm) try {
-  if (!is_valid(comm) || comm->in_child()) return last_error_of_thread().c_str();
-  thread_local std::string copy;
-  const std::lock_guard lock(comm->error_mutex);
-  copy = comm->last_error;
-  return copy.c_str();
+  thread_local Status last;
+  last = last_error_of(comm);
+  return last.ok() ? "no error" : last.message().c_str();
 } catch (...) {
   return "out of memory";
+}
+
+paceResult_t paceGetLastErrorRank(paceComm_t comm, int* rank) {
+  return entry([&]() -> Status {
+    PACE_TRY(need(rank, "rank"));
+    const Status last = last_error_of(comm);
+    *rank = last.ok() ? -1 : last.detail().rank;
+    return {};
+  });
 }
 
 paceResult_t paceGetUniqueId(paceUniqueId* id) {

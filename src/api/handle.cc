@@ -16,22 +16,22 @@
 namespace paceline::api {
 namespace {
 
-thread_local std::string thread_error = "no error";
+thread_local Status thread_error;
 
 }  // namespace
 
 void spoil_group(const Status& status);
 
-std::string& last_error_of_thread() { return thread_error; }
+const Status& last_error_of_thread() { return thread_error; }
 
 paceResult_t finish(const Status& status, paceComm* comm) {
   if (status.ok()) [[likely]]
     return paceSuccess;
-  thread_error = status.message();
+  thread_error = status;
   // A forked child leaves the mutex alone: it may be another thread's of the parent for ever.
   if (is_valid(comm) && !comm->in_child()) {
     const std::lock_guard lock(comm->error_mutex);
-    comm->last_error = status.message();
+    comm->last_error = status;
   }
   return static_cast<paceResult_t>(status.code());
 }
@@ -160,7 +160,6 @@ paceComm* make_handle(std::unique_ptr<Communicator> communicator) {
   const std::lock_guard lock(handles_mutex);
   paceComm& handle = handles->emplace_back();
   handle.communicator = std::move(communicator);
-  handle.last_error = "no error";
   return &handle;
 }
 

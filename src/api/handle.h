@@ -31,7 +31,7 @@ struct paceComm {
   std::atomic<std::uint64_t> ended{0};
   const paceline::Origin origin;
   std::mutex error_mutex;
-  std::string last_error;  // under error_mutex
+  paceline::Status last_error;  // under error_mutex
   // Operators made by paceRedOpCreatePreMulSum: number paceNumOps + index. Under error_mutex while made or destroyed.
   struct Operator {
     bool live = false;

@@ -21,13 +21,13 @@ from storm import Storm
 def outcome_of(call: Callable[[], Any]) -> dict[str, Any]:
     """How a call ended: the error's kind ("" for none), its message, when, and how long it took."""
     begin = time.monotonic()
-    kind, message = "", ""
+    kind, message, rank = "", "", None
     try:
         call()
     except paceline.Error as error:
-        kind, message = type(error).__name__, str(error)
+        kind, message, rank = type(error).__name__, str(error), error.rank
     at = time.monotonic()
-    return {"kind": kind, "message": message, "at": at, "seconds": at - begin}
+    return {"kind": kind, "message": message, "rank": rank, "at": at, "seconds": at - begin}
 
 
 def until_ended(comm: paceline.Communicator) -> dict[str, Any]:
@@ -310,6 +310,33 @@ def start_again(line: Line, victim: int) -> int:
         x = numpy.full(1000, again.rank + 1)
         again.all_reduce(x)
         return int(x[0])
+
+
+def go_on(line: Line, victims: list[int]) -> list[Any]:
+    """The victims die one after another; after each death the survivors go on in a shrunk communicator.
+
+    Returns the ranks' numbers and sums; the last one is of ranks that no error has told of anything.
+    """
+    comm = paceline.init()
+    number, found = comm.rank, []
+    for victim in victims:
+        line.tell("there")
+        if number == victim:
+            line.hear()
+        error = None
+        while error is None:
+            try:
+                comm.all_reduce(numpy.ones(1000))
+            except paceline.RemoteError as failure:
+                error = failure
+        assert error.rank is not None
+        survivors = comm.shrink([error.rank])
+        comm.close()
+        comm = survivors
+        found.append([error.rank, comm.rank, comm.size, int(comm.all_reduce(numpy.full(1000, comm.rank))[0])])
+    with comm, comm.shrink([]) as same, same.shrink(range(1)) if same.rank else same as last:
+        found.append([last.rank, last.size])
+    return found
 
 
 # ---- Two threads ----

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import paceline
 import pytest
 from forked_ranks import ForkedRanks
 from shared_memory import assert_nothing_left, shared_memory
@@ -34,7 +35,7 @@ def storm(seed: int) -> None:
             found = job.told(rank)
             told = f"seed {seed}, rank {rank} of victim {victim}: {found}"
             assert found["kind"] == ("Timeout" if stops else "RemoteError"), told
-            assert found["message"].startswith(f"rank {victim} ("), told
+            assert found["message"].startswith(f"rank {victim} (") and found["rank"] == victim, told
             # A stopped rank: the timeout, a second for its sign of life, and time to come round to it.
             assert found["at"] - moment <= (TIMEOUT + 2 if stops else 2), told
             assert job.exit_code(rank) == 0
@@ -170,6 +171,31 @@ def test_survivors_start_again(transport: str) -> None:
         for rank in (1, 2):
             job.say(rank, made)
         assert [job.told(rank) for rank in (1, 2)] == [3, 3]
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_survivors_go_on_without_an_id(transport: str) -> None:
+    before = shared_memory()
+    with ForkedRanks(5, "go_on", {"victims": [0, 3]}, PACELINE_TRANSPORT=transport) as job:
+        assert job.all_told() == ["there"] * 5
+        job.signal(0, signal.SIGKILL)
+        assert [job.told(rank) for rank in (1, 2, 3, 4)] == ["there"] * 4
+        job.signal(3, signal.SIGKILL)
+        for rank, number in ((1, 0), (2, 1), (4, 2)):
+            first, second, last = job.told(rank)
+            assert first == [0, rank - 1, 4, 6]
+            assert second == [2, number, 3, 3]
+            assert last == ([number - 1, 2] if number else [0, 3])
+    assert_nothing_left(before)
+
+
+def test_bad_arguments_of_a_shrink() -> None:
+    with paceline.init() as comm:
+        for ranks in ([1], [-1], [0]):
+            with pytest.raises(paceline.InvalidArgument):
+                comm.shrink(ranks)
+        with comm.shrink([]) as same:
+            assert (same.rank, same.size) == (0, 1)
 
 
 @pytest.mark.parametrize("ending", ["close", "abort", "mismatch"])

@@ -327,7 +327,7 @@ def test_a_wait_that_was_interrupted_can_be_called_again(
         handle.wait()
 
 
-@pytest.mark.parametrize("way", ["init", "init by id", "init_all", "split"])
+@pytest.mark.parametrize("way", ["init", "init by id", "init_all", "split", "shrink"])
 def test_a_communicator_that_nobody_gets_is_left(
     comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -364,12 +364,15 @@ def test_a_communicator_that_nobody_gets_is_left(
         patch.setattr(library, "paceCommInitRankConfig", noted(library.paceCommInitRankConfig, 0))
         patch.setattr(library, "paceCommInitAll", noted(join_all, 0))
         patch.setattr(library, "paceCommSplit", noted(library.paceCommSplit, 3))
+        patch.setattr(library, "paceCommShrink", noted(library.paceCommShrink, 3))
         if way == "init":
             paceline.init()
         elif way == "init by id":
             paceline.init(rank=0, size=1, unique_id=identity)
         elif way == "init_all":
             paceline.init_all([0, 1])
+        elif way == "shrink":
+            comm.shrink([])
         else:
             comm.split(0)
     assert len(made) == (2 if way == "init_all" else 1)

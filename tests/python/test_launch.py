@@ -139,6 +139,19 @@ def test_a_signal_is_named() -> None:
     assert "rank 0" in done.stderr and "was killed by SIGKILL (signal 9)" in done.stderr
 
 
+def test_the_others_may_go_on_after_a_failure() -> None:
+    program = "case $PACELINE_RANK in 1) kill -KILL $$;; 2) exit 5;; esac; sleep 0.3; exit $0"
+    done = run("-n", "4", "--grace", "0", "--keep-going", "--", "sh", "-c", program, "0")
+    assert done.returncode == 0
+    assert sorted(line.partition(") ")[2] for line in done.stderr.splitlines()) == [
+        "exited with code 5; the others go on",
+        "was killed by SIGKILL (signal 9); the others go on",
+    ]
+    done = run("-n", "4", "--grace", "0", "--keep-going", "--", "sh", "-c", program, "6")
+    assert done.returncode in (5, 137)  # that of the first
+    assert done.stderr.count("exited with code 6") == 2
+
+
 def test_ranks_that_do_not_end_after_a_failure_are_ended(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     program = f"""if test $PACELINE_RANK = 0; then until test -e {ready}; do sleep 0.01; done; exit 3; fi

@@ -38,6 +38,10 @@ def add_parser(commands: Any) -> None:
         help="seconds to end after a failure elsewhere, or a second Ctrl-C (default: 10)",
     )  # fmt: skip
     parser.add_argument(
+        "--keep-going", action="store_true",
+        help="let the others go on when a rank fails, as a program does that survives it (Communicator.shrink)",
+    )  # fmt: skip
+    parser.add_argument(
         "--address", default="127.0.0.1", help="this machine's address on which rank 0 listens (default: 127.0.0.1)"
     )
     parser.add_argument(
@@ -65,6 +69,7 @@ def job(chosen: argparse.Namespace) -> int:
             timeout=chosen.timeout,
             grace=chosen.grace,
             bind=chosen.bind,
+            keep_going=chosen.keep_going,
             environment={**os.environ, **(nccl_environment() if chosen.nccl else {})},
         )
     except NoSuchAddress as error:
