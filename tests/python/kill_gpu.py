@@ -4,8 +4,8 @@
     python tests/python/kill_gpu.py --kills 50
 
 Each time: the ranks, a process a GPU, call collectives without a pause; one of them is killed; every other one must
-report it within two seconds, naming the rank, must be able to leave, and to make a new communicator of those that are
-left, whose result is right. Then a fresh process takes the place of the killed one, in a communicator of all.
+report it within two seconds, naming the rank, and go on with those that are left (Communicator.shrink), with a right
+result. Then a fresh process takes the place of the killed one, in a communicator of all.
 
 Workers are forked from this process, which never uses a GPU itself, so that a kill costs one start of CUDA and no
 start of Python. The last line is the verdict; exit code 0 if all went well.
@@ -98,11 +98,22 @@ class Worker:
             return {"kind": type(error).__name__, "text": str(error), "at": time.monotonic()}
         os._exit(1)
 
-    def _leave(self) -> Any:
+    def _go_on(self, dead: int) -> Any:
+        """Without the dead rank: the seconds until the first call of those that are left has ended."""
+        assert self._comm is not None
         begin = time.monotonic()
+        survivors = self._comm.shrink([dead])
+        ended, self._comm = self._comm, survivors
+        self._call("all_reduce", 1000)
+        self._finish("all_reduce", 1000)
+        seconds = time.monotonic() - begin
+        ended.close()
+        return seconds
+
+    def _leave(self) -> Any:
         assert self._comm is not None
         self._comm.close()
-        return time.monotonic() - begin
+        return True
 
     def _call(self, collective: str, count: int) -> None:
         comm, library = self._comm, _native.library()
@@ -195,10 +206,17 @@ def join(workers: list[Process]) -> float:
     return max(worker.answer() for worker in workers)
 
 
-def leave(workers: list[Process]) -> float:
+def go_on(workers: list[Process], dead: int) -> float:
+    for worker in workers:
+        worker.ask("go_on", dead=dead)
+    return max(worker.answer() for worker in workers)
+
+
+def leave(workers: list[Process]) -> None:
     for worker in workers:
         worker.ask("leave")
-    return max(worker.answer() for worker in workers)
+    for worker in workers:
+        worker.answer()
 
 
 def kill_one(workers: list[Process], rng: random.Random) -> tuple[int, float]:
@@ -257,7 +275,7 @@ def main() -> int:
     workers: list[Process] = []
     reports: list[float] = []
     joins: list[float] = []
-    leaves: list[float] = []
+    shrinks: list[float] = []
     try:
         for rank in range(ranks):
             workers.append(Process(rank % gpus, workers))
@@ -267,8 +285,7 @@ def main() -> int:
             reports.append(report)
             workers[victim].kill()
             left = workers[:victim] + workers[victim + 1 :]
-            leaves.append(leave(left))
-            join(left)
+            shrinks.append(go_on(left, victim))
             leave(left)
             workers[victim] = Process(victim % gpus, left)
             if sys.stderr.isatty():
@@ -282,7 +299,7 @@ def main() -> int:
             worker.kill()
     figures = ", ".join(
         f"{what} {statistics.median(times):.3f} s (slowest {max(times):.3f})"
-        for what, times in (("report", reports), ("leaving", leaves), ("new communicator of all", joins))
+        for what, times in (("report", reports), ("going on", shrinks), ("new communicator of all", joins))
         if times
     )
     print(

@@ -265,6 +265,18 @@ def death() -> str:
     return f"the others' watchdogs fired, saying: {sentence}"
 
 
+def shrink() -> str:
+    """After a rank's death the others go on in a smaller communicator; ranks share GPUs where there are two."""
+    ranks = max(3, needs("torch"))
+    with tempfile.TemporaryDirectory() as folder:
+        ended = ranks_of("nccl_shrink_side.py", ranks, folder, environment=on_paceline(), seconds=60)
+    dead = ended.pop(1)
+    if dead.status != -signal.SIGKILL:
+        raise Failed(f"rank 1 ended with status {dead.status}\n{dead.output}")
+    times = re.findall(r"is well: shrunk in (\d+) ms", served(succeeded(ended)))
+    return f"{ranks - 1} of {ranks} ranks go on after {max(map(int, times))} ms"
+
+
 def leaving() -> str:
     """Rank 0 ends before the others, and nobody destroys the process group: as on NCCL, nobody minds."""
     ranks = needs("torch")
@@ -294,6 +306,7 @@ PROGRAMS: dict[str, Callable[[], str]] = {  # the most telling first
     "small": small,
     "steps": steps,
     "death": death,
+    "shrink": shrink,
     "jax": lambda: one_process("jax", "nccl_jax_side.py"),
     "cupy": lambda: one_process("cupy", "nccl_cupy_side.py"),
     "compile": lambda: training("compile"),
