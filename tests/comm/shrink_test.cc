@@ -109,6 +109,9 @@ TEST_CASE("who does not come to a shrink is named as the old communicator number
     const paceConfig_t config = patience(0.5);
     if (rank != 3) {  // the new rank 2
       PACE_EXPECT(paceCommShrink(comm, excluded, 1, &made, &config), paceTimeout);
+      int late = -1;
+      PACE_EXPECT(paceGetLastErrorRank(comm, &late));
+      PACE_REQUIRE(late == 3);
       PACE_REQUIRE(std::string(paceGetLastError(comm)) ==
                    "going on with ranks 1 to 3, which are numbered from 0: rank 2 did not come to the rendezvous "
                    "within 0.5 s");

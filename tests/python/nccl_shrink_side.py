@@ -90,10 +90,12 @@ def main() -> None:
     assert (all_reduce(survivors, 1.0) == ranks - 1).all()
     torch.cuda.synchronize()
     check(nccl.ncclCommDestroy(comm))
-    if rank == ranks - 1:  # rank 0's waits when it is revoked
-        torch.cuda.synchronize()
+    waits = Path(sys.argv[1]) / "waits"
+    if rank == ranks - 1:  # the others' wait for it when they are revoked
+        until(lambda: len(list(waits.parent.glob("waits*"))) == ranks - 2)
     else:
         all_reduce(survivors, 1.0)
+        waits.with_suffix(f".{rank}").touch()
     check(nccl.ncclCommRevoke(survivors, 0))
     if rank != ranks - 1:
         rest, _ = shrunk(survivors, ranks - 2, DEFAULT)
