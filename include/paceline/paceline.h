@@ -161,10 +161,11 @@ PACE_API paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceCom
                                     const paceConfig_t* config);
 /* The ranks of `comm` but excluded[i], i < count, form a new communicator, in their order, to go on when others have
  * died. Collective over those that stay, who all exclude the same ranks; none calls it that is excluded. Nothing goes
- * through `comm`: it may have ended, by a death, a timeout or an abort, and is left as it is. It waits for the others as
- * paceCommInitRank does, and can be called again where it fails; an error names them as `comm` numbers them, and its
- * sentence as the new communicator would. count may be 0: a new communicator of the same ranks. config may be NULL: the
- * defaults, not what `comm` was told. */
+ * through `comm`: it may have ended, by a death, a timeout or an abort, and is left as it is. It waits for the others
+ * as paceCommInitRank does, until one of them has died, which is paceRemoteError, or paceCommAbort(comm), and can be
+ * called again where it fails; an error's rank is as `comm` numbers them, and its sentence as the new communicator
+ * would. count may be 0: a new communicator of the same ranks. config may be NULL: the defaults, not what `comm` was
+ * told. */
 PACE_API paceResult_t paceCommShrink(paceComm_t comm, const int* excluded, int count, paceComm_t* newcomm,
                                      const paceConfig_t* config);
 /* Leave, after the calls that are queued on streams. Calls of other ranks that still need this one fail with

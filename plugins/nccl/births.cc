@@ -105,9 +105,6 @@ void wait_in_line(ncclComm* parent, const ncclComm* child) {
   parent->one_born.wait(lock, [&] { return parent->unborn.front() == child; });
 }
 
-// Whether it has not been ended in one way or another.
-bool has_calls(State state) { return state == State::ready || state == State::splitting; }
-
 // With the parent's lock held.
 void leave_line(ncclComm* parent, const ncclComm* child) {
   std::erase(parent->unborn, child);
@@ -118,6 +115,18 @@ void leave_line(ncclComm* parent, const ncclComm* child) {
     parent->state.compare_exchange_strong(splitting, State::ready, std::memory_order_acq_rel);
 }
 
+// What the parent still runs ends on every rank, and it takes no more calls. With its lock held, so that no abort comes
+// between.
+void end_parent(ncclComm* parent) {
+  State state = state_of(parent);
+  if (state != State::ready && state != State::splitting) return;  // it has been ended otherwise
+  (void)paceCommAbort(parent->pace);
+  if (real_of(parent) != nullptr && real()->ncclCommRevoke != nullptr)
+    (void)real()->ncclCommRevoke(real_of(parent), NCCL_REVOKE_DEFAULT);
+  // Last: one that is splitting cannot be destroyed. Acquire and release: as in leave_line().
+  parent->state.compare_exchange_strong(state, State::revoked, std::memory_order_acq_rel);
+}
+
 // The communicator is ready, or failed, unless the program has aborted it meanwhile. A program may ask only for the
 // child or only for the parent, and then use both: the parent takes calls before the child is ready, and says so after
 // it, for ncclCommGetAsyncError waits for the lock.
@@ -125,9 +134,7 @@ bool tell(ncclComm* parent, ncclComm* made, ncclResult_t result) {
   std::unique_lock<std::mutex> parents;
   if (parent != nullptr) {
     parents = std::unique_lock(parent->mutex);
-    // From now on it can be destroyed. Acquire and release: as in leave_line().
-    if (State state = state_of(parent); made->ends_parent && has_calls(state))
-      parent->state.compare_exchange_strong(state, State::revoked, std::memory_order_acq_rel);
+    if (made->ends_parent && result == ncclSuccess) end_parent(parent);  // all who stay have come to the child
     leave_line(parent, made);
   }
   const std::lock_guard lock(made->mutex);
@@ -207,14 +214,6 @@ ncclResult_t join(ncclComm* made, const ncclUniqueId& id) {
                 fmt::format("{} (ranks on several machines need PACELINE_INTERFACE, or PACELINE_NCCL_FORWARD=all)",
                             paceGetLastError(nullptr)));
   return agree(made, pace);
-}
-
-void end_calls(ncclComm* parent) {
-  const std::lock_guard lock(parent->mutex);  // no abort, which would free it, comes between
-  if (!has_calls(state_of(parent))) return;
-  (void)paceCommAbort(parent->pace);
-  if (real_of(parent) != nullptr && real()->ncclCommRevoke != nullptr)
-    (void)real()->ncclCommRevoke(real_of(parent), NCCL_REVOKE_DEFAULT);
 }
 
 ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_t()> birth, ncclComm* parent) {

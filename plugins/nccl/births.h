@@ -23,10 +23,6 @@ paceConfig_t patience();
 // Join the other ranks with an id of Paceline's, then agree. made->rank and made->ranks are set.
 ncclResult_t join(ncclComm* made, const ncclUniqueId& id);
 
-// Before the making of a child that ends its parent (ncclComm::ends_parent): what the parent still runs ends on every
-// rank. It is revoked when the making has ended.
-void end_calls(ncclComm* parent);
-
 // Hand `made` out and make it by `birth`, at once or at the end of the group: nonblocking, on a thread of its own;
 // until that has ended, the parent that it is made of takes no calls. The children of one parent are made one after
 // another, as they were asked for. `out`: nullptr where this rank gets none.

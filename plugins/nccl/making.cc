@@ -241,7 +241,6 @@ ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
   return hand_out(
       made, child,
       [=] {
-        if (child->ends_parent) end_calls(comm);
         paceComm_t pace = nullptr;
         const paceConfig_t config = patience();
         if (paceResult_t shrunk = paceCommShrink(comm->pace, out.data(), count, &pace, &config); shrunk != paceSuccess)

@@ -62,6 +62,12 @@ class Gathering {
   [[nodiscard]] bool all_present() const {
     return std::find(present_.begin(), present_.end(), false) == present_.end();
   }
+  [[nodiscard]] std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (std::uint32_t rank = 0; rank < size_; ++rank)
+      if (!present_[rank]) ranks.push_back(static_cast<int>(rank));
+    return ranks;
+  }
   [[nodiscard]] bool over() const { return all_present() || (failure_ && Clock::now() >= linger_until_); }
 
   void sleep() {
@@ -100,7 +106,7 @@ class Gathering {
 
   void look_whether_in_vain() {
     if (!where_.in_vain) return;
-    if (const Status why = where_.in_vain(); !why.ok()) fail(why.detail());
+    if (const Status why = where_.in_vain(missing()); !why.ok()) fail(why.detail());
   }
 
   void introduced(const Hello& hello, PrivateDescriptor socket) {
@@ -207,10 +213,7 @@ class Gathering {
   }
 
   [[nodiscard]] Status::Detail absence_so_far() const {
-    std::vector<int> missing;
-    for (std::uint32_t rank = 0; rank < size_; ++rank)
-      if (!present_[rank]) missing.push_back(static_cast<int>(rank));
-    return with_suspect(absence(missing, "the rendezvous", where_.timeout));
+    return with_suspect(absence(missing(), "the rendezvous", where_.timeout));
   }
   // Whoever was turned away may be the one that is missing.
   [[nodiscard]] Status::Detail with_suspect(Status::Detail detail) const {

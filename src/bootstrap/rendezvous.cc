@@ -49,7 +49,7 @@ class Waiting {
       const auto look = where_.in_vain ? std::min<Clock::time_point>(deadline, Clock::now() + sign_of_life) : deadline;
       if (!wait_for(connection().fd(), connection().events(), look).ok()) {
         if (Clock::now() >= deadline) return give_up(why_in_vain());
-        if (const Status why = where_.in_vain(); !why.ok()) return give_up(why.detail());
+        if (const Status why = where_.in_vain({}); !why.ok()) return give_up(why.detail());
         continue;
       }
       std::vector<ControlMessage> messages;
@@ -152,7 +152,7 @@ Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clo
     } else if (!may_pass(status)) {
       return status;
     }
-    if (where.in_vain) PACE_TRY(where.in_vain());
+    if (where.in_vain) PACE_TRY(where.in_vain({0}));
     const auto end = fd.ok() ? deadline : silent_until;
     if (Clock::now() + pause >= end) return unreachable(where, fd.ok() ? where.timeout : silence, status);
     fd = PrivateDescriptor();  // not kept open while pausing

@@ -123,8 +123,9 @@ struct Rendezvous {
   // Where other ranks may meet at the same place before: what it means that the secret does not match, which is tried
   // again then. Empty: an error.
   std::string other_meeting;
-  // Why one of the ranks will not come; asked about twice a second. Empty: nobody would know.
-  std::function<Status()> in_vain;
+  // Why one of the ranks that are missing will not come, or it is in vain for another reason; asked about twice a
+  // second. Empty: nobody would know.
+  std::function<Status(const std::vector<int>& missing)> in_vain;
   std::shared_ptr<void> held;  // what is needed until the joining has ended, for example the file with the address
 };
 

@@ -9,7 +9,6 @@
 #include "base/configuration.h"
 #include "base/cpus.h"
 #include "base/index.h"
-#include "bootstrap/member.h"
 #include "comm/trace.h"
 #include "tuning/tuning_file.h"
 
@@ -39,22 +38,6 @@ HomeCpu home_of(const std::vector<Member>& everyone, int session_rank, const std
     if (ranks > 2 * cpus) own = own * cpus / ranks;
   }
   return HomeCpu(static_cast<int>(first - everyone.begin() + own));
-}
-
-// Tells those who stay from others, who may come to the same place.
-std::uint64_t mark_of(const std::vector<int>& staying) {
-  std::uint64_t mark = 0xcbf29ce484222325U;
-  for (const int rank : staying) mark = (mark ^ static_cast<std::uint64_t>(rank)) * 0x100000001b3U;
-  return mark;
-}
-
-// An error among the ranks that stay, for the communicator that they come from.
-Status::Detail renumbered(const Status& status, const std::vector<int>& staying) {
-  Status::Detail detail = status.detail();
-  for (int* const rank : {&detail.rank, &detail.peer})
-    if (*rank >= 0 && at(*rank) < staying.size()) *rank = staying[at(*rank)];
-  detail.message = fmt::format("going on with {}, which are numbered from 0: {}", listed(staying), detail.message);
-  return detail;
 }
 
 }  // namespace
@@ -223,70 +206,6 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   made->use_profile(profile_);
   PACE_TRY(made->connect_devices_in_use());
   return made;
-}
-
-Result<std::unique_ptr<Communicator>> Communicator::shrink(std::span<const int> excluded,
-                                                           const CommunicatorOptions& options) {
-  std::vector<int> staying;
-  for (int r = 0; r < size(); ++r)
-    if (std::ranges::find(excluded, r) == excluded.end()) staying.push_back(r);
-  for (const int one : excluded) {
-    if (one < 0 || one >= size())
-      return Status(Code::invalid_argument, fmt::format("excluded rank {} is none of {} ranks", one, size()));
-    if (one == rank())
-      return Status(Code::invalid_argument,
-                    fmt::format("rank {} is among the excluded ranks, which do not call it", one));
-  }
-  auto made = go_on(staying, options);
-  return made.ok() ? std::move(made) : Status(renumbered(made.status(), staying));
-}
-
-// Where the first of them has listened since this communicator was made.
-Result<std::unique_ptr<Communicator>> Communicator::go_on(const std::vector<int>& staying,
-                                                          const CommunicatorOptions& options) {
-  if (staying.size() == 1) return create(alone(), options);
-  std::vector<int> in_session;
-  for (const int r : staying) in_session.push_back(session_ranks_[at(r)]);
-  const auto member = [&](std::size_t i) -> const Member& { return session_->members()[at(in_session[i])]; };
-
-  Rendezvous where;
-  where.rank = static_cast<int>(std::ranges::find(staying, rank()) - staying.begin());
-  where.size = static_cast<int>(staying.size());
-  where.address = member(0).address;
-  where.port = static_cast<int>(connections_.meeting_ports[at(staying[0])]);
-  where.secret = fmt::format("{}/{:x}", session_->secret(), mark_of(staying));
-  where.other_meeting = "it meets other ranks: all must exclude the same";
-  where.timeout = options.join_timeout;
-  where.silence_timeout = configuration().join_timeout;
-  if (where.port == 0) {
-    Status::Detail detail;
-    detail.code = Code::remote;
-    detail.message = named(0, member(0)) + " had no descriptor left to listen for the others";
-    detail.rank = 0;
-    detail.host = member(0).host;
-    return Status(std::move(detail));
-  }
-  if (where.rank == 0) where.listener = std::move(connections_.meeting);  // the first time: then on its port anew
-  const int self = where.rank;
-  const std::uint32_t aborts = aborts_.load(std::memory_order_relaxed);
-  where.in_vain = [&, self, aborts]() -> Status {
-    if (aborts_.load(std::memory_order_relaxed) != aborts)
-      return Status(Code::aborted, fmt::format("rank {} gave it up: its communicator was aborted", self));
-    for (std::size_t i = 0; i < staying.size(); ++i) {
-      const std::optional<std::string> how = session_->loss_of(in_session[i]);
-      if (!how) continue;
-      Status::Detail detail;
-      detail.code = Code::remote;
-      detail.message = fmt::format("{} {}", named(static_cast<int>(i), member(i)), *how);
-      detail.rank = static_cast<int>(i);
-      detail.host = member(i).host;
-      return Status(std::move(detail));
-    }
-    return {};
-  };
-  auto joined = join(std::move(where));
-  if (!joined.ok()) return joined.status();
-  return create(std::move(*joined), options);
 }
 
 Status Communicator::start_trace() {

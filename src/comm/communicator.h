@@ -3,8 +3,9 @@
 // A call gets its sequence number, its plan (cached after the first call of its shape), runs on the host engine, and
 // comes back as one Status. After a failure the communicator has ended: every later call returns the reason.
 //
-// communicator.cc makes and splits it, communicator_links.cc measures links, communicator_plans.cc chooses plans,
-// communicator_calls.cc makes the calls, and communicator_device.cc those on GPU memory.
+// communicator.cc makes and splits it, communicator_shrink.cc goes on without some ranks, communicator_links.cc
+// measures links, communicator_plans.cc chooses plans, communicator_calls.cc makes the calls, and
+// communicator_device.cc those on GPU memory.
 #pragma once
 
 #include <atomic>
@@ -152,8 +153,8 @@ class Communicator {
   using Parts = std::map<Communicator*, Part>;
 
   Status connect(std::uint64_t id, const Exchange& exchange, std::size_t announced = 0);
-  // A communicator of these of its ranks.
-  Result<std::unique_ptr<Communicator>> go_on(const std::vector<int>& staying, const CommunicatorOptions& options);
+  // A session of these of its ranks.
+  Result<std::shared_ptr<Session>> meet_again(const std::vector<int>& staying, double timeout);
   Status share_tuning(std::string text);
   // Of the first communicator: between the first ranks of the machines.
   Status measure_links();

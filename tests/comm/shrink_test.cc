@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <string>
@@ -211,6 +212,50 @@ TEST_CASE("a rank that dies while the others wait for it in a shrink is named at
     CHECK(ranks[rank].line() == "");
   }
   CHECK(Clock::now() - begin < 20s);
+}
+
+// Without those that have died, one after another as errors tell of them.
+std::string go_on_without_the_dead(paceComm_t comm, std::vector<int> dead, paceComm_t* made) {
+  for (;;) {
+    const paceConfig_t config = patience(60);
+    const paceResult_t result = paceCommShrink(comm, dead.data(), static_cast<int>(dead.size()), made, &config);
+    if (result == paceSuccess) return "";
+    PACE_EXPECT(result, paceRemoteError);
+    int rank = -1;
+    PACE_EXPECT(paceGetLastErrorRank(comm, &rank));
+    PACE_REQUIRE(std::ranges::find(dead, rank) == dead.end());
+    dead.push_back(rank);
+  }
+}
+
+TEST_CASE("several deaths at once, the job's first rank's too, which would have told of the others") {
+  for (const std::vector<int>& victims : {std::vector{0, 2}, std::vector{0, 1, 4}, std::vector{0, 1, 2, 3}}) {
+    const auto is_victim = [&](int rank) { return std::ranges::find(victims, rank) != victims.end(); };
+    ProcessRanks ranks(5, [&](int rank, paceComm_t comm, const Child::Say& say) {
+      say(expect(paceBarrier(comm, nullptr)));
+      if (is_victim(rank)) ::pause();
+      say(paceGetErrorString(paceBarrier(comm, nullptr)));
+      int dead = -1;
+      (void)paceGetLastErrorRank(comm, &dead);
+      paceComm_t made = nullptr;
+      say(go_on_without_the_dead(comm, {dead}, &made));
+      int sum = 1;
+      say(expect(paceAllReduce(&sum, &sum, 1, paceInt32, paceSum, made, nullptr)));
+      say(std::to_string(sum));
+      ::pause();
+    });
+    for (int rank = 0; rank < 5; ++rank) REQUIRE(ranks[rank].line() == "");
+    const auto begin = Clock::now();
+    for (const int victim : victims) ranks[victim].kill(SIGKILL);
+    for (int rank = 0; rank < 5; ++rank) {
+      if (is_victim(rank)) continue;
+      CHECK(ranks[rank].line() == paceGetErrorString(paceRemoteError));
+      CHECK(ranks[rank].line() == "");
+      CHECK(ranks[rank].line() == "");
+      CHECK(ranks[rank].line() == std::to_string(5 - victims.size()));
+    }
+    CHECK(Clock::now() - begin < 20s);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,144 @@
+// Going on without some ranks: a new session, and in it a communicator, of those that stay.
+//
+// They meet without their old communicator, which may have ended. Every rank has listened for that since it was made,
+// and all know where: the first of those that stay gathers the others, as rank 0 of a job does.
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/configuration.h"
+#include "base/index.h"
+#include "bootstrap/member.h"
+#include "bootstrap/socket.h"
+#include "comm/communicator.h"
+
+namespace paceline {
+namespace {
+
+constexpr auto knocking_time = std::chrono::milliseconds(50);
+constexpr int most_knocks = 16;  // at one time: whoever gathers serves others meanwhile
+
+// One that stays.
+struct Survivor {
+  int number = 0;  // among them
+  int in_session = 0;
+  Member member;
+  int port = 0;  // on which it has listened from the beginning, and does until it ends; 0: it had no descriptor
+};
+
+Status::Detail about(const Survivor& one, std::string_view what) {
+  Status::Detail detail;
+  detail.code = Code::remote;
+  detail.message = fmt::format("{} {}", named(one.number, one.member), what);
+  detail.rank = one.number;
+  detail.host = one.member.host;
+  return detail;
+}
+
+// Those that stay, while they meet.
+class Survivors {
+ public:
+  Survivors(const Session& session, std::vector<Survivor> all) : session_(session), all_(std::move(all)) {}
+
+  [[nodiscard]] const Survivor& operator[](int number) const { return all_[at(number)]; }
+  [[nodiscard]] int size() const { return static_cast<int>(all_.size()); }
+
+  // Whether one of these will not come: the session has lost it, or where that has nobody left to tell, nobody listens
+  // where it has always done.
+  [[nodiscard]] Status loss_among(const std::vector<int>& missing) {
+    for (const int number : missing)
+      if (const auto how = session_.loss_of(all_[at(number)].in_session)) return Status(about(all_[at(number)], *how));
+    for (int i = 0; i < std::min<int>(most_knocks, static_cast<int>(missing.size())); ++i) {
+      const Survivor& one = all_[at(missing[next_++ % missing.size()])];
+      if (!listens(one))
+        return Status(about(one, "has ended, or closed the communicator: nobody listens where it did"));
+    }
+    return {};
+  }
+
+ private:
+  static bool listens(const Survivor& one) {
+    if (one.port == 0) return true;
+    const auto fd = connect_to(one.member.address, one.port, Clock::now() + knocking_time);
+    return fd.ok() || fd.status().detail().system_errno != ECONNREFUSED;
+  }
+
+  const Session& session_;
+  const std::vector<Survivor> all_;
+  std::size_t next_ = 0;  // to knock at
+};
+
+// Tells those who stay from others, who may come to the same place.
+std::uint64_t mark_of(const std::vector<int>& staying) {
+  std::uint64_t mark = 0xcbf29ce484222325U;
+  for (const int rank : staying) mark = (mark ^ static_cast<std::uint64_t>(rank)) * 0x100000001b3U;
+  return mark;
+}
+
+// An error among those that stay, for the communicator that they come from.
+Status renumbered(const Status& status, const std::vector<int>& staying) {
+  Status::Detail detail = status.detail();
+  for (int* const rank : {&detail.rank, &detail.peer})
+    if (*rank >= 0 && at(*rank) < staying.size()) *rank = staying[at(*rank)];
+  detail.message = fmt::format("going on with {}, which are numbered from 0: {}", listed(staying), detail.message);
+  return Status(std::move(detail));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::shrink(std::span<const int> excluded,
+                                                           const CommunicatorOptions& options) {
+  for (const int one : excluded) {
+    if (one < 0 || one >= size())
+      return Status(Code::invalid_argument, fmt::format("excluded rank {} is none of {} ranks", one, size()));
+    if (one == rank())
+      return Status(Code::invalid_argument,
+                    fmt::format("rank {} is among the excluded ranks, which do not call it", one));
+  }
+  std::vector<int> staying;
+  for (int r = 0; r < size(); ++r)
+    if (std::ranges::find(excluded, r) == excluded.end()) staying.push_back(r);
+  auto session = staying.size() == 1 ? alone() : meet_again(staying, options.join_timeout);
+  if (!session.ok()) return renumbered(session.status(), staying);
+  auto made = create(std::move(*session), options);
+  return made.ok() ? std::move(made) : renumbered(made.status(), staying);
+}
+
+Result<std::shared_ptr<Session>> Communicator::meet_again(const std::vector<int>& staying, double timeout) {
+  std::vector<Survivor> all;
+  for (const int r : staying) {
+    const int in_session = session_ranks_[at(r)];
+    all.push_back({static_cast<int>(all.size()), in_session, session_->members()[at(in_session)],
+                   static_cast<int>(connections_.meeting_ports[at(r)])});
+  }
+  Survivors survivors(*session_, std::move(all));
+  if (survivors[0].port == 0) return Status(about(survivors[0], "had no descriptor left to listen for the others"));
+
+  Rendezvous where;
+  where.rank = static_cast<int>(std::ranges::find(staying, rank()) - staying.begin());
+  where.size = survivors.size();
+  where.address = survivors[0].member.address;
+  where.port = survivors[0].port;
+  where.secret = fmt::format("{}/{:x}", session_->secret(), mark_of(staying));
+  where.other_meeting = "it meets other ranks: all must exclude the same";
+  where.timeout = timeout;
+  where.silence_timeout = configuration().join_timeout;
+  if (where.rank == 0) {
+    // Its own goes on listening: who finds that nobody does takes the rank for dead.
+    FileDescriptor listener(::fcntl(connections_.meeting.get(), F_DUPFD_CLOEXEC, 0));
+    if (!listener.valid()) return descriptor_error("cannot listen for the other ranks", errno);
+    where.listener = PrivateDescriptor(std::move(listener));
+  }
+  const std::uint32_t aborts = aborts_.load(std::memory_order_relaxed);  // only asked whether there is one more
+  where.in_vain = [&, self = where.rank](const std::vector<int>& missing) {
+    if (aborts_.load(std::memory_order_relaxed) != aborts)
+      return Status(Code::aborted, fmt::format("rank {} gave it up: its communicator was aborted", self));
+    return survivors.loss_among(missing);
+  };
+  return join(std::move(where));
+}
+
+}  // namespace paceline
