@@ -130,8 +130,8 @@ PACE_API const char* paceGetErrorString(paceResult_t result);
 /* The sentence about the last error of `comm`, or of this thread where comm is NULL or destroyed; "no error" before the
  * first. Never NULL; valid until this thread's next call of this library. */
 PACE_API const char* paceGetLastError(paceComm_t comm);
-/* *rank: whom the same error is about, as the communicator of the call numbers its ranks: who died, came late or called
- * something else, or this one. -1: no rank. */
+/* *rank: whom the same error is about, as the communicator of the call numbers its ranks (a split's perhaps as the new
+ * one does): who died, came late or called something else, or this one. -1: no rank. */
 PACE_API paceResult_t paceGetLastErrorRank(paceComm_t comm, int* rank);
 
 /* ---- Communicators ---- */
@@ -160,12 +160,12 @@ PACE_API paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* d
 PACE_API paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceComm_t* newcomm,
                                     const paceConfig_t* config);
 /* The ranks of `comm` but excluded[i], i < count, form a new communicator, in their order, to go on when others have
- * died. Collective over those that stay, who all exclude the same ranks; none calls it that is excluded. Nothing goes
- * through `comm`: it may have ended, by a death, a timeout or an abort, and is left as it is. It waits for the others
- * as paceCommInitRank does, until one of them has died, which is paceRemoteError, or paceCommAbort(comm), and can be
- * called again where it fails; an error's rank is as `comm` numbers them, and its sentence as the new communicator
- * would. count may be 0: a new communicator of the same ranks. config may be NULL: the defaults, not what `comm` was
- * told. */
+ * died. Collective over those that stay, who all exclude the same ranks (else paceInvalidUsage, after seconds); none
+ * calls it that is excluded. Nothing goes through `comm`: it may have ended, by a death, a timeout or an abort, and is
+ * left as it is. Waits for the others as paceCommInitRank does, but no longer for one that has died (paceRemoteError),
+ * nor after paceCommAbort(comm). After an error it can be called again: paceGetLastErrorRank then has the rank's
+ * number in `comm`, the sentence its number among those that stay. count may be 0: a new communicator of the same
+ * ranks. config may be NULL: the defaults, not what `comm` was told. */
 PACE_API paceResult_t paceCommShrink(paceComm_t comm, const int* excluded, int count, paceComm_t* newcomm,
                                      const paceConfig_t* config);
 /* Leave, after the calls that are queued on streams. Calls of other ranks that still need this one fail with

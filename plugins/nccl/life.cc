@@ -29,7 +29,9 @@ struct Found {
 // Not: it is gone, or another thread destroys it, or it is still at work for a making of its own or of a child, which
 // only an abort ends.
 Found take_to_destroy(ncclComm* comm) {
+  const std::lock_guard lock(comm->mutex);
   State state = state_of(comm);
+  if (!is_gone(state) && !comm->unborn.empty()) return {State::splitting, false};
   do {
     if (is_gone(state) || state == State::destroying) return {state, false};
     if (state == State::making || state == State::splitting) return {state, false};
@@ -67,9 +69,11 @@ void free_in_time(ncclComm* comm) {
   std::packaged_task<void()> freeing([comm] {
     const auto deadline = std::chrono::steady_clock::now() + 1min;
     {
-      // The makings of its children learn of the abort from it.
+      // The makings of its children learn of the abort from it, also those that are just about to begin.
       std::unique_lock lock(comm->mutex);
-      (void)comm->one_born.wait_until(lock, deadline, [&] { return comm->unborn.empty(); });
+      const auto none_unborn = [&] { return comm->unborn.empty(); };
+      while (!comm->one_born.wait_for(lock, 100ms, none_unborn) && std::chrono::steady_clock::now() < deadline)
+        (void)paceCommAbort(comm->pace);
     }
     // Refused while another thread is inside a call, which ends now.
     while (paceCommDestroy(comm->pace) == paceInvalidUsage && std::chrono::steady_clock::now() < deadline)

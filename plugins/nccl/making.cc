@@ -120,16 +120,28 @@ void forget(const ncclUniqueId& id) {
   if (paceCommInitRank(&alone, 1, own, 0) == paceSuccess) (void)paceCommDestroy(alone);
 }
 
-// What is split: the parent, or where that has been revoked a communicator of the same ranks, which is given back.
-paceResult_t split_in_paceline(const ncclComm* parent, int color, int key, paceComm_t* made) {
+// The split of one that has been revoked: its ranks meet without it, first all, to learn each other's colors, and then
+// those of a color in a session of their own, which one of them watches over. `passing`: what it takes, to be destroyed
+// when the child is there.
+paceResult_t split_revoked(const ncclComm* parent, int color, int key, paceComm_t* made,
+                           std::vector<paceComm_t>& passing) {
   const paceConfig_t config = patience();
-  if (state_of(parent) != State::revoked) return paceCommSplit(parent->pace, color, key, made, &config);
-  paceComm_t whole = nullptr;
-  paceResult_t result = paceCommShrink(parent->pace, nullptr, 0, &whole, &config);
-  if (result != paceSuccess) return result;
-  result = paceCommSplit(whole, color, key, made, &config);
-  (void)paceCommDestroy(whole);
-  return result;
+  const auto shrink = [&](paceComm_t from, const std::vector<int>& excluded, paceComm_t& to) {
+    const paceResult_t result = paceCommShrink(from, excluded.data(), static_cast<int>(excluded.size()), &to, &config);
+    if (result == paceSuccess) passing.push_back(to);
+    return result;
+  };
+  paceComm_t whole = nullptr, part = nullptr;
+  if (paceResult_t met = shrink(parent->pace, {}, whole); met != paceSuccess) return met;
+  std::vector<int> colors(static_cast<std::size_t>(parent->ranks));
+  if (paceResult_t told = paceAllGather(&color, colors.data(), 1, paceInt32, whole, nullptr); told != paceSuccess)
+    return told;
+  if (color < 0) return paceSuccess;
+  std::vector<int> others;
+  for (int rank = 0; rank < parent->ranks; ++rank)
+    if (colors[static_cast<std::size_t>(rank)] != color) others.push_back(rank);
+  if (paceResult_t met = shrink(whole, others, part); met != paceSuccess) return met;
+  return paceCommSplit(part, 0, key, made, &config);
 }
 
 // Whoever of the old ranks has the id of ncclCommGetUniqueId tells it to the others.
@@ -207,9 +219,14 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
         color < 0 ? nullptr : made, child,
         [=] {
           paceComm_t pace = nullptr;
-          if (paceResult_t split = split_in_paceline(comm, color, key, &pace); split != paceSuccess)
-            return failed_in_paceline(comm, split);
-          return settle(child, pace);
+          std::vector<paceComm_t> passing;
+          const paceConfig_t config = patience();
+          const paceResult_t split = state_of(comm) == State::revoked
+                                         ? split_revoked(comm, color, key, &pace, passing)
+                                         : paceCommSplit(comm->pace, color, key, &pace, &config);
+          const ncclResult_t result = split == paceSuccess ? settle(child, pace) : failed_in_paceline(comm, split);
+          for (const paceComm_t one : passing) (void)paceCommDestroy(one);
+          return result;
         },
         comm);
   if (color < 0) *made = nullptr;

@@ -310,7 +310,7 @@ class Communicator(Membership):
 
         Collective over those that stay, who all exclude the same ranks; none calls it that is excluded. Nothing goes
         through this communicator, which may have ended, by a death, a timeout or an abort. It stays: close it. Where
-        the shrink fails, for one more has died, it can be called again.
+        the shrink fails, for one more has died, it can be called again. docs/launching.md has a whole example.
 
         Args:
             excluded: ranks of this communicator; none: a new communicator of the same ranks.
@@ -318,8 +318,8 @@ class Communicator(Membership):
 
         Raises:
             InvalidArgument: an excluded rank that there is not, or this one; a timeout out of its range.
-            Timeout, RemoteError: a rank did not come within PACELINE_JOIN_TIMEOUT, or died; it is named as it is
-                numbered here.
+            Timeout, RemoteError: a rank did not come within PACELINE_JOIN_TIMEOUT, or died; `rank` is its number here.
+            InvalidUsage: the ranks do not exclude the same ones.
 
         Example::
 

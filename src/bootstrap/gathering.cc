@@ -105,8 +105,10 @@ class Gathering {
   }
 
   void look_whether_in_vain() {
-    if (!where_.in_vain) return;
-    if (const Status why = where_.in_vain(missing()); !why.ok()) fail(why.detail());
+    if (where_.why_not)
+      if (const Status why = where_.why_not(missing()); !why.ok()) return fail(why.detail());
+    if (others_since_ && others_last_ - *others_since_ > other_meeting_time)
+      fail(own_error(0, Status(Code::invalid_usage, where_.other_meeting)).detail());
   }
 
   void introduced(const Hello& hello, PrivateDescriptor socket) {
@@ -117,8 +119,14 @@ class Gathering {
 
   void dropped(const Status& why, bool opened) {
     log(LogLevel::info, 0, "rendezvous: connection dropped: {}", why.message());
+    if (why.code() == Code::remote || !opened) return;
     // Worth telling should the job fail: one of ours that was started wrongly, not a stranger.
-    if (why.code() != Code::remote && opened && where_.other_meeting.empty()) rejected_ = why.message();
+    if (where_.other_meeting.empty()) {
+      rejected_ = why.message();
+    } else {
+      others_last_ = Clock::now();
+      if (!others_since_) others_since_ = others_last_;
+    }
   }
 
   // Whether it remains a newcomer.
@@ -234,6 +242,8 @@ class Gathering {
   Clock::time_point next_sign_ = Clock::now() + sign_of_life;
   std::list<Newcomer> newcomers_;
   std::string rejected_;
+  std::optional<Clock::time_point> others_since_;  // who would meet others have come
+  Clock::time_point others_last_;
   std::optional<Status::Detail> failure_;
   Clock::time_point linger_until_;
   std::vector<ControlConnection> refused_;

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "bootstrap/handshake.h"
@@ -16,8 +17,7 @@ namespace {
 constexpr auto first_pause = std::chrono::milliseconds(5);
 constexpr auto longest_pause = std::chrono::milliseconds(250);
 constexpr auto parting_time = std::chrono::milliseconds(200);
-constexpr auto look_time = std::chrono::seconds(2);  // after which it is looked whether waiting is in vain
-constexpr auto longest_silence = 4 * sign_of_life;   // of rank 0, after which it is the one that is missing
+constexpr auto longest_silence = 4 * sign_of_life;  // of rank 0, after which it is the one that is missing
 
 Clock::duration of_seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -33,6 +33,14 @@ Status unreachable(const Rendezvous& where, double seconds, const Status& last) 
   return Status(std::move(detail));
 }
 
+Status meets_others(const Rendezvous& where) {
+  Status::Detail detail;
+  detail.code = Code::invalid_usage;
+  detail.rank = 0;
+  detail.message = where.other_meeting;
+  return Status(std::move(detail));
+}
+
 // The wait of one rank for the news that all have come.
 class Waiting {
  public:
@@ -42,16 +50,12 @@ class Waiting {
     assembly_.connections.emplace_back(std::move(fd));
   }
 
-  Result<Assembly> until(Clock::time_point deadline, Member self) {
+  Result<Assembly> until(const Until& until, Member self) {
     connection().queue(make_frame(Join{static_cast<std::uint32_t>(where_.size), std::move(self)}));
     while (missing() > 0) {
       connection().flush();
-      const auto look = where_.in_vain ? std::min<Clock::time_point>(deadline, Clock::now() + sign_of_life) : deadline;
-      if (!wait_for(connection().fd(), connection().events(), look).ok()) {
-        if (Clock::now() >= deadline) return give_up(why_in_vain());
-        if (const Status why = where_.in_vain({}); !why.ok()) return give_up(why.detail());
-        continue;
-      }
+      const Status waited = wait_for(connection().fd(), connection().events(), until);
+      if (!waited.ok()) return give_up(waited.code() == Code::timeout ? why_in_vain() : waited.detail());
       std::vector<ControlMessage> messages;
       const Status status = connection().receive(messages);
       if (!messages.empty()) heard_ = Clock::now();
@@ -132,27 +136,27 @@ class Waiting {
 
 }  // namespace
 
-Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock::time_point deadline) {
+Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, const Until& until) {
   const Hello hello{kind, static_cast<std::uint32_t>(where.rank), 0, 0};
+  const auto deadline = until.deadline;
   const double silence = std::min(where.timeout, where.silence_timeout.value_or(where.timeout));
   const auto silent_until = std::min(deadline, Clock::now() + of_seconds(silence));
+  std::optional<Clock::time_point> others_until;
   for (Clock::duration pause = first_pause;; pause = std::min<Clock::duration>(2 * pause, longest_pause)) {
-    Result<PrivateDescriptor> fd = connect_to(where.address, where.port, deadline);
+    Result<PrivateDescriptor> fd = connect_to(where.address, where.port, until);
     Status status = fd.status();
-    if (status.ok()) {
-      // One that listens and does not answer may not know yet that it is to be rank 0.
-      const auto answered = where.in_vain ? std::min<Clock::time_point>(deadline, Clock::now() + look_time) : deadline;
-      status = introduce(fd->get(), where.secret, hello, answered);
-      if (status.ok()) return fd;
-      // A rank 0 that is just starting or has too many connections closes ours; later it will not.
-      if (status.code() == Code::invalid_usage && !where.other_meeting.empty())
-        status = Status(Code::timeout, where.other_meeting);
-      else if (status.code() != Code::remote && status.code() != Code::timeout)
-        return status;
-    } else if (!may_pass(status)) {
-      return status;
+    if (status.ok()) status = introduce(fd->get(), where.secret, hello, until);
+    if (status.ok()) return fd;
+    if (where.why_not) PACE_TRY(where.why_not({0}));
+    if (!fd.ok()) {
+      if (!may_pass(status)) return status;
+    } else if (status.code() == Code::invalid_usage && !where.other_meeting.empty()) {
+      // Others meet there until they know better; or it is this rank that does not.
+      if (!others_until) others_until = Clock::now() + other_meeting_time;
+      if (Clock::now() > *others_until) return meets_others(where);
+    } else if (status.code() != Code::remote && status.code() != Code::timeout) {
+      return status;  // a rank 0 that is just starting or has too many connections closes ours; later it will not
     }
-    if (where.in_vain) PACE_TRY(where.in_vain({0}));
     const auto end = fd.ok() ? deadline : silent_until;
     if (Clock::now() + pause >= end) return unreachable(where, fd.ok() ? where.timeout : silence, status);
     fd = PrivateDescriptor();  // not kept open while pausing
@@ -161,11 +165,13 @@ Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clo
 }
 
 Result<Assembly> report_in(const Rendezvous& where) {
-  const auto deadline = Clock::now() + of_seconds(where.timeout);
+  Lookout lookout([&] { return where.why_not({0}); });
+  Until until(Clock::now() + of_seconds(where.timeout));
+  if (where.why_not) until.lookout = &lookout;
   Member self = this_member();  // reads files: before the connection, which may take the last descriptor
-  Result<PrivateDescriptor> fd = reach(where, control_connection, deadline);
+  Result<PrivateDescriptor> fd = reach(where, control_connection, until);
   PACE_TRY(fd.status());
-  return Waiting(where, std::move(*fd)).until(deadline, std::move(self));
+  return Waiting(where, std::move(*fd)).until(until, std::move(self));
 }
 
 }  // namespace paceline

@@ -7,11 +7,15 @@
 
 #include "bootstrap/control_connection.h"
 #include "bootstrap/session.h"
+#include "bootstrap/socket.h"
 
 namespace paceline {
 
 // Between two of rank 0 while it waits for the others.
 inline constexpr auto sign_of_life = std::chrono::milliseconds(500);
+// How long others may meet at the place (Rendezvous::other_meeting): they learn within moments whom they wait for in
+// vain.
+inline constexpr auto other_meeting_time = std::chrono::seconds(5);
 
 struct Assembly {
   using Messages = std::vector<std::pair<std::uint32_t, ControlMessage>>;  // with their senders
@@ -28,6 +32,6 @@ Result<Assembly> gather(const Rendezvous& where, PrivateDescriptor listener);  /
 Result<Assembly> report_in(const Rendezvous& where);
 
 // One authenticated connection to rank 0 (or an error that waiting would not cure), trying until the deadline.
-Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, Clock::time_point deadline);
+Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, const Until& until);
 
 }  // namespace paceline

@@ -120,12 +120,12 @@ struct Rendezvous {
   // Seconds after which an address that nobody listens on is given up; none: the timeout. Rank 0 listens before there
   // is a unique id, so nobody there means that its process has ended, or is on another machine.
   std::optional<double> silence_timeout;
-  // Where other ranks may meet at the same place before: what it means that the secret does not match, which is tried
-  // again then. Empty: an error.
+  // Where other ranks may meet at the same place before: what it means that for some seconds the secret has not
+  // matched. Empty: an error at once, of the job's secret.
   std::string other_meeting;
-  // Why one of the ranks that are missing will not come, or it is in vain for another reason; asked about twice a
-  // second. Empty: nobody would know.
-  std::function<Status(const std::vector<int>& missing)> in_vain;
+  // Why ranks that are missing will not come, or it is in vain for another reason; asked about twice a second. Empty:
+  // nobody would know.
+  std::function<Status(const std::vector<int>& missing)> why_not;
   std::shared_ptr<void> held;  // what is needed until the joining has ended, for example the file with the address
 };
 

@@ -231,7 +231,8 @@ Result<PrivateDescriptor> connect_to(const std::string& host, int port, const Un
   for (const SocketAddress& address : *addresses) {
     // One that does not answer at all leaves the others their share of the time.
     const auto now = Clock::now();
-    const Until share((until.deadline - now) / left-- + now, until.given_up);
+    Until share = until;
+    share.deadline = (until.deadline - now) / left-- + now;
     Result<PrivateDescriptor> fd = connect_to_address(address, share);
     if (fd.ok()) return fd;
     if (first.ok()) first = fd.status();
@@ -267,8 +268,10 @@ int milliseconds_until(Clock::time_point deadline) {
 
 Status wait_for(int fd, short events, const Until& until) {
   for (;;) {
+    if (until.lookout != nullptr) PACE_TRY(until.lookout->look());
+    const auto next = until.lookout == nullptr ? until.deadline : std::min(until.deadline, until.lookout->next());
     pollfd entries[] = {{fd, events, 0}, {until.given_up, POLLIN, 0}};
-    const int ready = ::poll(entries, 2, milliseconds_until(until.deadline));
+    const int ready = ::poll(entries, 2, milliseconds_until(next));
     if (entries[1].revents != 0) return Status(Code::aborted, "the wait was given up");
     if (ready > 0) return {};
     if (ready == 0 && Clock::now() >= until.deadline) return Status(Code::timeout, "no answer in time");

@@ -5,8 +5,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file_descriptor.h"
@@ -17,12 +19,32 @@ namespace paceline {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a wait lasts: to a moment, or less, should a descriptor become readable before.
+// Looks twice a second whether waits go on in vain.
+class Lookout {
+ public:
+  // `why_not`: an error ends the wait.
+  explicit Lookout(std::function<Status()> why_not) : why_not_(std::move(why_not)) {}
+
+  [[nodiscard]] Clock::time_point next() const { return next_; }
+  // If it is time.
+  Status look() {
+    if (Clock::now() < next_) return {};
+    next_ = Clock::now() + std::chrono::milliseconds(500);
+    return why_not_();
+  }
+
+ private:
+  std::function<Status()> why_not_;
+  Clock::time_point next_ = Clock::now();
+};
+
+// How long a wait lasts: to a moment, or less, should a descriptor become readable before, or it be in vain.
 struct Until {
   Until(Clock::time_point moment, int gives_up = -1) : deadline(moment), given_up(gives_up) {}
 
   Clock::time_point deadline;
-  int given_up;  // readable once nobody wants what is waited for any more; -1: none
+  int given_up;                // readable once nobody wants what is waited for any more; -1: none
+  Lookout* lookout = nullptr;  // nullptr: none
 };
 
 struct SocketAddress {
@@ -60,7 +82,8 @@ SocketAddress peer_address(int fd);
 
 // For poll(): until the deadline, rounded up; never negative.
 int milliseconds_until(Clock::time_point deadline);
-// Until one of the events is there. Code::timeout at the deadline, Code::aborted where the wait is given up.
+// Until one of the events is there. Code::timeout at the deadline, Code::aborted where the wait is given up; the error
+// of the lookout.
 Status wait_for(int fd, short events, const Until& until);
 Status send_all(int fd, std::span<const std::byte> bytes, const Until& until);
 // Up to `bytes.size()` bytes, at least one. Code::remote if the other side has closed the connection.

@@ -102,7 +102,7 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> shrink(std::span<const int> excluded, const CommunicatorOptions& options);
   // When this rank's calls on GPU memory have ended.
   void leave();
-  // From any thread; also what a shrink waits for.
+  // From any thread; also the meeting of a shrink.
   void abort();
 
   // The reason why the communicator has ended, or ok. From any thread.

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/configuration.h"
 #include "base/index.h"
 #include "bootstrap/member.h"
 #include "bootstrap/socket.h"
@@ -20,13 +19,15 @@ namespace {
 
 constexpr auto knocking_time = std::chrono::milliseconds(50);
 constexpr int most_knocks = 16;  // at one time: whoever gathers serves others meanwhile
+// Between two times, longer and longer: each leaves a connection that nobody takes.
+constexpr auto first_pause = std::chrono::milliseconds(500), longest_pause = std::chrono::milliseconds(30'000);
 
 // One that stays.
 struct Survivor {
   int number = 0;  // among them
   int in_session = 0;
   Member member;
-  int port = 0;  // on which it has listened from the beginning, and does until it ends; 0: it had no descriptor
+  int port = 0;  // on which it has listened from the beginning, and does until it ends; 0: it could not
 };
 
 Status::Detail about(const Survivor& one, std::string_view what) {
@@ -51,6 +52,9 @@ class Survivors {
   [[nodiscard]] Status loss_among(const std::vector<int>& missing) {
     for (const int number : missing)
       if (const auto how = session_.loss_of(all_[at(number)].in_session)) return Status(about(all_[at(number)], *how));
+    if (Clock::now() < next_time_) return {};
+    next_time_ = Clock::now() + pause_;
+    pause_ = std::min(2 * pause_, longest_pause);
     for (int i = 0; i < std::min<int>(most_knocks, static_cast<int>(missing.size())); ++i) {
       const Survivor& one = all_[at(missing[next_++ % missing.size()])];
       if (!listens(one))
@@ -69,6 +73,8 @@ class Survivors {
   const Session& session_;
   const std::vector<Survivor> all_;
   std::size_t next_ = 0;  // to knock at
+  Clock::time_point next_time_ = Clock::now() + first_pause;
+  std::chrono::milliseconds pause_ = first_pause;
 };
 
 // Tells those who stay from others, who may come to the same place.
@@ -115,28 +121,29 @@ Result<std::shared_ptr<Session>> Communicator::meet_again(const std::vector<int>
                    static_cast<int>(connections_.meeting_ports[at(r)])});
   }
   Survivors survivors(*session_, std::move(all));
-  if (survivors[0].port == 0) return Status(about(survivors[0], "had no descriptor left to listen for the others"));
+  if (survivors[0].port == 0)
+    return Status(about(survivors[0], "could not listen for the others when the communicator was made"));
 
   Rendezvous where;
   where.rank = static_cast<int>(std::ranges::find(staying, rank()) - staying.begin());
   where.size = survivors.size();
   where.address = survivors[0].member.address;
   where.port = survivors[0].port;
-  where.secret = fmt::format("{}/{:x}", session_->secret(), mark_of(staying));
-  where.other_meeting = "it meets other ranks: all must exclude the same";
+  where.secret = fmt::format("{}/{:x}/{:x}", session_->secret(), id_, mark_of(staying));
+  where.other_meeting = "some rank does not exclude the same ones: all that go on must";
   where.timeout = timeout;
-  where.silence_timeout = configuration().join_timeout;
   if (where.rank == 0) {
     // Its own goes on listening: who finds that nobody does takes the rank for dead.
-    FileDescriptor listener(::fcntl(connections_.meeting.get(), F_DUPFD_CLOEXEC, 0));
-    if (!listener.valid()) return descriptor_error("cannot listen for the other ranks", errno);
+    FileDescriptor listener(::fcntl(connections_.meeting->fd(), F_DUPFD_CLOEXEC, 0));
+    if (!listener.valid()) return own_error(0, descriptor_error("cannot listen for the other ranks", errno));
     where.listener = PrivateDescriptor(std::move(listener));
   }
   const std::uint32_t aborts = aborts_.load(std::memory_order_relaxed);  // only asked whether there is one more
-  where.in_vain = [&, self = where.rank](const std::vector<int>& missing) {
-    if (aborts_.load(std::memory_order_relaxed) != aborts)
-      return Status(Code::aborted, fmt::format("rank {} gave it up: its communicator was aborted", self));
-    return survivors.loss_among(missing);
+  where.why_not = [&, self = where.rank](const std::vector<int>& missing) {
+    if (aborts_.load(std::memory_order_relaxed) == aborts) return survivors.loss_among(missing);
+    Status::Detail detail = about(survivors[self], "gave it up: its communicator was aborted");
+    detail.code = Code::aborted;
+    return Status(std::move(detail));
   };
   return join(std::move(where));
 }

@@ -15,7 +15,6 @@
 #include "base/copies.h"
 #include "base/cpus.h"
 #include "base/log.h"
-#include "bootstrap/socket.h"
 #include "cuda/driver.h"
 #include "transport/shared_memory.h"
 #include "transport/single_copy.h"
@@ -35,8 +34,6 @@ struct Card {
   CpuShare cpus;
   std::uint32_t port = 0;
   std::uint32_t gpu = 0;  // this process uses one
-  std::uint32_t meeting_port = 0;
-  std::uint32_t unused = 0;
   std::int64_t pid = 0;
   std::uint64_t announced = 0;
   Probe probe;
@@ -50,6 +47,8 @@ struct Card {
 struct Outcome {
   std::uint32_t single_copy = 0;  // this rank can read the others' memory
   std::uint32_t heaps = 0;        // and map their allocations
+  std::uint32_t meeting_port = 0;
+  std::uint32_t unused = 0;  // the bytes travel
   Trouble trouble;
 };
 
@@ -182,7 +181,6 @@ class Connecting {
       card.trouble = trouble(refused);
       return card;
     }
-    card.meeting_port = listen_for_meeting();
     if (node_.size() > 1 && leads()) {
       const Status created = create_segment(card);
       if (!created.ok()) {
@@ -202,13 +200,16 @@ class Connecting {
     return card;
   }
 
-  // A rank without a descriptor to spare has none: nothing but a shrink that needs it fails by that.
+  // After all else that needs descriptors: nothing but a shrink fails for want of it.
   std::uint32_t listen_for_meeting() {
     if (members_.size() == 1) return 0;
-    auto listener = listen_at(me().address, 0);
-    if (!listener.ok()) return 0;
-    meeting_ = PrivateDescriptor(std::move(*listener));
-    return static_cast<std::uint32_t>(port_of(local_address(meeting_.get())));
+    auto listener = TcpListener::open(me().address);
+    if (!listener.ok()) {
+      log(LogLevel::info, rank_, "no place to meet at after a death: {}", listener.status().message());
+      return 0;
+    }
+    meeting_ = std::move(*listener);
+    return meeting_->port();
   }
 
   // With less staging than usual where /dev/shm is small (64 MiB in a container) and the user has not said how much.
@@ -239,6 +240,7 @@ class Connecting {
     Outcome outcome;
     Status reached = reach_node(cards, outcome);
     if (reached.ok()) reached = reach_others(cards, made);
+    if (reached.ok()) outcome.meeting_port = listen_for_meeting();
     // At once: others wait for this rank's connections.
     if (!reached.ok()) reached = membership_.report(trouble(reached).status());
     outcome.trouble = trouble(reached);
@@ -313,7 +315,7 @@ class Connecting {
     made.gpus_in_use = std::ranges::all_of(cards, [](const Card& card) { return card.gpu != 0; });
     made.announced = cards.front().announced;
     made.meeting = std::move(meeting_);
-    for (const Card& card : cards) made.meeting_ports.push_back(card.meeting_port);
+    for (const Outcome& outcome : outcomes) made.meeting_ports.push_back(outcome.meeting_port);
     const bool shared_memory_alone = nodes_.size() == 1 && node_.size() > 1;
     made.largest_message = shared_memory_alone ? layout_->slot_bytes() : largest_tcp_message;
     for (const auto& [name, ranks] : nodes_) {
@@ -370,7 +372,7 @@ class Connecting {
   std::optional<NodeLayout> layout_;
   std::shared_ptr<Segment> segment_;
   std::optional<TcpListener> listener_;
-  PrivateDescriptor meeting_;
+  std::optional<TcpListener> meeting_;
   // Until all have tried.
   ReadProbe probe_;
   HeapProbe heap_probe_{probe_.place().value};

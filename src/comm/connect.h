@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "engine/execution.h"
 #include "schedule/cost.h"
 #include "transport/shared_memory.h"
+#include "transport/tcp_listener.h"
 #include "transport/transport.h"
 
 namespace paceline {
@@ -39,7 +41,7 @@ struct Connections {
   NodeOrder nodes;
   // Where its ranks meet should they go on without some of them (Communicator::shrink): this rank's listener, and by
   // rank the ports of all, 0 where one has none.
-  PrivateDescriptor meeting;
+  std::optional<TcpListener> meeting;
   std::vector<std::uint32_t> meeting_ports;
   bool gpus_in_use = false;   // every rank's process has used a GPU already
   std::size_t announced = 0;  // bytes of a text that rank 0 has for all

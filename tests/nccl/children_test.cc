@@ -207,53 +207,90 @@ TEST_CASE("a shrink to one rank, and one that fails: a rank that would stay has 
   }
 }
 
+// Whether the communicator's making fails while a test may wait for it.
+bool fails(ncclComm_t made) {
+  ncclResult_t state = ncclInProgress;
+  CHECK(comes([&] {
+    CHECK(ncclCommGetAsyncError(made, &state) == ncclSuccess);
+    return state != ncclInProgress;
+  }));
+  return state == ncclRemoteError;
+}
+
 TEST_CASE("an abort of the parent ends the making of a shrunk communicator that the others do not come to") {
   const Door door(has_engine, nullptr, nullptr);
-  for (const std::size_t alone : {0, 1}) {  // who waits at the meeting place, and who looks for the other there
-    ncclComm_t comms[3] = {};
-    REQUIRE(ncclCommInitAll(comms, 3, nullptr) == ncclSuccess);
+  // Who waits where they meet, who looks for the other there, and both, where a third does not come.
+  for (const std::vector<std::size_t>& there : {std::vector<std::size_t>{0}, {1}, {0, 1}, {1, 0}}) {
+    ncclComm_t comms[4] = {}, made[2] = {};
+    REQUIRE(ncclCommInitAll(comms, 4, nullptr) == ncclSuccess);
     ncclConfig_t config = nonblocking();
-    int excluded[] = {2};
-    ncclComm_t made = nullptr;
-    CHECK(ncclCommShrink(comms[alone], excluded, 1, &made, &config, NCCL_SHRINK_DEFAULT) == ncclInProgress);
-    std::this_thread::sleep_for(100ms);
-    ncclResult_t state = ncclSuccess;
-    CHECK(ncclCommGetAsyncError(made, &state) == ncclSuccess);
-    CHECK(state == ncclInProgress);
-    CHECK(ncclCommAbort(comms[alone]) == ncclSuccess);
-    CHECK(comes([&] {
-      CHECK(ncclCommGetAsyncError(made, &state) == ncclSuccess);
-      return state != ncclInProgress;
-    }));
-    CHECK(state == ncclRemoteError);
-    CHECK(ncclCommAbort(made) == ncclSuccess);
-    for (const std::size_t rank : {1 - alone, std::size_t{2}}) CHECK(ncclCommAbort(comms[rank]) == ncclSuccess);
+    int excluded[] = {3};
+    for (const std::size_t rank : there)
+      CHECK(ncclCommShrink(comms[rank], excluded, 1, &made[rank], &config, NCCL_SHRINK_DEFAULT) == ncclInProgress);
+    std::this_thread::sleep_for(100ms);  // until they have met, as a rule
+    CHECK(ncclCommAbort(comms[there[0]]) == ncclSuccess);
+    for (const std::size_t rank : there) CHECK(fails(made[rank]));
+    for (const std::size_t rank : there) CHECK(ncclCommAbort(made[rank]) == ncclSuccess);
+    for (std::size_t rank = 0; rank < 4; ++rank)
+      if (rank != there[0]) CHECK(ncclCommAbort(comms[rank]) == ncclSuccess);
   }
 }
 
-TEST_CASE("without a descriptor to meet by, a shrink says so on each rank") {
+TEST_CASE("a parent whose child is still being made is not destroyed, also where it has been revoked") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclComm_t comms[2] = {}, made = nullptr;
+  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  CHECK(ncclCommRevoke(comms[0], NCCL_REVOKE_DEFAULT) == ncclSuccess);
+  CHECK(ncclCommSplit(comms[0], 0, 0, &made, &config) == ncclInProgress);
+  CHECK(ncclCommDestroy(comms[0]) == ncclInvalidArgument);
+  CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
+  CHECK(fails(made));
+  for (ncclComm_t comm : {made, comms[1]}) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("a shrink in a group that is not run ends no parent, whatever its flag says") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(2, [&](int rank, ncclComm_t comm) -> std::string {
+    int excluded[] = {1 - rank};
+    int sum = 1;
+    ncclComm_t made = nullptr;
+    NCCL_EXPECT(ncclGroupStart());
+    (void)ncclCommShrink(comm, excluded, 1, &made, nullptr, NCCL_SHRINK_ABORT);
+    PACE_REQUIRE(ncclAllReduce(nullptr, nullptr, 0, ncclInt32, ncclSum, nullptr, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(ncclGroupEnd() == ncclInvalidArgument);
+    PACE_REQUIRE(made == nullptr);
+    NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+    PACE_REQUIRE(sum == 2);
+    return "";
+  });
+}
+
+TEST_CASE("without a descriptor a shrink is the rank's own error") {
 #ifdef __SANITIZE_ADDRESS__
   return;  // UBSAN, which is with it, needs descriptors of its own to look at the objects of virtual calls
 #endif
   Child child([](const Child::Say& say) {
     const Door door(has_engine, nullptr, nullptr);
-    ncclComm_t comms[3] = {}, made[2] = {};
+    ncclComm_t comms[3] = {}, made = nullptr;
     (void)ncclCommInitAll(comms, 3, nullptr);
     int excluded[] = {2};
-    std::string said[2];
     rlimit before{};
     (void)::getrlimit(RLIMIT_NOFILE, &before);
-    const rlimit none{0, before.rlim_max};
-    (void)::setrlimit(RLIMIT_NOFILE, &none);
-    const auto shrink = [&](std::size_t rank) {
-      const ncclResult_t result = ncclCommShrink(comms[rank], excluded, 1, &made[rank], nullptr, NCCL_SHRINK_DEFAULT);
-      said[rank] = std::to_string(result) + " " + last_error(comms[rank]);
-    };
-    std::thread other(shrink, 1);
-    other.join();
-    (void)::setrlimit(RLIMIT_NOFILE, &before);
-    say(said[1]);
+    for (const std::size_t rank : {0, 1}) {
+      const rlimit none{1, before.rlim_max};
+      (void)::setrlimit(RLIMIT_NOFILE, &none);
+      const ncclResult_t result = ncclCommShrink(comms[rank], excluded, 1, &made, nullptr, NCCL_SHRINK_DEFAULT);
+      (void)::setrlimit(RLIMIT_NOFILE, &before);
+      say(std::to_string(result) + " " + last_error(comms[rank]));
+    }
     for (ncclComm_t comm : comms) (void)ncclCommAbort(comm);
   });
-  CHECK(child.line().find("2 going on with ranks 0, 1, which are numbered from 0: rank 1 (") == 0);
+  for (const char* rank : {"0", "1"}) {
+    const std::string line = child.line();
+    CHECK(line.starts_with("2 going on with ranks 0, 1, which are numbered from 0: "));
+    INFO(line);
+    CHECK(line.find(std::string("rank ") + rank + " (") != std::string::npos);
+    CHECK(line.find("Too many open files") != std::string::npos);
+  }
 }

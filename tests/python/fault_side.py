@@ -289,6 +289,9 @@ def come_and_go(line: Line, times: int, ending: str) -> list[dict[str, Any]]:
         if ending == "mismatch":
             found = outcome_of(lambda comm=comm: comm.all_reduce(numpy.ones(4 + comm.rank)))  # type: ignore[misc]
             assert found["kind"] == "Mismatch", found
+        if ending == "shrink":
+            with comm.shrink([1 - comm.rank]), comm.shrink([]) as same:
+                same.barrier()
         if part is not None:
             part.close()
         comm.close()

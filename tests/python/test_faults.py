@@ -198,7 +198,7 @@ def test_bad_arguments_of_a_shrink() -> None:
             assert (same.rank, same.size) == (0, 1)
 
 
-@pytest.mark.parametrize("ending", ["close", "abort", "mismatch"])
+@pytest.mark.parametrize("ending", ["close", "abort", "mismatch", "shrink"])
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_process_holds_what_it_held_before(transport: str, ending: str) -> None:
     """Descriptors, threads and mappings, after success and after failure."""

@@ -140,7 +140,7 @@ def test_a_signal_is_named() -> None:
 
 
 def test_the_others_may_go_on_after_a_failure() -> None:
-    program = "case $PACELINE_RANK in 1) kill -KILL $$;; 2) exit 5;; esac; sleep 0.3; exit $0"
+    program = "case $PACELINE_RANK in 1) kill -KILL $$;; 2) exit 5;; esac; sleep 1.5; exit $0"
     done = run("-n", "4", "--grace", "0", "--keep-going", "--", "sh", "-c", program, "0")
     assert done.returncode == 0
     assert sorted(line.partition(") ")[2] for line in done.stderr.splitlines()) == [

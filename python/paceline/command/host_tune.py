@@ -38,7 +38,7 @@ _CANDIDATES = [8, 32, 64, *(1 << k for k in range(8, 24)), 32 << 20]
 _VARIED = 64 << 10  # from this size on chunks and protocols are tried
 _CHUNKS = (0.25, 0.5, 2, 4)  # times the algorithm's own
 _PROTOCOLS = ("staged", "single_copy")
-_MOST_VARIANTS = len(_CHUNKS) + 1  # of an algorithm: one of the protocols is its own
+_MOST_VARIANTS = len(_CHUNKS) + 2  # of an algorithm, one by itself: one of the protocols is its own
 _SHORTEST, _GRAIN = 4096, 256  # bytes: a chunk is at least, and a multiple of
 _SETTLING = 0.2  # s, of short calls before anything is measured
 _LEAST = 3  # calls in a pass: of long messages no more fit
@@ -165,7 +165,7 @@ class HostTuning:
         if plan.transport == "shm":
             runs += [f"{fastest} protocol={protocol}" for protocol in _PROTOCOLS if protocol != plan.protocol]
         self._comm.set_algorithm(None)
-        if runs:  # beside the algorithm by itself: a pass lasts long enough for the machine to have become another one
+        if runs:  # beside the algorithm by itself, of which the shorter time counts: a pass is long, a machine changes
             self._measure(name, size, [fastest, *runs], progress)
 
     def _measure(self, name: str, size: int, algorithms: Sequence[str], progress: Progress) -> None:
