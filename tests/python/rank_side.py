@@ -477,6 +477,21 @@ def die_or_wait(comm: Any, victim: int) -> list[str]:
     return error_of(comm.barrier)
 
 
+def go_on(comm: Any, dead: int | None, gone: list[int]) -> list[Any]:
+    """Rank `dead` kills itself, those `gone` do not go on, the others do: who is missing, as they are told; a sum."""
+    if comm.rank == dead:
+        os.kill(os.getpid(), signal.SIGKILL)
+    told = None
+    try:
+        comm.barrier()
+    except paceline.Error as error:
+        told = error.rank
+    if comm.rank in gone:
+        return [told]
+    with comm.shrink(gone) as rest:
+        return [told, rest.rank, rest.size, int(rest.all_reduce(numpy.full(1000, rest.rank + 1))[0])]
+
+
 # ---- First calls ----
 
 

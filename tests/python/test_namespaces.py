@@ -111,6 +111,28 @@ def test_a_dead_rank_is_named(four_nodes: Namespaces) -> None:
             job.result_of(2)
 
 
+@pytest.mark.parametrize("victim", [0, 2])
+def test_survivors_on_several_nodes_go_on(four_nodes: Namespaces, victim: int) -> None:
+    with SpreadJob(four_nodes) as job:
+        job.start("go_on", dead=victim, gone=[victim])
+        assert [job.result_of(rank) for rank in range(4) if rank != victim] == [[victim, i, 3, 6] for i in range(3)]
+        with pytest.raises(RankFailed):
+            job.result_of(victim)
+
+
+def test_the_others_go_on_without_a_node_that_is_cut_off() -> None:
+    try:
+        for gone in (0, 2):
+            with Namespaces(3) as nodes, SpreadJob(nodes, PACELINE_TIMEOUT="2") as job:
+                job.run("barrier")
+                nodes.cut_off(gone)
+                job.start("go_on", dead=None, gone=[gone])
+                found = [job.result_of(rank) for rank in range(3) if rank != gone]
+                assert [each[1:] for each in found] == [[0, 2, 3], [1, 2, 3]], found
+    except NotPermitted as error:
+        pytest.skip(str(error))
+
+
 def test_a_node_that_is_cut_off_is_named_within_the_timeout() -> None:
     try:
         with Namespaces(3) as nodes, SpreadJob(nodes, PACELINE_TIMEOUT="2") as job:
@@ -141,6 +163,8 @@ def test_nodes_may_call_the_interface_of_a_link_local_address_as_they_like() -> 
     try:
         with Namespaces(3) as nodes, LinkLocalJob(nodes) as job:
             assert [plan[1] for plan in job.run("explain")] == ["tcp"] * 3
+            job.start("go_on", dead=0, gone=[0])  # by the addresses that the others have
+            assert [job.result_of(rank) for rank in (1, 2)] == [[0, 0, 2, 3], [0, 1, 2, 3]]
     except NotPermitted as error:
         pytest.skip(str(error))
 
