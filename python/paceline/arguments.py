@@ -74,7 +74,9 @@ def _encoded(name: str, value: str, encode: Callable[[str], bytes]) -> bytes:
     return encoded
 
 
-def config(timeout: float | None, algorithm: str | None, chunk_bytes: int | None) -> _native.Config:
+def config(
+    timeout: float | None, algorithm: str | None, chunk_bytes: int | None, join_timeout: float | None = None
+) -> _native.Config:
     """A paceConfig_t; None leaves the choice to the library and its environment variables.
 
     Raises:
@@ -85,4 +87,5 @@ def config(timeout: float | None, algorithm: str | None, chunk_bytes: int | None
         0.0 if timeout is None else seconds("timeout", timeout),
         None if algorithm is None else text("algorithm", algorithm),
         0 if chunk_bytes is None else integer("chunk_bytes", chunk_bytes, 1, _SSIZE_MAX),
+        0.0 if join_timeout is None else seconds("join_timeout", join_timeout),
     )

@@ -304,7 +304,12 @@ class Communicator(Membership):
         return self._made_by(self._library.paceCommSplit, color, integer("key", key), options=options)
 
     def shrink(
-        self, excluded: Iterable[int], *, timeout: float | None = None, algorithm: str | None = None
+        self,
+        excluded: Iterable[int],
+        *,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        join_timeout: float | None = None,
     ) -> Communicator:
         """The ranks that are not excluded form a new communicator, in their order: to go on when others have died.
 
@@ -315,10 +320,12 @@ class Communicator(Membership):
         Args:
             excluded: ranks of this communicator; none: a new communicator of the same ranks.
             timeout, algorithm: as of `init`; they are not those of this communicator.
+            join_timeout: longest wait for the others, seconds; None: this communicator's timeout or
+                PACELINE_JOIN_TIMEOUT, whichever is longer.
 
         Raises:
             InvalidArgument: an excluded rank that there is not, or this one; a timeout out of its range.
-            Timeout, RemoteError: a rank did not come within PACELINE_JOIN_TIMEOUT, or died; `rank` is its number here.
+            Timeout, RemoteError: a rank did not come in time, or died; `rank` is its number here.
             InvalidUsage: the ranks do not exclude the same ones.
 
         Example::
@@ -330,7 +337,9 @@ class Communicator(Membership):
                 comm.close()
         """
         self._settle()
-        options = config(timeout, algorithm, None)
+        options = config(timeout, algorithm, None, join_timeout)
+        if not isinstance(excluded, Iterable):
+            raise InvalidArgument(f"excluded is {excluded!r}: give ranks, as in shrink([2])")
         ranks = [integer("an excluded rank", rank, 0, self.size - 1) for rank in excluded]
         made = self._made_by(self._library.paceCommShrink, (c_int * len(ranks))(*ranks), len(ranks), options=options)
         assert made is not None

@@ -13,8 +13,8 @@ class Error(Exception):
     Attributes:
         code: the number of the paceResult_t.
         message: what happened, to which rank, and what to do.
-        rank: whom it is about, as the communicator numbers its ranks: who died, came late or called something else, or
-            this one; None: no rank.
+        rank: whom it is about, as the communicator numbers its ranks: who died or is late, one of the two that called
+            different things, or this one; None: no rank.
     """
 
     code = 3

@@ -145,7 +145,7 @@ class _Job:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._descriptors: dict[int, int] = {}  # of processes that run -> rank
         self._code = 0  # of the first failure
-        self._succeeded = False  # a rank has
+        self._succeeded = 0  # ranks
         self._older_children = frozenset(_children())  # of this process, which are none of the job's
         self._started = False
         self._early: list[int] = []  # signals that came for the ranks before all were there
@@ -193,9 +193,11 @@ class _Job:
                 signal.signal(number, handler)
         if self._ending == signal.SIGPIPE:
             return 1  # as any command whose reader has gone
-        if self._ending:
-            return self._code or 128 + self._ending
-        return 0 if self._keep_going and self._succeeded else self._code
+        code = self._code
+        if self._keep_going and code:
+            self._say(f"{self._succeeded} of {self._ranks} ranks ended well")
+            code = 0 if self._succeeded else code
+        return code or (128 + self._ending if self._ending else 0)
 
     def _start(self) -> None:
         if self._ranks > _most_files():
@@ -255,7 +257,7 @@ class _Job:
         process = self._processes[rank]
         code = process.wait()
         if code == 0:
-            self._succeeded = True
+            self._succeeded += 1
             return
         failed = not self._is_answer(code)
         if code < 0:

@@ -40,7 +40,7 @@ Result<CommunicatorOptions> options_of(const paceConfig_t* config) {
   return options;
 }
 
-// With how long to wait for the other ranks to come.
+// With how long to wait for the other ranks to come; 0: it is not said.
 Result<CommunicatorOptions> joining_options_of(const paceConfig_t* config) {
   auto options = options_of(config);
   if (!options.ok()) return options;
@@ -48,7 +48,7 @@ Result<CommunicatorOptions> joining_options_of(const paceConfig_t* config) {
   const double seconds = given ? config->joinTimeoutSeconds : 0;
   if (!is_duration(seconds))
     return Status(Code::invalid_argument, fmt::format("joinTimeoutSeconds is {}: give 0 to 1e9", seconds));
-  options->join_timeout = seconds > 0 ? seconds : configuration().join_timeout;
+  options->join_timeout = seconds;
   return options;
 }
 
@@ -57,8 +57,9 @@ Result<CommunicatorOptions> joining_options_of(const paceConfig_t* config) {
 template <class Meet>
 Result<std::unique_ptr<Communicator>> create(const paceConfig_t* config, Meet meet) {
   PACE_TRY(configuration_status());
-  const auto options = joining_options_of(config);
+  auto options = joining_options_of(config);
   if (!options.ok()) return options.status();
+  if (options->join_timeout == 0) options->join_timeout = configuration().join_timeout;
   Result<Rendezvous> where = meet(options->join_timeout);
   if (!where.ok()) return where.status();
   std::shared_ptr<Session> session;

@@ -99,6 +99,7 @@ class Communicator {
   // nullptr for a negative color.
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
   // Of the ranks that are not excluded, which call it alike. Nothing goes through this communicator: it may have ended.
+  // Waits for them as long as a call does, or PACELINE_JOIN_TIMEOUT where that is longer, but where the options say it.
   Result<std::unique_ptr<Communicator>> shrink(std::span<const int> excluded, const CommunicatorOptions& options);
   // When this rank's calls on GPU memory have ended.
   void leave();
@@ -153,6 +154,7 @@ class Communicator {
   using Parts = std::map<Communicator*, Part>;
 
   Status connect(std::uint64_t id, const Exchange& exchange, std::size_t announced = 0);
+  Result<std::unique_ptr<Communicator>> shrink_to(const std::vector<int>& staying, const CommunicatorOptions& options);
   // A session of these of its ranks.
   Result<std::shared_ptr<Session>> meet_again(const std::vector<int>& staying, double timeout);
   Status share_tuning(std::string text);

@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/configuration.h"
 #include "base/index.h"
 #include "bootstrap/member.h"
 #include "bootstrap/socket.h"
 #include "comm/communicator.h"
+#include "transport/segment.h"
 
 namespace paceline {
 namespace {
@@ -21,6 +23,10 @@ constexpr auto knocking_time = std::chrono::milliseconds(50);
 constexpr int most_knocks = 16;  // at one time: whoever gathers serves others meanwhile
 // Between two times, longer and longer: each leaves a connection that nobody takes.
 constexpr auto first_pause = std::chrono::milliseconds(500), longest_pause = std::chrono::milliseconds(30'000);
+
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
 // One that stays.
 struct Survivor {
@@ -89,7 +95,7 @@ Status renumbered(const Status& status, const std::vector<int>& staying) {
   Status::Detail detail = status.detail();
   for (int* const rank : {&detail.rank, &detail.peer})
     if (*rank >= 0 && at(*rank) < staying.size()) *rank = staying[at(*rank)];
-  detail.message = fmt::format("going on with {}, which are numbered from 0: {}", listed(staying), detail.message);
+  detail.message = fmt::format("going on with {}, from now on numbered from 0: {}", listed(staying), detail.message);
   return Status(std::move(detail));
 }
 
@@ -107,10 +113,25 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(std::span<const int> 
   std::vector<int> staying;
   for (int r = 0; r < size(); ++r)
     if (std::ranges::find(excluded, r) == excluded.end()) staying.push_back(r);
-  auto session = staying.size() == 1 ? alone() : meet_again(staying, options.join_timeout);
-  if (!session.ok()) return renumbered(session.status(), staying);
-  auto made = create(std::move(*session), options);
-  return made.ok() ? std::move(made) : renumbered(made.status(), staying);
+  CommunicatorOptions chosen = options;
+  // Who is alive and busy is waited for as in a call.
+  if (chosen.join_timeout == 0) chosen.join_timeout = std::max(configuration().join_timeout, options_.timeout);
+  auto made = staying.size() == 1 ? create(alone(), chosen) : shrink_to(staying, chosen);
+  if (made.ok()) return made;
+  for (const int r : staying)
+    Segment::unlink_left_by(static_cast<pid_t>(session_->members()[at(session_ranks_[at(r)])].pid));
+  return renumbered(made.status(), staying);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::shrink_to(const std::vector<int>& staying,
+                                                              const CommunicatorOptions& options) {
+  auto session = meet_again(staying, options.join_timeout);
+  PACE_TRY(session.status());
+  auto made = create(*session, options);
+  PACE_TRY(made.status());
+  // Nobody begins until all have it: those that have not would go on without those that have.
+  PACE_TRY((*session)->exchange({}, after(options.join_timeout)).status());
+  return made;
 }
 
 Result<std::shared_ptr<Session>> Communicator::meet_again(const std::vector<int>& staying, double timeout) {

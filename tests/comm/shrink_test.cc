@@ -120,7 +120,7 @@ TEST_CASE("who does not come to a shrink is named as the old communicator number
       PACE_EXPECT(paceGetLastErrorRank(comm, &late));
       PACE_REQUIRE(late == 3);
       PACE_REQUIRE(std::string(paceGetLastError(comm)) ==
-                   "going on with ranks 1 to 3, which are numbered from 0: rank 2 did not come to the rendezvous "
+                   "going on with ranks 1 to 3, from now on numbered from 0: rank 2 did not come to the rendezvous "
                    "within 2 s");
     }
     if (auto complaint = shrink(comm, {0}, rank - 1, 3); !complaint.empty()) return complaint;
@@ -195,7 +195,7 @@ TEST_CASE("a rank that dies while the others wait for it in a shrink is named at
     const paceConfig_t config = patience(60);
     say(paceGetErrorString(paceCommShrink(comm, excluded, 1, &made, &config)));
     const std::string said = paceGetLastError(comm);
-    const std::string begin = "going on with ranks 0 to 2, which are numbered from 0: rank 1 (";
+    const std::string begin = "going on with ranks 0 to 2, from now on numbered from 0: rank 1 (";
     say(said.starts_with(begin) && said.find("died") != said.npos ? "" : said);
     say(shrink(comm, {1, 3}, rank / 2, 2));
     ::pause();

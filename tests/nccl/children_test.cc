@@ -200,7 +200,7 @@ TEST_CASE("a shrink to one rank, and one that fails: a rank that would stay has 
     ncclComm_t made = nullptr;
     CHECK(ncclCommShrink(comms[0], excluded, 1, &made, nullptr, flags) == ncclRemoteError);
     CHECK(made == nullptr);
-    CHECK(last_error(comms[0]).starts_with("going on with ranks 0, 2, which are numbered from 0: rank 1 ("));
+    CHECK(last_error(comms[0]).starts_with("going on with ranks 0, 2, from now on numbered from 0: rank 1 ("));
     int value = 1;
     CHECK(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comms[0], nullptr) == ncclRemoteError);
     for (const int rank : {0, 1}) CHECK(ncclCommAbort(comms[static_cast<std::size_t>(rank)]) == ncclSuccess);
@@ -288,7 +288,7 @@ TEST_CASE("without a descriptor a shrink is the rank's own error") {
   });
   for (const char* rank : {"0", "1"}) {
     const std::string line = child.line();
-    CHECK(line.starts_with("2 going on with ranks 0, 1, which are numbered from 0: "));
+    CHECK(line.starts_with("2 going on with ranks 0, 1, from now on numbered from 0: "));
     INFO(line);
     CHECK(line.find(std::string("rank ") + rank + " (") != std::string::npos);
     CHECK(line.find("Too many open files") != std::string::npos);

@@ -191,9 +191,11 @@ def test_survivors_go_on_without_an_id(transport: str) -> None:
 
 def test_bad_arguments_of_a_shrink() -> None:
     with paceline.init() as comm:
-        for ranks in ([1], [-1], [0]):
+        for ranks in ([1], [-1], [0], 0, None):
             with pytest.raises(paceline.InvalidArgument):
-                comm.shrink(ranks)
+                comm.shrink(ranks)  # type: ignore[arg-type]
+        with pytest.raises(paceline.InvalidArgument):
+            comm.shrink([], join_timeout=0)
         with comm.shrink([]) as same:
             assert (same.rank, same.size) == (0, 1)
 

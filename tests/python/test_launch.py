@@ -143,13 +143,16 @@ def test_the_others_may_go_on_after_a_failure() -> None:
     program = "case $PACELINE_RANK in 1) kill -KILL $$;; 2) exit 5;; esac; sleep 1.5; exit $0"
     done = run("-n", "4", "--grace", "0", "--keep-going", "--", "sh", "-c", program, "0")
     assert done.returncode == 0
-    assert sorted(line.partition(") ")[2] for line in done.stderr.splitlines()) == [
+    *failures, summary = done.stderr.splitlines()
+    assert sorted(line.partition(") ")[2] for line in failures) == [
         "exited with code 5; the others go on",
         "was killed by SIGKILL (signal 9); the others go on",
     ]
+    assert summary == "paceline run: 2 of 4 ranks ended well"
     done = run("-n", "4", "--grace", "0", "--keep-going", "--", "sh", "-c", program, "6")
     assert done.returncode in (5, 137)  # that of the first
     assert done.stderr.count("exited with code 6") == 2
+    assert done.stderr.endswith("paceline run: 0 of 4 ranks ended well\n")
 
 
 def test_ranks_that_do_not_end_after_a_failure_are_ended(tmp_path: Path) -> None:
