@@ -106,8 +106,8 @@ typedef struct {
   double timeoutSeconds;     /* longest wait of any call; 0: PACELINE_TIMEOUT */
   const char* algorithm;     /* as paceCommSetAlgorithm takes it; NULL: PACELINE_ALGORITHM, else chosen by cost */
   size_t chunkBytes;         /* longest chunk of pipelined schedules, bytes; 0: PACELINE_CHUNK, else chosen by cost */
-  double joinTimeoutSeconds; /* longest wait for the other ranks to come; 0: PACELINE_JOIN_TIMEOUT, of paceCommShrink
-                                the timeout of calls if that is longer */
+  double joinTimeoutSeconds; /* longest wait for the other ranks, to come and to connect each; 0: PACELINE_JOIN_TIMEOUT,
+                                of paceCommShrink the timeout of calls if that is longer */
 } paceConfig_t;
 #define PACE_CONFIG_INITIALIZER \
   { sizeof(paceConfig_t), 0.0, NULL, 0, 0.0 }

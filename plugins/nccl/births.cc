@@ -198,7 +198,8 @@ paceConfig_t patience() {
   constexpr double one_day = 86400;
   paceConfig_t config = PACE_CONFIG_INITIALIZER;
   if (std::getenv("PACELINE_TIMEOUT") == nullptr) config.timeoutSeconds = one_day;
-  if (std::getenv("PACELINE_JOIN_TIMEOUT") == nullptr) config.joinTimeoutSeconds = one_day;
+  const char* join_timeout = std::getenv("PACELINE_JOIN_TIMEOUT");
+  config.joinTimeoutSeconds = join_timeout == nullptr ? one_day : std::max(0.0, std::strtod(join_timeout, nullptr));
   return config;
 }
 

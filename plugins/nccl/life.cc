@@ -29,9 +29,12 @@ struct Found {
 // Not: it is gone, or another thread destroys it, or it is still at work for a making of its own or of a child, which
 // only an abort ends.
 Found take_to_destroy(ncclComm* comm) {
-  const std::lock_guard lock(comm->mutex);
   State state = state_of(comm);
-  if (!is_gone(state) && !comm->unborn.empty()) return {State::splitting, false};
+  // In a forked child the lock may be another thread's of the parent for ever: only a revoked one needs it here.
+  if (state == State::revoked) {
+    const std::lock_guard lock(comm->mutex);
+    if (!comm->unborn.empty()) return {State::splitting, false};
+  }
   do {
     if (is_gone(state) || state == State::destroying) return {state, false};
     if (state == State::making || state == State::splitting) return {state, false};

@@ -19,6 +19,7 @@ namespace {
 constexpr auto linger_time = std::chrono::milliseconds(500);  // to tell those still to come why the job fails
 constexpr auto parting_time = std::chrono::milliseconds(300);
 constexpr std::size_t most_strangers = 256;
+constexpr auto lull = std::chrono::seconds(1);  // who would meet others tries again sooner
 
 // A rank that has proved to know the secret, and whose Join has yet to come: it has until the deadline.
 struct Newcomer {
@@ -47,11 +48,13 @@ class Gathering {
       for (ControlConnection& connection : assembly_.connections) connection.flush();
       for (ControlConnection& connection : refused_) connection.flush();
       sleep();
-      if (!failure_ && Clock::now() >= next_sign_) {
+      if (failure_ || all_present()) continue;
+      if (Clock::now() >= next_sign_) {
         give_sign();
         look_whether_in_vain();
       }
-      if (!failure_ && Clock::now() >= deadline_) fail(absence_so_far(), deadline_);
+      if (Clock::now() >= deadline_)
+        fail(others_since_ && deadline_ - others_last_ < lull ? meets_others() : absence_so_far(), deadline_);
     }
     if (!failure_) return std::move(assembly_);
     part();
@@ -107,8 +110,13 @@ class Gathering {
   void look_whether_in_vain() {
     if (where_.why_not)
       if (const Status why = where_.why_not(missing()); !why.ok()) return fail(why.detail());
-    if (others_since_ && others_last_ - *others_since_ > other_meeting_time)
-      fail(own_error(0, Status(Code::invalid_usage, where_.other_meeting)).detail());
+    // Whoever has tried for so long has given up by now.
+    if (others_since_ && others_last_ - *others_since_ > other_meeting_time - lull &&
+        Clock::now() - others_last_ > lull)
+      fail(meets_others());
+  }
+  [[nodiscard]] Status::Detail meets_others() const {
+    return own_error(0, Status(Code::invalid_usage, where_.other_meeting)).detail();
   }
 
   void introduced(const Hello& hello, PrivateDescriptor socket) {
@@ -124,8 +132,9 @@ class Gathering {
     if (where_.other_meeting.empty()) {
       rejected_ = why.message();
     } else {
-      others_last_ = Clock::now();
-      if (!others_since_) others_since_ = others_last_;
+      const auto now = Clock::now();
+      if (!others_since_ || now - others_last_ > lull) others_since_ = now;
+      others_last_ = now;
     }
   }
 

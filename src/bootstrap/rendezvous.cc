@@ -147,13 +147,15 @@ Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, con
     Status status = fd.status();
     if (status.ok()) status = introduce(fd->get(), where.secret, hello, until);
     if (status.ok()) return fd;
-    if (where.why_not) PACE_TRY(where.why_not({0}));
+    if (until.lookout != nullptr) PACE_TRY(until.lookout->look());
+    const bool others_there = fd.ok() && status.code() == Code::invalid_usage && !where.other_meeting.empty();
+    if (!others_there) others_until.reset();
     if (!fd.ok()) {
       if (!may_pass(status)) return status;
-    } else if (status.code() == Code::invalid_usage && !where.other_meeting.empty()) {
+    } else if (others_there) {
       // Others meet there until they know better; or it is this rank that does not.
       if (!others_until) others_until = Clock::now() + other_meeting_time;
-      if (Clock::now() > *others_until) return meets_others(where);
+      if (Clock::now() + pause > std::min(deadline, *others_until)) return meets_others(where);
     } else if (status.code() != Code::remote && status.code() != Code::timeout) {
       return status;  // a rank 0 that is just starting or has too many connections closes ours; later it will not
     }
@@ -165,7 +167,10 @@ Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, con
 }
 
 Result<Assembly> report_in(const Rendezvous& where) {
-  Lookout lookout([&] { return where.why_not({0}); });
+  std::vector<int> others;
+  for (int rank = 0; rank < where.size; ++rank)
+    if (rank != where.rank) others.push_back(rank);
+  Lookout lookout([&] { return where.why_not(others); });
   Until until(Clock::now() + of_seconds(where.timeout));
   if (where.why_not) until.lookout = &lookout;
   Member self = this_member();  // reads files: before the connection, which may take the last descriptor

@@ -123,8 +123,8 @@ struct Rendezvous {
   // Where other ranks may meet at the same place before: what it means that for some seconds the secret has not
   // matched. Empty: an error at once, of the job's secret.
   std::string other_meeting;
-  // Why ranks that are missing will not come, or it is in vain for another reason; asked about twice a second. Empty:
-  // nobody would know.
+  // Why ranks that are missing will not come, or it is in vain for another reason; asked about twice a second, by ranks
+  // other than 0 about all others until they have met it. Empty: nobody would know.
   std::function<Status(const std::vector<int>& missing)> why_not;
   std::shared_ptr<void> held;  // what is needed until the joining has ended, for example the file with the address
 };

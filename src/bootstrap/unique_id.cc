@@ -81,11 +81,16 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   where.secret.assign(text + secret_at, id_size - secret_at);
   if (rank != 0) return where;
 
-  const std::lock_guard lock(mutex);
-  const auto place = listeners().find(where.secret);
-  if (place != listeners().end()) {
-    where.listener = PrivateDescriptor(std::move(place->second));
-    listeners().erase(place);
+  FileDescriptor listener;
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto place = listeners().find(where.secret); place != listeners().end()) {
+      listener = std::move(place->second);
+      listeners().erase(place);
+    }
+  }
+  if (listener.valid()) {
+    where.listener = PrivateDescriptor(std::move(listener));  // takes a lock of its own that is held while forking
   } else if (size > 1) {
     return Status(Code::invalid_usage,
                   "rank 0 must join in the process that made the unique id, and once: make the id "

@@ -22,7 +22,7 @@ namespace {
 constexpr auto knocking_time = std::chrono::milliseconds(50);
 constexpr int most_knocks = 16;  // at one time: whoever gathers serves others meanwhile
 // Between two times, longer and longer: each leaves a connection that nobody takes.
-constexpr auto first_pause = std::chrono::milliseconds(500), longest_pause = std::chrono::milliseconds(30'000);
+constexpr auto first_pause = std::chrono::milliseconds(500), longest_pause = std::chrono::milliseconds(4000);
 
 Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -56,6 +56,7 @@ class Survivors {
   // Whether one of these will not come: the session has lost it, or where that has nobody left to tell, nobody listens
   // where it has always done.
   [[nodiscard]] Status loss_among(const std::vector<int>& missing) {
+    if (!found_.ok()) return found_;
     for (const int number : missing)
       if (const auto how = session_.loss_of(all_[at(number)].in_session)) return Status(about(all_[at(number)], *how));
     if (Clock::now() < next_time_) return {};
@@ -64,7 +65,7 @@ class Survivors {
     for (int i = 0; i < std::min<int>(most_knocks, static_cast<int>(missing.size())); ++i) {
       const Survivor& one = all_[at(missing[next_++ % missing.size()])];
       if (!listens(one))
-        return Status(about(one, "has ended, or closed the communicator: nobody listens where it did"));
+        return found_ = Status(about(one, "has ended, or closed the communicator: nobody listens where it did"));
     }
     return {};
   }
@@ -78,6 +79,7 @@ class Survivors {
 
   const Session& session_;
   const std::vector<Survivor> all_;
+  Status found_;          // by knocking
   std::size_t next_ = 0;  // to knock at
   Clock::time_point next_time_ = Clock::now() + first_pause;
   std::chrono::milliseconds pause_ = first_pause;
