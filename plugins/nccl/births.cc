@@ -86,8 +86,6 @@ ncclResult_t fail_unwanted() {
   return fail(nullptr, nccl_code(paceAborted), "the communicator was aborted while it was being made");
 }
 
-bool is_nonblocking(const ncclComm* comm) { return comm->config.nonblocking(); }
-
 // A parent's children are made one after another, in the order that all ranks ask for them in. While one is made
 // behind the program's back the parent takes no calls, as they would meet its own of the making.
 void join_line(ncclComm* parent, const ncclComm* child) {

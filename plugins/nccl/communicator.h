@@ -111,6 +111,8 @@ inline bool serves(const ncclComm* comm, Service service) {
   return comm->pace != nullptr && (comm->forwarded & bit(service)) == 0;
 }
 
+inline bool is_nonblocking(const ncclComm* comm) { return comm->config.nonblocking(); }
+
 // What a call finds. It asks once: a communicator that was not ready then takes none, whatever it is by now.
 inline State state_of(const ncclComm* comm) {
   // Acquire: what the making thread wrote comes before.

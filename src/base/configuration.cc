@@ -81,7 +81,7 @@ constexpr Row rows[] = {
     {{"PACELINE_INTERFACE", "name, address or CIDR", "",
       "network interface that rank 0 listens on, where several could serve"},
      read_text<&C::interface>},
-    {{"PACELINE_JOIN_TIMEOUT", "seconds", "60", "longest wait for the other ranks at start-up"},
+    {{"PACELINE_JOIN_TIMEOUT", "seconds", "60", "longest wait for the other ranks at start-up, or in a shrink"},
      read_duration<&C::join_timeout>},
     {{"PACELINE_TIMEOUT", "seconds", "300", "longest wait of a call for another rank"}, read_duration<&C::timeout>},
     {{"PACELINE_ALGORITHM", "name", "", "run this algorithm wherever it applies; default: the fastest by the model"},

@@ -9,15 +9,12 @@
 #include "base/configuration.h"
 #include "base/cpus.h"
 #include "base/index.h"
+#include "comm/deadline.h"
 #include "comm/trace.h"
 #include "tuning/tuning_file.h"
 
 namespace paceline {
 namespace {
-
-Clock::time_point after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 // Whether a member is on this one's node.
 auto is_beside(const Member& one) {

@@ -14,6 +14,7 @@
 #include "bootstrap/member.h"
 #include "bootstrap/socket.h"
 #include "comm/communicator.h"
+#include "comm/deadline.h"
 #include "transport/segment.h"
 
 namespace paceline {
@@ -23,10 +24,6 @@ constexpr auto knocking_time = std::chrono::milliseconds(50);
 constexpr int most_knocks = 16;  // at one time: whoever gathers serves others meanwhile
 // Between two times, longer and longer: each leaves a connection that nobody takes.
 constexpr auto first_pause = std::chrono::milliseconds(500), longest_pause = std::chrono::milliseconds(4000);
-
-Clock::time_point after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 // One that stays.
 struct Survivor {
