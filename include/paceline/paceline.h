@@ -137,9 +137,9 @@ PACE_API paceResult_t paceGetLastErrorRank(paceComm_t comm, int* rank);
 
 /* ---- Communicators ---- */
 
-/* Make an id, in the process of rank 0; send it to the others by any private way. This process then listens for them on
- * the interface named by PACELINE_INTERFACE (default: loopback when no other can be told, see docs/launching.md).
- * paceSystemError where it cannot listen. */
+/* Make an id, and send it to the ranks by any private way. This process, which may be a rank or none, then listens for
+ * them on the interface named by PACELINE_INTERFACE (default: loopback, see docs/launching.md) and must run until all
+ * have joined. paceSystemError where it cannot listen, or start a thread. */
 PACE_API paceResult_t paceGetUniqueId(paceUniqueId* id);
 /* Join a communicator of nranks ranks as number rank, 0 <= rank < nranks. Collective; blocks until all have come, at
  * most joinTimeoutSeconds, and then returns paceTimeout and names those that did not. config may be NULL, and is for

@@ -13,9 +13,10 @@ from .membership import leave_unclaimed
 
 
 def unique_id() -> bytes:
-    """Make an id under which ranks meet (128 bytes, it holds a secret). This process then listens for the others.
+    """Make an id under which ranks meet (128 bytes, it holds a secret).
 
-    Give it to the other ranks by any private way; each passes it to `init`. The rank 0 must be in this process.
+    Give it to the ranks by any private way; each passes it to `init`. This process, which may be a rank or none, then
+    listens for them and must run until all have joined.
 
     Raises:
         ResourceError: it cannot listen.
@@ -43,7 +44,7 @@ def init(
         timeout: longest wait of any call, seconds, above 0 and up to 1e9; None: PACELINE_TIMEOUT.
         algorithm: as `Communicator.set_algorithm` takes it; None: PACELINE_ALGORITHM, else chosen by cost.
         chunk_bytes: what one step of a pipelined schedule moves at most, from 1 up; None: PACELINE_CHUNK, else by cost.
-        rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned on rank 0.
+        rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned.
 
     Raises:
         Timeout: a rank did not come within PACELINE_JOIN_TIMEOUT; it is named.

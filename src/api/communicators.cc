@@ -102,7 +102,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_all(int count, const int
   const auto failed = std::ranges::find_if(ended, [](const Status& status) { return !status.ok(); });
   if (failed == ended.end()) return made;
   // Rank 0 may not have come to take the id's listener, which would wait for it.
-  (void)rendezvous_from_unique_id(*id, 0, count, 0);
+  (void)rendezvous_from_unique_id(*id, 0, 1, 0);
   return *failed;
 }
 

@@ -50,9 +50,11 @@ void fields(Archive& archive, T& message) {
     archive(message.inquiry, message.state, message.sequence);
   } else if constexpr (std::is_same_v<M, Left>) {
     archive(message.communicator, message.rank, message.sequence, message.size);
-  } else {
-    static_assert(std::is_same_v<M, Farewell>);
+  } else if constexpr (std::is_same_v<M, Farewell>) {
     archive(message.rank);
+  } else {
+    static_assert(std::is_same_v<M, Place>);
+    archive(message.address, message.port);
   }
 }
 

@@ -34,6 +34,12 @@ struct Arrival {
 struct Refusal {
   Status::Detail reason;
 };
+// From a rank 0 that joins in another process than the one that made the unique id, to that, and from there to the
+// others: where rank 0 gathers them. Port 0: at the id's own address, which it has inherited.
+struct Place {
+  std::string address;
+  std::uint32_t port = 0;
+};
 // To rank 0, and from there to all: one rank's part of an exchange.
 struct Contribution {
   std::uint32_t round = 0;
@@ -90,7 +96,7 @@ struct Farewell {
 };
 
 using ControlMessage = std::variant<Join, Arrival, Refusal, Contribution, Shortfall, Verdict, Death, Suspicion, Ping,
-                                    Pong, Left, Farewell>;
+                                    Pong, Left, Farewell, Place>;
 
 inline constexpr std::size_t largest_contribution = std::size_t{1} << 20;                   // bytes
 inline constexpr std::size_t largest_body = largest_contribution + (std::size_t{1} << 16);  // bytes

@@ -27,10 +27,10 @@ Result<Rendezvous> rendezvous_from_environment(double timeout);
 Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Environment& environment, double timeout);
 
 // paceGetUniqueId: listen now on the interface of PACELINE_INTERFACE (a name, an address or a CIDR; default: loopback),
-// make a secret, and pack address, port and secret into 128 bytes; the listener is kept for the rank 0 that joins in
-// this process with this id.
+// make a secret, and pack address, ports and secret into 128 bytes. Until rank 0 has joined, in this process or
+// another, a signpost stays here (signpost.h).
 Result<Bytes> make_unique_id();
-// Takes the id apart; `listener` is set in the process that made it if rank is 0.
+// Takes the id apart; of rank 0, the others come to `listener`. Errors: nobody answers where the id was made.
 Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int rank, int size, double timeout);
 
 }  // namespace paceline

@@ -50,9 +50,10 @@ class Waiting {
     assembly_.connections.emplace_back(std::move(fd));
   }
 
-  Result<Assembly> until(const Until& until, Member self) {
+  // Ends when all have come, or this rank has been sent elsewhere().
+  Status until(const Until& until, Member self) {
     connection().queue(make_frame(Join{static_cast<std::uint32_t>(where_.size), std::move(self)}));
-    while (missing() > 0) {
+    while (missing() > 0 && !elsewhere_) {
       connection().flush();
       const Status waited = wait_for(connection().fd(), connection().events(), until);
       if (!waited.ok()) return give_up(waited.code() == Code::timeout ? why_in_vain() : waited.detail());
@@ -60,11 +61,13 @@ class Waiting {
       const Status status = connection().receive(messages);
       if (!messages.empty()) heard_ = Clock::now();
       for (ControlMessage& message : messages) PACE_TRY(take(message));
-      if (!status.ok() && missing() > 0) return rank_0_left(status);
+      if (!status.ok() && missing() > 0 && !elsewhere_) return rank_0_left(status);
     }
     assembly_.members[0].address = rank_0_;  // as seen from here, which is where it is used
-    return std::move(assembly_);
+    return {};
   }
+  [[nodiscard]] const std::optional<Place>& elsewhere() const { return elsewhere_; }
+  Assembly take_assembly() { return std::move(assembly_); }
 
  private:
   ControlConnection& connection() { return assembly_.connections.front(); }
@@ -72,6 +75,10 @@ class Waiting {
 
   Status take(ControlMessage& message) {
     if (const auto* refusal = std::get_if<Refusal>(&message)) return Status(refusal->reason);
+    if (const auto* place = std::get_if<Place>(&message)) {
+      elsewhere_ = Place{seen_from_here(place->address), place->port};
+      return {};
+    }
     const auto* arrival = std::get_if<Arrival>(&message);
     if (arrival != nullptr && arrival->rank < present_.size()) {
       assembly_.members[arrival->rank] = arrival->member;
@@ -131,6 +138,7 @@ class Waiting {
   const std::string rank_0_;
   std::vector<bool> present_;
   Clock::time_point heard_ = Clock::now();  // of rank 0
+  std::optional<Place> elsewhere_;
   Assembly assembly_;
 };
 
@@ -166,17 +174,24 @@ Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, con
   }
 }
 
-Result<Assembly> report_in(const Rendezvous& where) {
+Result<Assembly> report_in(Rendezvous& where) {
   std::vector<int> others;
   for (int rank = 0; rank < where.size; ++rank)
     if (rank != where.rank) others.push_back(rank);
   Lookout lookout([&] { return where.why_not(others); });
   Until until(Clock::now() + of_seconds(where.timeout));
   if (where.why_not) until.lookout = &lookout;
-  Member self = this_member();  // reads files: before the connection, which may take the last descriptor
-  Result<PrivateDescriptor> fd = reach(where, control_connection, until);
-  PACE_TRY(fd.status());
-  return Waiting(where, std::move(*fd)).until(until, std::move(self));
+  const Member self = this_member();  // reads files: before the connection, which may take the last descriptor
+  for (bool sent_on = false;; sent_on = true) {
+    Result<PrivateDescriptor> fd = reach(where, control_connection, until);
+    PACE_TRY(fd.status());
+    Waiting waiting(where, std::move(*fd));
+    PACE_TRY(waiting.until(until, self));
+    if (!waiting.elsewhere()) return waiting.take_assembly();
+    if (sent_on) return Status(Code::remote, "rank 0 sends this rank on, who has been sent to it");
+    where.address = waiting.elsewhere()->address;
+    where.port = static_cast<int>(waiting.elsewhere()->port);
+  }
 }
 
 }  // namespace paceline

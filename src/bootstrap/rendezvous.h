@@ -28,8 +28,9 @@ struct Assembly {
 // Rank 0: listens until all have come, on `listener` or, if that is none, where it is told to. Junk, strangers and slow
 // connections do not hold it up.
 Result<Assembly> gather(const Rendezvous& where, PrivateDescriptor listener);  // gathering.cc
-// The others: connects to rank 0, trying again until it listens.
-Result<Assembly> report_in(const Rendezvous& where);
+// The others: connects to rank 0, trying again until it listens. Where a signpost says that it gathers elsewhere,
+// `where` becomes that.
+Result<Assembly> report_in(Rendezvous& where);
 
 // One authenticated connection to rank 0 (or an error that waiting would not cure), trying until the deadline.
 Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, const Until& until);

@@ -1,37 +1,88 @@
-// The 128 bytes of a unique id: where rank 0 listens, and the secret.
+// The 128 bytes of a unique id: where rank 0 listens, or the signpost to it, and the secret.
 //
 //   0  magic        8 bytes
 //   8  port         2, little-endian
-//   10 length       1, of the address
-//   11 address      53, numeric, as text
+//   10 rank 0 port  2: where a rank 0 of another process says that it gathers elsewhere
+//   12 length       1, of the address
+//   13 address      51, numeric, as text
 //   64 secret       64, in hexadecimal
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "base/configuration.h"
-#include "base/file_descriptor.h"
 #include "base/fork_hold.h"
 #include "bootstrap/interface.h"
 #include "bootstrap/launch.h"
 #include "bootstrap/secret.h"
-#include "bootstrap/socket.h"
+#include "bootstrap/signpost.h"
 
 namespace paceline {
 namespace {
 
-constexpr char magic[] = "PACEID01";
-constexpr std::size_t id_size = 128, port_at = 8, length_at = 10, address_at = 11, secret_at = 64;
+constexpr char magic[] = "PACEID02";
+constexpr std::size_t id_size = 128, port_at = 8, rank_0_port_at = 10, length_at = 12, address_at = 13, secret_at = 64;
 
-// Between make_unique_id and the join of rank 0. By secret, which no two ids share.
+using Signposts = std::map<std::string, std::shared_ptr<Signpost>>;
+
+// By secret, which no two ids share. What comes out of the map ends its life outside the mutex.
 std::mutex mutex;
 const HeldWhileForking<mutex> held_while_forking;
-std::map<std::string, FileDescriptor>& listeners() {
-  static std::map<std::string, FileDescriptor> by_secret;
+Signposts& signposts() {
+  static Signposts by_secret;
   return by_secret;
+}
+
+void keep(const std::string& secret, std::shared_ptr<Signpost> one) {
+  Signposts over;
+  const std::lock_guard lock(mutex);
+  Signposts& all = signposts();
+  for (auto next = all.begin(); next != all.end();) {
+    const auto other = next++;
+    if (other->second->is_over()) over.insert(all.extract(other));
+  }
+  all[secret] = std::move(one);
+}
+
+std::shared_ptr<Signpost> take(const std::string& secret) {
+  const std::lock_guard lock(mutex);
+  auto node = signposts().extract(secret);
+  return node.empty() ? nullptr : std::move(node.mapped());
+}
+
+void write_port(Bytes& id, std::size_t at, int port) {
+  id[at] = static_cast<std::byte>(port & 0xff);
+  id[at + 1] = static_cast<std::byte>(port >> 8);
+}
+
+int read_port(std::span<const std::byte> id, std::size_t at) {
+  return std::to_integer<int>(id[at]) | std::to_integer<int>(id[at + 1]) << 8;
+}
+
+// A forked child that is another rank: its copy of the listener would have ranks wait for a rank 0 that has died.
+void let_go_of_copy(const std::string& secret) {
+  std::unique_lock lock(mutex);
+  const auto place = signposts().find(secret);
+  if (place == signposts().end() || !place->second->is_inherited()) return;
+  const std::shared_ptr<Signpost> copy = std::move(place->second);
+  signposts().erase(place);
+  lock.unlock();
+  (void)copy->take_down();
+}
+
+// Where the others come to this rank 0.
+Status gather_by_id(Rendezvous& where, int rank_0_port) {
+  const std::shared_ptr<Signpost> signpost = take(where.secret);
+  FileDescriptor listener = signpost == nullptr ? FileDescriptor() : signpost->take_down();
+  if (where.size == 1) return {};
+  if (!listener.valid()) return gather_elsewhere(where, rank_0_port);
+  if (signpost->is_inherited()) gather_in_its_place(where, rank_0_port);
+  where.listener = PrivateDescriptor(std::move(listener));  // takes a lock of its own that is held while forking
+  return {};
 }
 
 }  // namespace
@@ -45,21 +96,19 @@ Result<Bytes> make_unique_id() {
     address = *chosen;
   }
   if (address.size() > secret_at - address_at) return Status(Code::unsupported, "too long an address: " + address);
-  Result<FileDescriptor> listener = listen_at(address, 0);
-  PACE_TRY(listener.status());
   Result<std::string> secret = make_secret();
   PACE_TRY(secret.status());
+  auto signpost = Signpost::put_up(address, *secret);
+  PACE_TRY(signpost.status());
 
-  const int port = port_of(local_address(listener->get()));
   Bytes id(id_size);
   std::memcpy(id.data(), magic, port_at);
-  id[port_at] = static_cast<std::byte>(port & 0xff);
-  id[port_at + 1] = static_cast<std::byte>(port >> 8);
+  write_port(id, port_at, (*signpost)->port());
+  write_port(id, rank_0_port_at, (*signpost)->rank_0_port());
   id[length_at] = static_cast<std::byte>(address.size());
   std::memcpy(id.data() + address_at, address.data(), address.size());
   std::memcpy(id.data() + secret_at, secret->data(), id_size - secret_at);
-  const std::lock_guard lock(mutex);
-  listeners()[*secret] = std::move(*listener);
+  keep(*secret, std::move(*signpost));
   return id;
 }
 
@@ -76,26 +125,13 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   where.size = size;
   where.timeout = timeout;
   where.silence_timeout = configuration().join_timeout;
-  where.port = std::to_integer<int>(id[port_at]) | std::to_integer<int>(id[port_at + 1]) << 8;
+  where.port = read_port(id, port_at);
   where.address.assign(text + address_at, length);
   where.secret.assign(text + secret_at, id_size - secret_at);
-  if (rank != 0) return where;
-
-  FileDescriptor listener;
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto place = listeners().find(where.secret); place != listeners().end()) {
-      listener = std::move(place->second);
-      listeners().erase(place);
-    }
-  }
-  if (listener.valid()) {
-    where.listener = PrivateDescriptor(std::move(listener));  // takes a lock of its own that is held while forking
-  } else if (size > 1) {
-    return Status(Code::invalid_usage,
-                  "rank 0 must join in the process that made the unique id, and once: make the id "
-                  "on rank 0, and a new one for each communicator");
-  }
+  if (rank == 0)
+    PACE_TRY(gather_by_id(where, read_port(id, rank_0_port_at)));
+  else
+    let_go_of_copy(where.secret);
   return where;
 }
 

@@ -19,12 +19,19 @@ const Status::Detail reason{Code::timeout, "rank 3 left", 3, "node-b", 1, "all-r
 
 std::vector<ControlMessage> one_of_each() {
   const Member member{"node-a", "boot ipc", "10.0.0.1", 4321};
-  return {Join{4, member},      Arrival{2, member},
-          Refusal{reason},      Contribution{1, 2, Bytes(5, std::byte{9})},
-          Shortfall{1, reason}, Verdict{77, reason},
-          Death{1, "died"},     Suspicion{77, {0, 5, 2}, 0, 1, {812, 3, 1024}, 5.5},
-          Ping{1, 77},          Pong{1, Pong::State::left, 811},
-          Left{77, 1, 811, 3},  Farewell{3}};
+  return {Join{4, member},
+          Arrival{2, member},
+          Refusal{reason},
+          Contribution{1, 2, Bytes(5, std::byte{9})},
+          Shortfall{1, reason},
+          Verdict{77, reason},
+          Death{1, "died"},
+          Suspicion{77, {0, 5, 2}, 0, 1, {812, 3, 1024}, 5.5},
+          Ping{1, 77},
+          Pong{1, Pong::State::left, 811},
+          Left{77, 1, 811, 3},
+          Farewell{3},
+          Place{"10.0.0.7", 29500}};
 }
 
 }  // namespace
@@ -104,7 +111,7 @@ TEST_CASE("a stream is cut into its messages, however it arrives") {
         kinds.push_back((*message)->index());
       }
     }
-    CHECK(kinds == std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    CHECK(kinds == std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   }
 }
 

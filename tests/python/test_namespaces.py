@@ -169,6 +169,28 @@ def test_nodes_may_call_the_interface_of_a_link_local_address_as_they_like() -> 
         pytest.skip(str(error))
 
 
+MAKES_ID = "import paceline, sys; print(paceline.unique_id().hex(), flush=True); sys.stdin.read()"
+JOINS_BY_ID = """
+import numpy, paceline, sys
+with paceline.init(rank=int(sys.argv[2]), size=3, unique_id=bytes.fromhex(sys.argv[1])) as comm:
+    print(comm.all_reduce(numpy.arange(5.0)).tolist())
+"""
+
+
+def test_ranks_meet_by_an_id_that_a_fourth_node_has_made(four_nodes: Namespaces) -> None:
+    def start(node: int, *words: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"PACELINE_INTERFACE": "10.77.0.0/24"}
+        command = four_nodes.command(node, [sys.executable, "-c", *words])
+        return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    with start(3, MAKES_ID) as maker:
+        assert maker.stdout is not None
+        identity = maker.stdout.readline().strip()
+        ranks = [start(rank, JOINS_BY_ID, identity, str(rank)) for rank in (2, 1, 0)]
+        assert [rank.communicate(timeout=60)[0].strip() for rank in ranks] == ["[0.0, 3.0, 6.0, 9.0, 12.0]"] * 3
+        maker.communicate("")
+
+
 @pytest.fixture(scope="module")
 def two_slow_cables() -> Iterator[Namespaces]:
     try:

@@ -1,0 +1,130 @@
+// Ids that are made in another process than rank 0's. Forked ranks: tests/python/test_unique_id.py.
+#include <doctest/doctest.h>
+
+#include "bootstrap/launch.h"
+#include "bootstrap/ranks.h"
+
+using namespace paceline;
+using namespace paceline::testing;
+
+namespace {
+
+std::string hexadecimal(const Bytes& id) {
+  std::string text;
+  for (const std::byte byte : id) {
+    text += "0123456789abcdef"[std::to_integer<int>(byte) >> 4];
+    text += "0123456789abcdef"[std::to_integer<int>(byte) & 15];
+  }
+  return text;
+}
+
+Bytes from_hexadecimal(const std::string& text) {
+  Bytes id;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    id.push_back(static_cast<std::byte>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  return id;
+}
+
+// "joined 3" with the number of ranks, or the error.
+std::string join_by(const Bytes& id, int rank, int size, double timeout = 20) {
+  Result<Rendezvous> where = rendezvous_from_unique_id(id, rank, size, timeout);
+  if (!where.ok()) return where.status().message();
+  const auto session = join(std::move(*where));
+  if (!session.ok()) return session.status().message();
+  const auto all = (*session)->exchange(bytes("here"), in(10s));
+  if (!all.ok()) return all.status().message();
+  return "joined " + std::to_string(all->size());
+}
+
+// A process that makes an id and says it, and then does what is asked: "1" it joins as that rank of three.
+class Maker {
+ public:
+  Maker()
+      : process_([this](const Child::Say& say) {
+          const Result<Bytes> made = make_unique_id();
+          if (!made.ok()) return say(made.status().message());
+          say(hexadecimal(*made));
+          joins_.await();
+          say(join_by(*made, 1, 3));
+        }),
+        id_(from_hexadecimal(process_.line())) {
+    REQUIRE(id_.size() == 128);
+  }
+
+  [[nodiscard]] const Bytes& id() const { return id_; }
+  std::string join_as_rank_1() {
+    joins_.open(1);
+    return process_.line();
+  }
+  void kill() { process_.kill(SIGKILL); }
+
+ private:
+  Gate joins_;
+  Child process_;
+  Bytes id_;
+};
+
+Child rank_of(const Bytes& id, int rank, int size, double timeout = 20) {
+  return Child([&](const Child::Say& say) { say(join_by(id, rank, size, timeout)); });
+}
+
+}  // namespace
+
+TEST_CASE("an id that is made by a process that is none of the ranks brings them together") {
+  const Maker maker;
+  std::vector<Child> ranks;
+  for (const int rank : {2, 0, 1}) ranks.push_back(rank_of(maker.id(), rank, 3));
+  for (Child& rank : ranks) CHECK(rank.line() == "joined 3");
+}
+
+TEST_CASE("an id that is made by rank 1 brings the ranks together") {
+  Maker maker;
+  Child rank_2 = rank_of(maker.id(), 2, 3), rank_0 = rank_of(maker.id(), 0, 3);
+  CHECK(maker.join_as_rank_1() == "joined 3");
+  CHECK(rank_0.line() == "joined 3");
+  CHECK(rank_2.line() == "joined 3");
+}
+
+TEST_CASE("strangers at the ports of an id disturb nobody") {
+  const Maker maker;
+  std::vector<PrivateDescriptor> strangers;
+  for (const std::size_t at : {8, 10}) {
+    const int port = std::to_integer<int>(maker.id()[at]) | std::to_integer<int>(maker.id()[at + 1]) << 8;
+    for (const char* said : {"", "GET / HTTP/1.1\r\n\r\n"}) {
+      auto stranger = connect_to("127.0.0.1", port, in(5s));
+      REQUIRE(stranger.ok());
+      REQUIRE(send_all(stranger->get(), bytes(said), in(5s)).ok());
+      strangers.push_back(std::move(*stranger));
+    }
+  }
+  Child rank_1 = rank_of(maker.id(), 1, 2), rank_0 = rank_of(maker.id(), 0, 2);
+  CHECK(rank_0.line() == "joined 2");
+  CHECK(rank_1.line() == "joined 2");
+}
+
+TEST_CASE("an id has one rank 0") {
+  const Maker maker;
+  Child rank_0 = rank_of(maker.id(), 0, 2), rank_1 = rank_of(maker.id(), 1, 2);
+  CHECK(rank_0.line() == "joined 2");
+  CHECK(rank_1.line() == "joined 2");
+  CHECK(rank_of(maker.id(), 0, 2).line().find("it has been used") != std::string::npos);
+}
+
+TEST_CASE("an id whose process has ended is of no use, and rank 0 says so at once") {
+  Maker maker;
+  maker.kill();
+  const auto begin = Clock::now();
+  const std::string said = rank_of(maker.id(), 0, 2).line();
+  CHECK_MESSAGE(said.find("the process that made it has ended") != std::string::npos, said);
+  CHECK(Clock::now() - begin < 5s);
+}
+
+TEST_CASE("an id's process that ends while ranks are missing ends their rendezvous, not at its limit alone") {
+  Maker maker;
+  Child rank_0 = rank_of(maker.id(), 0, 3, 300), rank_1 = rank_of(maker.id(), 1, 3, 300);
+  std::this_thread::sleep_for(300ms);  // rank 0 has come, in most runs; if not, it is told at once
+  maker.kill();
+  const std::string said = rank_0.line();
+  CHECK_MESSAGE(said.find("that made") != std::string::npos, said);
+  CHECK_MESSAGE(rank_1.line().find("rank 0") != std::string::npos, said);
+}
