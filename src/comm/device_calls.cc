@@ -109,8 +109,9 @@ Status DeviceCalls::failure() const {
   detail.peer = rank_;
   detail.collective = title(complaint->mine);
   if (complaint->left)
-    detail.message = fmt::format("rank {} ({}, pid {}) left before {} on its GPU: it destroyed its communicator",
-                                 complaint->rank, other.host, other.pid, describe(complaint->mine));
+    detail.message =
+        fmt::format("rank {} ({}, pid {}) left before {} on its GPU: it closed its communicator, or its program ended",
+                    complaint->rank, other.host, other.pid, describe(complaint->mine));
   else
     detail.message = fmt::format(
         "rank {} ({}, pid {}) did not come to {} on its GPU: rank {} waited {:g} s for it (PACELINE_TIMEOUT)",

@@ -82,8 +82,8 @@ Status left(const Wiring& wiring, const Execution::Wait& wait, Leaver how) {
   detail.collective = title(wait.call);
   detail.sequence = wait.call.sequence;
   if (before) {
-    detail.message =
-        fmt::format("rank {} left before {}: it destroyed its communicator", wait.rank, describe(wait.call));
+    detail.message = fmt::format("rank {} left before {}: it closed its communicator, or its program ended", wait.rank,
+                                 describe(wait.call));
   } else {
     detail.peer = wiring.rank;
     detail.message = fmt::format(

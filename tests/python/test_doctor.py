@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,21 @@ def test_quota_of_cgroup_1(tmp_path: Path) -> None:
     assert doctor.cgroup_cpus(tmp_path, membership) == math.inf
     (folder / "cpu.cfs_quota_us").write_text("200000\n")
     assert doctor.cgroup_cpus(tmp_path, membership) == 2
+
+
+def test_shared_memory_of_killed_ranks_is_found(tmp_path: Path) -> None:
+    namespace = f"{Path('/proc/self/ns/pid').stat().st_ino:x}"
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = tmp_path / f"paceline-{ended.pid}-{namespace}-0123456789abcdef"
+    for path in (
+        left,
+        tmp_path / f"paceline-{os.getpid()}-{namespace}-0123456789abcdef",  # of a rank that lives
+        tmp_path / f"paceline-{ended.pid}-1-0123456789abcdef",  # of another container
+        tmp_path / "paceline-notes",
+    ):
+        path.touch()
+    assert doctor.left_behind(tmp_path) == [left]
 
 
 def test_single_copy_tells_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

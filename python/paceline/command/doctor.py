@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import re
 import resource
 import signal
 import socket
@@ -170,7 +171,17 @@ def shared_memory() -> Check:
         return Check(name, "fail", "not writable", "chmod 1777 /dev/shm")
     if free < 2**24:
         return Check(name, "fail", finding, f"remove what fills it (ls -l /dev/shm), or {remedy}")
+    if left := left_behind():
+        finding += f"; {len(left)} files of ranks that were killed as they started"
+        return Check(name, "warn", finding, f"rm {' '.join(map(str, left[:3]))}{' ...' if len(left) > 3 else ''}")
     return Check(name, "warn", finding, remedy) if free < 2**28 else Check(name, "ok", finding)
+
+
+def left_behind(folder: Path = Path("/dev/shm")) -> list[Path]:
+    """Shared memory of ranks of this pid namespace that died before the others had mapped it."""
+    here = f"{Path('/proc/self/ns/pid').stat().st_ino:x}"
+    ours = ((path, re.match(r"paceline-(\d+)-([0-9a-f]+)-", path.name)) for path in sorted(folder.glob("paceline-*")))
+    return [path for path, name in ours if name and name[2] == here and not Path("/proc", name[1]).exists()]
 
 
 def descriptors() -> Check:
@@ -280,21 +291,21 @@ def job_on_this_machine() -> Check:
     from ..launch import rank_environment
 
     program = "import paceline, array; c = paceline.init(timeout=10); x = array.array('f', [1]); c.all_reduce(x); " \
-              "assert x[0] == 2; c.close()"  # fmt: skip
+              "assert x[0] == 2; c.close(); print('well')"  # fmt: skip
     shared = dict(os.environ) | rank_environment(2) | {"PACELINE_JOIN_TIMEOUT": "10"}
     ranks = [
         subprocess.Popen(interpreter.python(program), env=shared | {"PACELINE_RANK": str(rank)},
-                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for rank in range(2)
     ]  # fmt: skip
     problems = []
     for rank in ranks:
         try:
-            _, errors = rank.communicate(timeout=30)
+            said, errors = rank.communicate(timeout=30)
         except subprocess.TimeoutExpired:
             rank.send_signal(signal.SIGKILL)
-            _, errors = rank.communicate()
-        if rank.returncode:
+            said, errors = rank.communicate()
+        if said.strip() != "well":  # where SIGCHLD is ignored, the exit code is 0 in any case
             problems.append((errors.strip().splitlines() or [f"ended with {rank.returncode}"])[-1])
     if problems:
         return Check(
