@@ -79,7 +79,7 @@ constexpr Row rows[] = {
      read_text<&C::secret>},
     {{"PACELINE_SECRET_FILE", "path", "", "file of mode 0600 that holds the secret"}, read_text<&C::secret_file>},
     {{"PACELINE_INTERFACE", "name, address or CIDR", "",
-      "network interface that rank 0 listens on, where several could serve"},
+      "network interface that rank 0, or who makes a unique id, listens on"},
      read_text<&C::interface>},
     {{"PACELINE_JOIN_TIMEOUT", "seconds", "60", "longest wait for the other ranks at start-up, or in a shrink"},
      read_duration<&C::join_timeout>},

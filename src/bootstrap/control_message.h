@@ -34,8 +34,8 @@ struct Arrival {
 struct Refusal {
   Status::Detail reason;
 };
-// From a rank 0 that joins in another process than the one that made the unique id, to that, and from there to the
-// others: where rank 0 gathers them. Port 0: at the id's own address, which it has inherited.
+// From a rank 0 that joins in another process than the one that made the unique id, to that, and from there to
+// all: where rank 0 gathers them.
 struct Place {
   std::string address;
   std::uint32_t port = 0;

@@ -91,11 +91,11 @@ class Waiting {
   }
 
   // A link-local address names the interface besides, which on each node is called as it likes: here it is the one on
-  // which rank 0 is.
+  // which rank 0 is, or who has sent this rank on.
   [[nodiscard]] std::string seen_from_here(const std::string& address) const {
     const std::size_t zone = address.find('%'), own_zone = rank_0_.find('%');
     if (zone == address.npos) return address;
-    return address.substr(0, zone) + (own_zone == rank_0_.npos ? "" : rank_0_.substr(own_zone));
+    return own_zone == rank_0_.npos ? address : address.substr(0, zone) + rank_0_.substr(own_zone);
   }
 
   static Status rank_0_left(const Status& status) {

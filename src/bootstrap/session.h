@@ -117,8 +117,8 @@ struct Rendezvous {
   PrivateDescriptor listener;  // rank 0 only: a socket that listens there already; else it opens one
   std::string secret;          // authenticates every connection
   double timeout = 60;         // seconds, for the whole of the joining
-  // Seconds after which an address that nobody listens on is given up; none: the timeout. Rank 0 listens before there
-  // is a unique id, so nobody there means that its process has ended, or is on another machine.
+  // Seconds after which an address that nobody listens on is given up; none: the timeout. Somebody listens before there
+  // is a unique id, so nobody there means that the process that made it has ended, or is on another machine.
   std::optional<double> silence_timeout;
   // Where other ranks may meet at the same place before: what it means that for some seconds the secret has not
   // matched. Empty: an error at once, of the job's secret.

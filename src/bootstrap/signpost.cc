@@ -31,31 +31,67 @@ namespace {
 constexpr std::size_t most_strangers = 256;
 constexpr auto parting_time = std::chrono::milliseconds(300);
 constexpr auto crowded_pause = std::chrono::milliseconds(100);
-constexpr auto asking_time = std::chrono::seconds(2);  // for a forked child's word to its parent
-// Longest that a rank which has been shown the way takes to come there.
+constexpr auto bad_news_time = std::chrono::seconds(60);  // for ranks still to come
+constexpr auto dismissing_time = std::chrono::seconds(1);
+// Longest that a rank which has been shown the way takes to come to rank 0.
 constexpr auto way_time = std::chrono::seconds(5);
 
 // Guards every signpost's stage.
 std::mutex mutex;
 const HeldWhileForking<mutex> held_while_forking;
 
-bool is_readable(int fd, int milliseconds) {
+bool is_readable(int fd, Clock::duration longest) {
   pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, milliseconds) > 0;
+  return ::poll(&entry, 1, milliseconds_until(Clock::now() + longest)) > 0;
 }
 
-// A connection on which rank 0 speaks to the signpost.
-Result<PrivateDescriptor> speak_to_signpost(const Rendezvous& where, int rank_0_port, const Until& until) {
-  Result<PrivateDescriptor> fd = connect_to(where.address, rank_0_port, until);
-  PACE_TRY(fd.status());
-  PACE_TRY(introduce(fd->get(), where.secret, Hello{rank_0_connection, 0, 0, 0}, until));
-  return fd;
+int until_next_end(const Strangers& strangers, Clock::time_point deadline) {
+  const Clock::time_point next = strangers.next_end(deadline);
+  return next == Clock::time_point::max() ? -1 : milliseconds_until(next);
 }
 
-// On the interface that was chosen, or where this process reaches the signpost's.
-Result<std::string> own_address(int fd) {
+Status rank_0_is_gone() {
+  Status::Detail detail;
+  detail.code = Code::remote;
+  detail.rank = 0;
+  detail.message = "rank 0 ended before it could gather the others";
+  return Status(std::move(detail));
+}
+
+Status nobody_answers(const Rendezvous& where, int rank_0_port, const Status& why) {
+  return Status(
+      Code::invalid_usage,
+      fmt::format("nobody answers where the unique id was made ({} port {}: {}): a rank 0 has joined by it, and "
+                  "every communicator needs a new one; or the process that made it has ended, which must run "
+                  "until all ranks have joined{}",
+                  where.address, rank_0_port, why.message(),
+                  where.address.starts_with("127.") ? "; or it runs on another machine, and needs "
+                                                      "PACELINE_INTERFACE to be found from this one"
+                                                    : ""));
+}
+
+// A socket of its own: on the interface that was chosen, or where this process reaches the signpost's.
+Status listen_for_others(Rendezvous& where, int connection) {
   const std::string& choice = configuration().interface;
-  return choice.empty() ? host_of(local_address(fd)) : interface_address(choice);
+  Result<std::string> address = choice.empty() ? host_of(local_address(connection)) : interface_address(choice);
+  PACE_TRY(address.status());
+  Result<FileDescriptor> listener = listen_at(*address, 0);
+  PACE_TRY(listener.status());
+  where.address = *address;
+  where.port = port_of(local_address(listener->get()));
+  where.listener = PrivateDescriptor(std::move(*listener));
+  return {};
+}
+
+// Whether the signpost shows this rank 0, and no other.
+Status await_answer(ControlConnection& connection, const Until& until) {
+  for (;;) {
+    std::vector<ControlMessage> messages;
+    const Status status = connection.receive(messages);
+    if (!messages.empty()) return {};
+    PACE_TRY(status);
+    PACE_TRY(wait_for(connection.fd(), POLLIN, until));
+  }
 }
 
 }  // namespace
@@ -88,14 +124,14 @@ Result<std::shared_ptr<Signpost>> Signpost::put_up(const std::string& address, s
   return made;
 }
 
-FileDescriptor Signpost::take_down() {
+PrivateDescriptor Signpost::take_down() {
+  if (!origin_.is_here()) return {};
   std::unique_lock lock(mutex);
   if (stage_ != Stage::waiting) return {};
-  if (is_inherited()) return std::move(listener_);  // the parent's thread has no part in this copy
   stage_ = Stage::taken;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
-  ended_.wait(lock, [this] { return stage_ == Stage::over; });
+  ended_.wait(lock, [this] { return stage_ == Stage::over; });  // the thread does nothing but wait for this
   return std::move(listener_);
 }
 
@@ -103,44 +139,45 @@ FileDescriptor Signpost::take_down() {
 bool Signpost::enter(Stage next) {
   const std::lock_guard lock(mutex);
   if (next == Stage::showing && stage_ == Stage::taken) return false;
-  if (next == Stage::over && stage_ != Stage::taken) listener_.reset();
   stage_ = next;
   if (next == Stage::over) ended_.notify_all();
   return true;
 }
 
-void Signpost::run() try {
-  const std::optional<Place> place = wait_for_rank_0();
-  if (place && place->port != 0) show_the_way(*place);
+void Signpost::run() {
+  try {
+    if (const Frame news = wait_for_rank_0()) show(news);
+  } catch (const std::bad_alloc&) {
+    // Then it is as if this process had ended.
+  }
   rank_0_.close();
   announcements_.reset();
-  enter(Stage::over);
-} catch (const std::bad_alloc&) {
+  // Relaxed: only another thread's take_down() could change it, after which this one shows nothing.
+  if (stage_.load(std::memory_order_relaxed) == Stage::showing) listener_.reset();
   enter(Stage::over);
 }
 
-// None: it is taken down.
-std::optional<Place> Signpost::wait_for_rank_0() {
+// What the others are to be told: where rank 0 is, or why it cannot gather them. None: the signpost is taken down.
+Frame Signpost::wait_for_rank_0() {
   Strangers strangers(announcements_.get(), secret_, most_strangers);
   std::list<ControlConnection> callers;
   for (;;) {
     std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
     for (const ControlConnection& caller : callers) entries.push_back({caller.fd(), POLLIN, 0});
     strangers.add_to(entries);
-    const int longest = strangers.empty() ? -1 : milliseconds_until(strangers.next_end(Clock::time_point::max()));
-    (void)::poll(entries.data(), entries.size(), longest);
-    if (entries[0].revents != 0) return std::nullopt;
+    (void)::poll(entries.data(), entries.size(), until_next_end(strangers, Clock::time_point::max()));
+    if (entries[0].revents != 0) return nullptr;
 
     std::size_t position = 0;
-    for (auto caller = callers.begin(); caller != callers.end();) {
+    for (ControlConnection& caller : callers) {
+      if (entries[++position].revents == 0) continue;
       std::vector<ControlMessage> messages;
-      const Status status = entries[++position].revents == 0 ? Status() : caller->receive(messages);
-      const auto* place = messages.empty() ? nullptr : std::get_if<Place>(&messages.front());
-      if (place != nullptr && enter(Stage::showing)) {
-        rank_0_ = std::move(*caller);
-        return *place;
-      }
-      caller = status.ok() && messages.empty() ? std::next(caller) : callers.erase(caller);
+      const Status status = caller.receive(messages);
+      if (messages.empty() && status.ok()) continue;
+      if (!enter(Stage::showing)) return nullptr;
+      if (messages.empty()) return make_frame(Refusal{rank_0_is_gone().detail()});
+      if (std::holds_alternative<Place>(messages.front())) rank_0_ = std::move(caller);
+      return make_frame(messages.front());
     }
     const Status served = strangers.serve(
         entries,
@@ -148,38 +185,40 @@ std::optional<Place> Signpost::wait_for_rank_0() {
           if (hello.kind == rank_0_connection) callers.emplace_back(std::move(socket));
         },
         [](const Status&, bool) {});
-    if (!served.ok() && is_readable(wake_.get(), static_cast<int>(crowded_pause.count()))) return std::nullopt;
+    if (!served.ok() && is_readable(wake_.get(), crowded_pause)) return nullptr;
   }
 }
 
-// As long as rank 0 has not met all, or has not given it up.
-void Signpost::show_the_way(const Place& to) {
-  const Frame frame = make_frame(to);
+// As long as rank 0 has not met all, or has not given it up; or, if it cannot gather them, for a while.
+void Signpost::show(const Frame& news) {
+  announcements_.reset();  // a second rank 0 learns at once that there is one
+  rank_0_.queue(news);
+  rank_0_.flush();
+  const Clock::time_point end = rank_0_.open() ? Clock::time_point::max() : Clock::now() + bad_news_time;
   Strangers strangers(listener_.get(), secret_, most_strangers);
   std::list<ControlConnection> told;
-  for (;;) {
+  while (Clock::now() < end) {
     std::vector<pollfd> entries = {{rank_0_.fd(), POLLIN, 0}};
     for (const ControlConnection& one : told) entries.push_back({one.fd(), POLLIN, 0});
     strangers.add_to(entries);
-    const int longest = strangers.empty() ? -1 : milliseconds_until(strangers.next_end(Clock::time_point::max()));
-    (void)::poll(entries.data(), entries.size(), longest);
+    (void)::poll(entries.data(), entries.size(), until_next_end(strangers, end));
 
-    std::vector<ControlMessage> messages;
-    if (entries[0].revents != 0 && !rank_0_.receive(messages).ok()) break;
+    std::vector<ControlMessage> ignored;
+    if (entries[0].revents != 0 && !rank_0_.receive(ignored).ok()) break;
     std::size_t position = 0;
     std::erase_if(
-        told, [&](ControlConnection& one) { return entries[++position].revents != 0 && !one.receive(messages).ok(); });
+        told, [&](ControlConnection& one) { return entries[++position].revents != 0 && !one.receive(ignored).ok(); });
     const Status served = strangers.serve(
         entries,
         [&](const Hello& hello, PrivateDescriptor socket, std::uint64_t) {
           if (hello.kind != control_connection) return;
           ControlConnection& one = told.emplace_back(std::move(socket));
-          one.queue(frame);
+          one.queue(news);
           one.flush();
           one.finish();
         },
         [](const Status&, bool) {});
-    if (!served.ok()) (void)is_readable(rank_0_.fd(), static_cast<int>(crowded_pause.count()));
+    if (!served.ok()) (void)is_readable(rank_0_.fd(), crowded_pause);
   }
   std::vector<ControlConnection*> open;
   for (ControlConnection& one : told) open.push_back(&one);
@@ -187,29 +226,28 @@ void Signpost::show_the_way(const Place& to) {
 }
 
 Status gather_elsewhere(Rendezvous& where, int rank_0_port) {
-  const double seconds = std::min(where.timeout, where.silence_timeout.value_or(where.timeout));
-  const Until until(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
-  Result<PrivateDescriptor> fd = speak_to_signpost(where, rank_0_port, until);
+  using Seconds = std::chrono::duration<double>;
+  const auto begin = Clock::now();
+  const Seconds longest(std::min(where.timeout, where.silence_timeout.value_or(where.timeout)));
+  const Until until(begin + std::chrono::duration_cast<Clock::duration>(longest));
+  Result<PrivateDescriptor> fd = connect_to(where.address, rank_0_port, until);
   if (!fd.ok())
-    return Status(Code::invalid_usage,
-                  fmt::format("nobody answers where the unique id was made ({} port {}): it has been used, since every "
-                              "communicator needs a new one, or the process that made it has ended, which must run "
-                              "until all ranks have joined ({})",
-                              where.address, rank_0_port, fd.status().message()));
-  Result<std::string> address = own_address(fd->get());
-  PACE_TRY(address.status());
-  Result<FileDescriptor> listener = listen_at(*address, 0);
-  PACE_TRY(listener.status());
-  where.address = *address;
-  where.port = port_of(local_address(listener->get()));
-  where.listener = PrivateDescriptor(std::move(*listener));
+    return own_error(0, may_pass(fd.status()) ? nobody_answers(where, rank_0_port, fd.status()) : fd.status());
+  const Status introduced = introduce(fd->get(), where.secret, Hello{rank_0_connection, 0, 0, 0}, until);
+  if (!introduced.ok()) return own_error(0, nobody_answers(where, rank_0_port, introduced));
 
   auto connection = std::make_shared<ControlConnection>(std::move(*fd));
-  connection->queue(make_frame(Place{where.address, static_cast<std::uint32_t>(where.port)}));
+  const Status listens = own_error(0, listen_for_others(where, connection->fd()));
+  connection->queue(listens.ok() ? make_frame(Place{where.address, static_cast<std::uint32_t>(where.port)})
+                                 : make_frame(Refusal{listens.detail()}));
   connection->flush();  // into an empty socket: at once
+  PACE_TRY(listens);
+  if (const Status answer = await_answer(*connection, until); !answer.ok())
+    return own_error(0, nobody_answers(where, rank_0_port, answer));
+  where.timeout -= Seconds(Clock::now() - begin).count();
   where.why_not = [connection, gone_since = std::optional<Clock::time_point>()](const std::vector<int>&) mutable {
-    std::vector<ControlMessage> none;
-    if (!gone_since && !connection->receive(none).ok()) gone_since = Clock::now();
+    std::vector<ControlMessage> ignored;
+    if (!gone_since && !connection->receive(ignored).ok()) gone_since = Clock::now();
     if (!gone_since || Clock::now() - *gone_since < way_time) return Status();
     return own_error(
         0, Status(Code::invalid_usage, "the process that made the unique id has ended before all ranks have joined"));
@@ -217,13 +255,10 @@ Status gather_elsewhere(Rendezvous& where, int rank_0_port) {
   return {};
 }
 
-void gather_in_its_place(const Rendezvous& where, int rank_0_port) {
-  const Until until(Clock::now() + asking_time);
-  Result<PrivateDescriptor> fd = speak_to_signpost(where, rank_0_port, until);
-  if (!fd.ok()) return;
-  ControlConnection connection(std::move(*fd));
-  connection.queue(make_frame(Place{}));
-  connection.flush();
+void dismiss(const Rendezvous& where, int rank_0_port) {
+  const Until until(Clock::now() + dismissing_time);
+  const Result<PrivateDescriptor> fd = connect_to(where.address, rank_0_port, until);
+  if (fd.ok()) (void)introduce(fd->get(), where.secret, Hello{rank_0_connection, 0, 0, 0}, until);
 }
 
 }  // namespace paceline

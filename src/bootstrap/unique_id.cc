@@ -33,8 +33,8 @@ using Signposts = std::map<std::string, std::shared_ptr<Signpost>>;
 std::mutex mutex;
 const HeldWhileForking<mutex> held_while_forking;
 Signposts& signposts() {
-  static Signposts by_secret;
-  return by_secret;
+  static auto* const by_secret = new Signposts;  // never destroyed: threads may still make ids
+  return *by_secret;
 }
 
 void keep(const std::string& secret, std::shared_ptr<Signpost> one) {
@@ -63,25 +63,13 @@ int read_port(std::span<const std::byte> id, std::size_t at) {
   return std::to_integer<int>(id[at]) | std::to_integer<int>(id[at + 1]) << 8;
 }
 
-// A forked child that is another rank: its copy of the listener would have ranks wait for a rank 0 that has died.
-void let_go_of_copy(const std::string& secret) {
-  std::unique_lock lock(mutex);
-  const auto place = signposts().find(secret);
-  if (place == signposts().end() || !place->second->is_inherited()) return;
-  const std::shared_ptr<Signpost> copy = std::move(place->second);
-  signposts().erase(place);
-  lock.unlock();
-  (void)copy->take_down();
-}
-
 // Where the others come to this rank 0.
 Status gather_by_id(Rendezvous& where, int rank_0_port) {
   const std::shared_ptr<Signpost> signpost = take(where.secret);
-  FileDescriptor listener = signpost == nullptr ? FileDescriptor() : signpost->take_down();
-  if (where.size == 1) return {};
-  if (!listener.valid()) return gather_elsewhere(where, rank_0_port);
-  if (signpost->is_inherited()) gather_in_its_place(where, rank_0_port);
-  where.listener = PrivateDescriptor(std::move(listener));  // takes a lock of its own that is held while forking
+  if (signpost != nullptr) where.listener = signpost->take_down();
+  if (where.listener.valid()) return {};
+  if (where.size > 1) return gather_elsewhere(where, rank_0_port);
+  dismiss(where, rank_0_port);
   return {};
 }
 
@@ -117,8 +105,8 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   if (id.size() != id_size || std::memcmp(id.data(), magic, port_at) != 0 || length == 0 ||
       length > secret_at - address_at)
     return Status(Code::invalid_argument,
-                  "these 128 bytes are no unique id: make it with paceGetUniqueId on one rank, "
-                  "and send it to the others unchanged");
+                  "these 128 bytes are no unique id: make it with paceGetUniqueId in one "
+                  "process, and send it to the ranks unchanged");
   const auto* text = reinterpret_cast<const char*>(id.data());
   Rendezvous where;
   where.rank = rank;
@@ -128,10 +116,7 @@ Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int 
   where.port = read_port(id, port_at);
   where.address.assign(text + address_at, length);
   where.secret.assign(text + secret_at, id_size - secret_at);
-  if (rank == 0)
-    PACE_TRY(gather_by_id(where, read_port(id, rank_0_port_at)));
-  else
-    let_go_of_copy(where.secret);
+  if (rank == 0) PACE_TRY(gather_by_id(where, read_port(id, rank_0_port_at)));
   return where;
 }
 

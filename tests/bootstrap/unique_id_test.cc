@@ -1,6 +1,9 @@
 // Ids that are made in another process than rank 0's. Forked ranks: tests/python/test_unique_id.py.
 #include <doctest/doctest.h>
 
+#include <sys/resource.h>
+
+#include "bootstrap/handshake.h"
 #include "bootstrap/launch.h"
 #include "bootstrap/ranks.h"
 
@@ -102,12 +105,66 @@ TEST_CASE("strangers at the ports of an id disturb nobody") {
   CHECK(rank_1.line() == "joined 2");
 }
 
+TEST_CASE("of two ranks 0 the second learns it at once, also while ranks are missing") {
+  const Maker maker;
+  Child first = rank_of(maker.id(), 0, 2);
+  std::this_thread::sleep_for(200ms);  // or it is the first that learns it
+  const auto begin = Clock::now();
+  Child second = rank_of(maker.id(), 0, 2);
+  const std::string said = second.line();
+  CHECK_MESSAGE(said.find("a rank 0 has joined by it") != std::string::npos, said);
+  CHECK(Clock::now() - begin < 3s);
+  Child rank_1 = rank_of(maker.id(), 1, 2);
+  CHECK(first.line() == "joined 2");
+  CHECK(rank_1.line() == "joined 2");
+}
+
+TEST_CASE("the others learn why rank 0 cannot gather them, also those that come later") {
+  const Maker maker;
+  const auto rank_without_descriptors = [&] {
+    return Child([&](const Child::Say& say) {
+      const int next = ::dup(0);
+      const rlimit few{static_cast<rlim_t>(next + 1), static_cast<rlim_t>(next + 1)};
+      ::setrlimit(RLIMIT_NOFILE, &few);
+      ::close(next);  // for the connection to the signpost, and nothing else
+      say(join_by(maker.id(), 0, 3, 300));
+    });
+  };
+  Child rank_1 = rank_of(maker.id(), 1, 3, 300), rank_0 = rank_without_descriptors();
+  const std::string why = rank_0.line();
+  CHECK_MESSAGE(why.find("ulimit -n") != std::string::npos, why);
+  Child rank_2 = rank_of(maker.id(), 2, 3, 300);
+  for (Child* const one : {&rank_1, &rank_2}) {
+    const std::string said = one->line();
+    CHECK_MESSAGE(said == why, said);
+  }
+}
+
+TEST_CASE("the others learn of a rank 0 that has ended before it could gather them") {
+  const Maker maker;
+  Child rank_1 = rank_of(maker.id(), 1, 2, 300);
+  const int port = std::to_integer<int>(maker.id()[10]) | std::to_integer<int>(maker.id()[11]) << 8;
+  {
+    const auto fd = connect_to("127.0.0.1", port, in(5s));
+    REQUIRE(fd.ok());
+    const std::string secret(reinterpret_cast<const char*>(maker.id().data()) + 64, 64);
+    REQUIRE(introduce(fd->get(), secret, Hello{rank_0_connection, 0, 0, 0}, in(5s)).ok());
+  }
+  CHECK(rank_1.line() == "rank 0 ended before it could gather the others");
+}
+
+TEST_CASE("a rank without others takes the signpost of its id away") {
+  const Maker maker;
+  CHECK(rank_of(maker.id(), 0, 1).line() == "joined 1");
+  CHECK(rank_of(maker.id(), 0, 2).line().find("nobody answers") != std::string::npos);
+}
+
 TEST_CASE("an id has one rank 0") {
   const Maker maker;
   Child rank_0 = rank_of(maker.id(), 0, 2), rank_1 = rank_of(maker.id(), 1, 2);
   CHECK(rank_0.line() == "joined 2");
   CHECK(rank_1.line() == "joined 2");
-  CHECK(rank_of(maker.id(), 0, 2).line().find("it has been used") != std::string::npos);
+  CHECK(rank_of(maker.id(), 0, 2).line().find("a rank 0 has joined by it") != std::string::npos);
 }
 
 TEST_CASE("an id whose process has ended is of no use, and rank 0 says so at once") {
@@ -121,8 +178,8 @@ TEST_CASE("an id whose process has ended is of no use, and rank 0 says so at onc
 
 TEST_CASE("an id's process that ends while ranks are missing ends their rendezvous, not at its limit alone") {
   Maker maker;
-  Child rank_0 = rank_of(maker.id(), 0, 3, 300), rank_1 = rank_of(maker.id(), 1, 3, 300);
-  std::this_thread::sleep_for(300ms);  // rank 0 has come, in most runs; if not, it is told at once
+  Child rank_0 = rank_of(maker.id(), 0, 3, 300), rank_1 = rank_of(maker.id(), 1, 3, 8);
+  std::this_thread::sleep_for(300ms);  // both have come, in most runs; rank 1, if it has not, gives up after 8 s
   maker.kill();
   const std::string said = rank_0.line();
   CHECK_MESSAGE(said.find("that made") != std::string::npos, said);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -51,22 +50,3 @@ def test_a_forked_rank_0_beside_the_process_that_made_the_id() -> None:
     children = [_in_child(lambda rank=rank: _rank(identity, rank, 3)) for rank in (2, 0)]
     _rank(identity, 1, 3)
     _await(children)
-
-
-def test_forked_ranks_of_a_process_that_ends() -> None:
-    reading, writing = os.pipe()
-
-    def rank_of_orphans(identity: bytes, rank: int) -> None:
-        time.sleep(0.2)  # by then the process that made the id has ended
-        _rank(identity, rank, 2)
-        os.write(writing, b"!")
-
-    def make_and_end() -> None:
-        identity = paceline.unique_id()
-        for rank in (0, 1):
-            _in_child(lambda rank=rank: rank_of_orphans(identity, rank))
-
-    _await([_in_child(make_and_end)])
-    os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        assert told.read() == b"!!"
