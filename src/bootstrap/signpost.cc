@@ -150,10 +150,11 @@ void Signpost::run() {
   } catch (const std::bad_alloc&) {
     // Then it is as if this process had ended.
   }
+  const bool taken = !enter(Stage::showing);
   rank_0_.close();
   announcements_.reset();
-  // Relaxed: only another thread's take_down() could change it, after which this one shows nothing.
-  if (stage_.load(std::memory_order_relaxed) == Stage::showing) listener_.reset();
+  wake_.reset();
+  if (!taken) listener_.reset();
   enter(Stage::over);
 }
 

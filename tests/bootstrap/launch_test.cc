@@ -9,6 +9,7 @@
 #include <map>
 
 #include "bootstrap/ranks.h"
+#include "bootstrap/threads.h"
 
 using namespace paceline;
 using namespace paceline::testing;
@@ -143,19 +144,22 @@ TEST_CASE("on one node the ranks need nothing from outside") {
   for (const auto& joined : results) CHECK_MESSAGE(joined.ok(), joined.status().message());
 }
 
-TEST_CASE("a unique id brings ranks together") {
+TEST_CASE("a unique id brings ranks together, and leaves no thread behind") {
+  const int threads = living_threads();
   const Result<Bytes> id = make_unique_id();
   REQUIRE(id.ok());
   CHECK(id->size() == 128);
-  const auto results = in_threads(3, [&](int rank) -> Result<std::shared_ptr<Session>> {
-    Result<Rendezvous> where = rendezvous_from_unique_id(*id, rank, 3, 60);
-    PACE_TRY(where.status());
-    return join(std::move(*where));
-  });
-  for (const auto& joined : results) CHECK_MESSAGE(joined.ok(), joined.status().message());
-
+  {
+    const auto results = in_threads(3, [&](int rank) -> Result<std::shared_ptr<Session>> {
+      Result<Rendezvous> where = rendezvous_from_unique_id(*id, rank, 3, 60);
+      PACE_TRY(where.status());
+      return join(std::move(*where));
+    });
+    for (const auto& joined : results) CHECK_MESSAGE(joined.ok(), joined.status().message());
+  }
   CHECK(!rendezvous_from_unique_id(*id, 1, 3, 60)->listener.valid());
   CHECK(rendezvous_from_unique_id(*id, 0, 3, 60).status().code() == Code::invalid_usage);  // used already
+  CHECK(threads_are_back_to(threads));
 }
 
 TEST_CASE("what is no unique id is refused") {

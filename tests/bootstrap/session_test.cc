@@ -6,10 +6,9 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "bootstrap/ranks.h"
+#include "bootstrap/threads.h"
 
 using namespace paceline;
 using namespace paceline::testing;
@@ -23,25 +22,6 @@ std::string until_failed(const Membership& membership) {
 int open_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<int>(std::distance(begin(all), end(all)));
-}
-
-// A thread that was joined may still stand in /proc while the kernel ends it; it is marked as exiting by then.
-int living_threads() {
-  constexpr unsigned exiting = 0x4;  // PF_EXITING
-  int living = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream file(task.path() / "stat");
-    std::string stat;
-    if (!std::getline(file, stat)) continue;                     // it ended meanwhile
-    std::istringstream words(stat.substr(stat.rfind(')') + 1));  // behind the name, which may hold spaces
-    std::string skipped;
-    for (int field = 3; field < 9; ++field) words >> skipped;
-    unsigned flags = 0;
-    words >> flags;
-    REQUIRE(words.good());
-    living += (flags & exiting) == 0 ? 1 : 0;
-  }
-  return living;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "bootstrap/forbidden.h"
 #include "bootstrap/ranks.h"
+#include "bootstrap/threads.h"
 
 namespace paceline::testing {
 namespace {
@@ -50,6 +51,7 @@ TEST_CASE("an error of accepting that is not of one connection is told") {
 
 TEST_CASE("a name server that does not answer is waited for until the deadline") {
   (void)answer();
+  const int threads = living_threads();
   const auto begin = Clock::now();
   const Status status = connect_to("silent.example", 1, in(100ms)).status();
   CHECK(Clock::now() - begin < 10s);
@@ -58,6 +60,7 @@ TEST_CASE("a name server that does not answer is waited for until the deadline")
   answers().set_value();
   CHECK(resolve("silent.example", 1, in(10s)).status().message() ==
         "the host name \"silent.example\" cannot be resolved: Temporary failure in name resolution");
+  CHECK(threads_are_back_to(threads));
 }
 
 TEST_CASE("names and numbers are resolved") {
