@@ -124,9 +124,9 @@ def ranks_of(script: str, ranks: int, *words: str, environment: dict[str, str], 
 
 
 def succeeded(ended: list[Ended]) -> str:
-    for number, one in enumerate(ended):
-        if one.status != 0:
-            raise Failed(f"process {number} ended with status {one.status}\n{one.output}")
+    if failed := [(number, one) for number, one in enumerate(ended) if one.status != 0]:
+        said = (f"process {number} ended with status {one.status}\n{one.output}" for number, one in failed)
+        raise Failed("\n".join(said))
     return "\n".join(one.output for one in ended)
 
 
