@@ -1,6 +1,10 @@
 // The collectives, send and recv of paceline.h: arguments checked, then submitted.
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdint>
 
 #include "api/handle.h"
 #include "schedule/problem.h"
@@ -50,9 +54,37 @@ Result<Uses> check_buffers(const Arguments& call, const Request& request, int ra
   if (request.count == 0 || call.which == Collective::barrier) return Uses();
   if (reads && call.send == nullptr) return bad(call, "the send buffer is NULL");
   if (writes && call.recv == nullptr) return bad(call, "the receive buffer is NULL");
-  if (reads && writes && overlap_partly(request, rank, ranks))
-    return bad(call, "the send and the receive buffer overlap: give one buffer, as paceline.h says, or two apart");
   return Uses{reads, writes};
+}
+
+// Host memory of so many bytes is there. A count that is none would have a plan of gigabytes made before it is touched.
+Status check_mapped(const Arguments& call, const std::byte* buffer, std::size_t bytes, const char* what) {
+  constexpr std::size_t worth_asking = std::size_t{16} << 20;
+  constexpr std::uintptr_t page = 4096;
+  if (bytes < worth_asking) return {};
+  const auto last = (reinterpret_cast<std::uintptr_t>(buffer) + bytes - 1) / page * page;
+  unsigned char resident = 0;
+  if (::mincore(reinterpret_cast<void*>(last), page, &resident) == 0 || errno != ENOMEM) return {};
+  return bad(call, fmt::format("the {} buffer has not the {} bytes that {} {} take: there is no memory at its end",
+                               what, bytes, call.count, name(static_cast<DataType>(call.type))));
+}
+
+Status check_places(const Arguments& call, const Request& request, const Checked& checked, int rank, int ranks) {
+  const Uses& uses = checked.uses;
+  if (!checked.on_device) {
+    const Problem problem = problem_of(request, ranks);
+    const std::size_t element = size_of(request.type);
+    const bool message = is_message(call.which);
+    if (uses.send)
+      PACE_TRY(
+          check_mapped(call, request.send, (message ? call.count : input_elements(problem, rank)) * element, "send"));
+    if (uses.recv)
+      PACE_TRY(check_mapped(call, request.recv, (message ? call.count : output_elements(problem, rank)) * element,
+                            "receive"));
+  }
+  if (uses.send && uses.recv && overlap_partly(request, rank, ranks))
+    return bad(call, "the send and the receive buffer overlap: give one buffer, as paceline.h says, or two apart");
+  return {};
 }
 
 // Fills `into` in its place: copies of what was just written would wait for it.
@@ -79,11 +111,12 @@ Status check_call(const Arguments& call, paceComm* comm, void* stream, Checked& 
   const auto uses = check_buffers(call, request, rank, ranks);
   if (!uses.ok()) return uses.status();
   into.uses = *uses;
-  if (!gpus_in_use()) return {};
-  const auto on_device = is_on_device(request, uses->send, uses->recv, stream);
-  if (!on_device.ok()) return on_device.status();
-  into.on_device = *on_device;
-  return {};
+  if (gpus_in_use()) {
+    const auto on_device = is_on_device(request, uses->send, uses->recv, stream);
+    if (!on_device.ok()) return on_device.status();
+    into.on_device = *on_device;
+  }
+  return check_places(call, request, into, rank, ranks);
 }
 
 paceResult_t call(const Arguments& arguments, paceComm* comm, void* stream) {

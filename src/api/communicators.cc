@@ -122,11 +122,11 @@ Status last_error_of(paceComm_t comm) {
 // Answer a question about a communicator with one number.
 template <class Answer>
 paceResult_t answer(paceComm_t comm, int* out, Answer what) {
-  return entry([&]() -> Status {
-    PACE_TRY(check_in_any_process(comm));
-    PACE_TRY(need(out, "the result pointer"));
+  return guarded([&] {
+    if (Status status = check_in_any_process(comm); !status.ok()) return finish(status);
+    if (Status status = need(out, "the result pointer"); !status.ok()) return finish(status, comm);
     *out = what(*comm->communicator);
-    return {};
+    return paceSuccess;
   });
 }
 

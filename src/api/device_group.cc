@@ -1,9 +1,13 @@
 // A whole group, and its calls on GPU memory: launched there, or brought to host memory.
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -155,6 +159,46 @@ Status check_alone(paceComm& comm) {
   return alone ? Status() : two_threads();
 }
 
+bool receives(const Queued& call) { return call.request.which == Collective::recv; }
+
+std::string named(const Queued& call) {
+  return fmt::format("the {} rank {}", receives(call) ? "receive from" : "send to", call.request.root);
+}
+
+bool are_one_message_to_self(const Queued& one, const Queued& other) {
+  const int self = one.comm->communicator->rank();
+  return one.comm == other.comm && one.request.root == self && other.request.root == self &&
+         receives(one) != receives(other);
+}
+
+// Whether no message of a group on host memory writes where another one reads or writes: it would be read or written
+// while it changes. Of one to oneself, both ends may be one place. GPU memory is not looked at: NCCL's programs do so,
+// and do not mind.
+Status check_apart(std::span<const Queued> calls) {
+  struct Extent {
+    std::uintptr_t begin, end;
+    const Queued* call;
+  };
+  std::vector<Extent> extents;
+  for (const Queued& call : calls) {
+    const Request& request = call.request;
+    if (!is_message(request.which) || request.count == 0) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(receives(call) ? request.recv : request.send);
+    extents.push_back({begin, begin + request.count * size_of(request.type), &call});
+  }
+  std::ranges::sort(extents, {}, &Extent::begin);
+  for (std::size_t i = 0; i < extents.size(); ++i)
+    for (std::size_t j = i + 1; j < extents.size() && extents[j].begin < extents[i].end; ++j) {
+      const Extent &one = extents[i], &other = extents[j];
+      if (!receives(*one.call) && !receives(*other.call)) continue;
+      if (one.begin == other.begin && one.end == other.end && are_one_message_to_self(*one.call, *other.call)) continue;
+      return Status(Code::invalid_argument,
+                    fmt::format("{} and {} of one group use the same memory: give what is received a place of its own",
+                                named(*one.call), named(*other.call)));
+    }
+  return {};
+}
+
 // Before any call of a group begins: what would be refused later, when others have begun.
 Status check_group(std::span<const OnDevice> on_device, std::span<const Queued> calls) {
   // Messages to oneself go together: those of a communicator on GPU memory, and those on host memory.
@@ -169,6 +213,7 @@ Status check_group(std::span<const OnDevice> on_device, std::span<const Queued> 
     if (call.stream == nullptr && some_begin_before) PACE_TRY(check_alone(*call.comm));
     if (is_message(call.request.which)) messages[{call.comm, false}].push_back(&call.request);
   }
+  PACE_TRY(check_apart(calls));
   for (const auto& together : messages) {
     Status fit;
     PACE_TRY(beside_calls(together.first.first, [&](const Communicator& communicator) {

@@ -44,6 +44,48 @@ TEST_CASE("buffers that overlap otherwise than in place are refused") {
   });
 }
 
+TEST_CASE("a group's messages have places of their own, but for those of a rank to itself") {
+  const Ranks communicator(1);
+  paceComm_t comm = communicator[0];
+  int values[8] = {1, 2, 3, 4};
+  const auto exchange = [&](int* from, int* to, std::size_t count) {
+    CHECK(paceGroupStart() == paceSuccess);
+    CHECK(paceSend(from, count, paceInt32, 0, comm, nullptr) == paceSuccess);
+    CHECK(paceRecv(to, count, paceInt32, 0, comm, nullptr) == paceSuccess);
+    return paceGroupEnd();
+  };
+  CHECK(exchange(values, values + 4, 4) == paceSuccess);
+  CHECK(values[7] == 4);
+  CHECK(exchange(values, values, 4) == paceSuccess);
+  CHECK(exchange(values, values, 0) == paceSuccess);
+  for (const int apart : {1, 3}) {
+    CHECK(exchange(values, values + apart, 4) == paceInvalidArgument);
+    CHECK(last_error_says("the send to rank 0 and the receive from rank 0 of one group use the same memory"));
+    CHECK(exchange(values + apart, values, 4) == paceInvalidArgument);
+  }
+  CHECK(paceGroupStart() == paceSuccess);
+  for (int i = 0; i < 2; ++i) {  // one is sent twice, into the same place
+    CHECK(paceSend(values, 2, paceInt32, 0, comm, nullptr) == paceSuccess);
+    CHECK(paceRecv(values + 4, 2, paceInt32, 0, comm, nullptr) == paceSuccess);
+  }
+  CHECK(paceGroupEnd() == paceInvalidArgument);
+  CHECK(exchange(values, values + 4, 4) == paceSuccess);
+}
+
+TEST_CASE("a count that the buffer has no memory for is refused before anything is made for it") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    std::vector<double> few(1 << 10, rank);
+    const std::size_t many = std::size_t{1} << 40;
+    PACE_EXPECT(paceAllReduce(few.data(), few.data(), many, paceFloat64, paceSum, comm, nullptr), paceInvalidArgument);
+    PACE_REQUIRE(std::strstr(paceGetLastError(comm), "the send buffer has not the 8796093022208 bytes") != nullptr);
+    PACE_EXPECT(paceSend(few.data(), many, paceFloat64, 1 - rank, comm, nullptr), paceInvalidArgument);
+    PACE_EXPECT(paceAllReduce(few.data(), few.data(), few.size(), paceFloat64, paceSum, comm, nullptr));
+    PACE_REQUIRE(few.front() == 1);
+    return "";
+  });
+}
+
 TEST_CASE("a collective checks its arguments") {
   const Ranks communicator(1);
   paceComm_t comm = communicator[0];
@@ -186,6 +228,7 @@ TEST_CASE("questions check their result pointers") {
   CHECK(paceGetVersion(nullptr) == paceInvalidArgument);
   CHECK(paceCommCount(comm, nullptr) == paceInvalidArgument);
   CHECK(paceCommUserRank(comm, nullptr) == paceInvalidArgument);
+  CHECK(std::strstr(paceGetLastError(comm), "result pointer") != nullptr);
   CHECK(paceCommNodeCount(nullptr, nullptr) == paceInvalidArgument);
   CHECK(paceCommGetAsyncError(comm, nullptr) == paceInvalidArgument);
   CHECK(paceCommSplit(comm, 0, 0, nullptr, nullptr) == paceInvalidArgument);
