@@ -21,7 +21,8 @@
  * that is in GPU memory; else on the host. All ranks must have it in the same place.
  *
  * One communicator is used by one thread at a time; a second thread inside a call gets paceInvalidUsage
- * (paceCommAbort and paceCommGetAsyncError may be called from any thread at any time).
+ * (paceCommAbort and paceCommGetAsyncError may be called from any thread at any time). A signal handler may do neither.
+ * A forked child has copies of its parent's communicators, which it can destroy, and nothing else; it may make its own.
  */
 #ifndef PACELINE_PACELINE_H_
 #define PACELINE_PACELINE_H_
@@ -80,7 +81,8 @@ typedef enum {
 } paceDataType_t;
 
 /* Reduction operations, with NCCL's numbers. Values from paceNumOps on are made by paceRedOpCreatePreMulSum.
- * paceAvg divides integers towards zero. 16-bit and 8-bit floats are added in float32. */
+ * paceAvg is the sum, formed in the type itself, where it may overflow or wrap, then divided, integers towards zero.
+ * 16-bit and 8-bit floats are added in float32. */
 typedef enum {
   paceSum = 0,
   paceProd = 1,
@@ -156,7 +158,8 @@ PACE_API paceResult_t paceCommInitEnvironment(paceComm_t* comm, const paceConfig
 PACE_API paceResult_t paceCommInitAll(paceComm_t* comms, int count, const int* devices);
 /* Ranks with the same color >= 0 form a new communicator, ordered by key, then by old rank. color < 0
  * (PACE_SPLIT_NOCOLOR) takes part without joining and gets NULL. Collective over `comm`. config may
- * be NULL: the defaults, not what `comm` was told; its joinTimeoutSeconds is ignored. */
+ * be NULL: the defaults, not what `comm` was told; its joinTimeoutSeconds is ignored. It gets shared memory of its own,
+ * which takes some milliseconds a rank to make, less with a small PACELINE_STAGING: split once, not in a loop. */
 #define PACE_SPLIT_NOCOLOR (-1)
 PACE_API paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceComm_t* newcomm,
                                     const paceConfig_t* config);
@@ -204,9 +207,10 @@ PACE_API paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scal
 /* Calls that were made with it keep it. */
 PACE_API paceResult_t paceRedOpDestroy(paceRedOp_t op, paceComm_t comm);
 
-/* ---- Collectives: `count` elements of `type`; in place where said, else buffers that do not overlap. Errors:
- * paceInvalidArgument, paceInvalidUsage, paceMismatch, paceRemoteError, paceTimeout, paceAborted, paceSystemError; with
- * GPU memory also paceCudaError. paceResult_t says of each what it means. ---- */
+/* ---- Collectives: `count` elements of `type`, one after another in memory, the same count on all ranks (what differs
+ * from rank to rank goes by sends and receives in a group); in place where said, else buffers that do not overlap.
+ * Errors: paceInvalidArgument, paceInvalidUsage, paceMismatch, paceRemoteError, paceTimeout, paceAborted,
+ * paceSystemError; with GPU memory also paceCudaError. paceResult_t says of each what it means. ---- */
 
 /* recv[i] = op over all ranks of send[i], i < count. In place: send == recv. */
 PACE_API paceResult_t paceAllReduce(const void* send, void* recv, size_t count, paceDataType_t type, paceRedOp_t op,
@@ -238,7 +242,9 @@ PACE_API paceResult_t paceBarrier(paceComm_t comm, void* stream);
 /* ---- Point to point: calls on one communicator are matched in order between two ranks ---- */
 
 /* `count` elements to rank peer, or from it: the same count and type on both sides, else paceMismatch. One of no
- * elements is a message, too: its receiver waits for it. A message to itself needs a group with both. */
+ * elements is a message, too: its receiver waits for it. A message to itself needs a group with both. A send returns
+ * when its buffer may be used again. Whether that waits for the receiver depends on length and transport: two ranks
+ * that both send first, and receive then, may wait for each other, until their timeout. In a group they do not. */
 PACE_API paceResult_t paceSend(const void* send, size_t count, paceDataType_t type, int peer, paceComm_t comm,
                                void* stream);
 PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, int peer, paceComm_t comm, void* stream);
@@ -251,7 +257,9 @@ PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, in
  * together on whatever streams they are: they begin when all before them on these have ended, and what follows on
  * these comes after all; a second message from one rank to another begins only when the group's first message between
  * every two ranks has ended. A group whose call fails its checks starts nothing; one that fails later ends each
- * communicator whose part is not done. Groups nest. */
+ * communicator whose part is not done. What a group's message receives has a place that none of the others reads or
+ * writes, else paceInvalidArgument (on GPU memory that is not looked at); of one to oneself both ends may be one place.
+ * Groups nest. */
 PACE_API paceResult_t paceGroupStart(void);
 PACE_API paceResult_t paceGroupEnd(void);
 

@@ -47,6 +47,13 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
+def _is_stopped(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
+
+
 class NoSuchAddress(OSError):
     """Rank 0 cannot listen on an address: which, and why."""
 
@@ -156,6 +163,7 @@ class _Job:
         self._deadline: float | None = None  # when the ranks' grace period ends
         self._given = 0.0  # s, how long it is
         self._reason = ""  # why it has begun
+        self._told_of_stopped = False
 
     def run(self) -> int:
         # What was ignored when this began stays so, here and in the ranks: by nohup, or by a shell's background job.
@@ -237,12 +245,24 @@ class _Job:
                 ends.unregister(descriptor)
                 self._note_end(self._descriptors.pop(descriptor))
                 os.close(descriptor)
+            if not ended and due is None:
+                self._tell_of_stopped()
             if not ended and due is not None and time.monotonic() >= due:
                 still = ", ".join(str(rank) for rank in sorted(self._descriptors.values()))
                 number = sterner.pop(0)
                 self._say(f"rank {still} still there {self._given:g} s after {self._reason}: {number.name}")
                 self._end_all(number)
                 self._extend_grace(min(self._grace, 5.0))
+
+    def _tell_of_stopped(self) -> None:
+        """Where the others have ended, and nobody may be there to wake those that are stopped."""
+        pids = {rank: self._processes[rank].pid for rank in sorted(self._descriptors.values())}
+        if self._told_of_stopped or len(pids) == self._ranks or not all(map(_is_stopped, pids.values())):
+            return
+        self._told_of_stopped = True
+        which = ", ".join(f"rank {rank} (pid {pid})" for rank, pid in pids.items())
+        wake = " ".join(["kill -CONT", *map(str, pids.values())])
+        self._say(f"{which} stopped, the others have ended: waiting for `{wake}`")
 
     def _begin_grace(self, reason: str) -> None:
         if self._deadline is None:

@@ -62,9 +62,10 @@ Status check_mapped(const Arguments& call, const std::byte* buffer, std::size_t 
   constexpr std::size_t worth_asking = std::size_t{16} << 20;
   constexpr std::uintptr_t page = 4096;
   if (bytes < worth_asking) return {};
-  const auto last = (reinterpret_cast<std::uintptr_t>(buffer) + bytes - 1) / page * page;
+  const std::byte* const last = buffer + (bytes - 1);
+  const std::byte* const last_page = last - reinterpret_cast<std::uintptr_t>(last) % page;
   unsigned char resident = 0;
-  if (::mincore(reinterpret_cast<void*>(last), page, &resident) == 0 || errno != ENOMEM) return {};
+  if (::mincore(const_cast<std::byte*>(last_page), page, &resident) == 0 || errno != ENOMEM) return {};
   return bad(call, fmt::format("the {} buffer has not the {} bytes that {} {} take: there is no memory at its end",
                                what, bytes, call.count, name(static_cast<DataType>(call.type))));
 }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -57,6 +60,11 @@ bool read_duration(std::string_view text, Configuration& into) {
   return read_number(text, into.*field) && into.*field <= 1e9;
 }
 
+template <double Configuration::*field>
+bool read_limit(std::string_view text, Configuration& into) {
+  return read_duration<field>(text, into) && into.*field > 0;
+}
+
 template <auto field>
 bool read_field(std::string_view text, Configuration& into) {
   return read_number(text, into.*field);
@@ -64,6 +72,17 @@ bool read_field(std::string_view text, Configuration& into) {
 
 // For a door's own variables, which it reads itself (plugins/nccl).
 bool read_by_the_door(std::string_view, Configuration&) { return true; }
+
+// Whether a letter too many, too few or wrong, or two that have changed places, make one of the other.
+bool differ_by_a_slip(std::string_view a, std::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  if (a == b || b.size() - a.size() > 1) return false;
+  const auto [in_a, in_b] = std::ranges::mismatch(a, b);
+  const auto at = static_cast<std::size_t>(in_a - a.begin());
+  if (a.size() < b.size()) return a.substr(at) == b.substr(at + 1);
+  if (a.substr(at + 1) == b.substr(at + 1)) return true;
+  return at + 1 < a.size() && a[at] == b[at + 1] && a[at + 1] == b[at] && a.substr(at + 2) == b.substr(at + 2);
+}
 
 struct Row {
   ConfigurationRow shown;
@@ -81,9 +100,11 @@ constexpr Row rows[] = {
     {{"PACELINE_INTERFACE", "name, address or CIDR", "",
       "network interface that rank 0, or who makes a unique id, listens on"},
      read_text<&C::interface>},
-    {{"PACELINE_JOIN_TIMEOUT", "seconds", "60", "longest wait for the other ranks at start-up, or in a shrink"},
-     read_duration<&C::join_timeout>},
-    {{"PACELINE_TIMEOUT", "seconds", "300", "longest wait of a call for another rank"}, read_duration<&C::timeout>},
+    {{"PACELINE_JOIN_TIMEOUT", "seconds, above 0", "60",
+      "longest wait for the other ranks at start-up, or in a shrink"},
+     read_limit<&C::join_timeout>},
+    {{"PACELINE_TIMEOUT", "seconds, above 0", "300", "longest wait of a call for another rank"},
+     read_limit<&C::timeout>},
     {{"PACELINE_ALGORITHM", "name", "", "run this algorithm wherever it applies; default: the fastest by the model"},
      read_text<&C::algorithm>},
     {{"PACELINE_CHUNK", "bytes", "", "largest chunk that one step moves; default: chosen"},
@@ -168,6 +189,19 @@ Status read_configuration(Configuration& into) {
     }
   }
   return status;
+}
+
+std::vector<std::string> misspelt_variables() {
+  std::vector<std::string> found;
+  for (char** one = ::environ; one != nullptr && *one != nullptr; ++one) {
+    const std::string_view name = std::string_view(*one).substr(0, std::string_view(*one).find('='));
+    if (!name.starts_with("PACELINE_")) continue;
+    if (std::ranges::any_of(rows, [&](const Row& row) { return row.shown.variable == name; })) continue;
+    for (const Row& row : rows)
+      if (differ_by_a_slip(name, row.shown.variable))
+        found.push_back(fmt::format("{} is no variable of Paceline's: {} is", name, row.shown.variable));
+  }
+  return found;
 }
 
 const Configuration& configuration() { return loaded().values; }

@@ -49,6 +49,9 @@ struct ConfigurationRow {
 
 std::vector<ConfigurationRow> configuration_rows();
 
+// Variables of the environment that are nearly one of these: for each a sentence.
+std::vector<std::string> misspelt_variables();
+
 // The process's configuration. A value that cannot be read counts as the default; configuration_status() says so.
 const Configuration& configuration();
 const Status& configuration_status();

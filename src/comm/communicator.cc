@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 
 #include "base/configuration.h"
 #include "base/cpus.h"
 #include "base/index.h"
+#include "base/log.h"
 #include "comm/deadline.h"
 #include "comm/trace.h"
 #include "tuning/tuning_file.h"
@@ -17,6 +19,14 @@ namespace paceline {
 namespace {
 
 // Whether a member is on this one's node.
+// Once a process.
+void warn_of_misspelt_variables() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (const std::string& one : misspelt_variables()) log(LogLevel::warn, 0, "{}", one);
+  });
+}
+
 auto is_beside(const Member& one) {
   return [&](const Member& member) { return member.node == one.node; };
 }
@@ -63,6 +73,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
   const int rank = session->rank();
   std::unique_ptr<Communicator> made(new Communicator(session, std::move(everyone), rank, options));
   const auto deadline = after(made->options_.join_timeout);
+  if (rank == 0) warn_of_misspelt_variables();
   std::string tuning = rank == 0 && session->size() > 1 ? tuning_of_this_machine(rank) : "";
   const auto exchange = [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); };
   PACE_TRY(made->connect(1, exchange, tuning.size()));

@@ -46,6 +46,29 @@ Configuration read(const std::string& variable, const std::string& value) {
 
 }  // namespace
 
+TEST_CASE("configuration: a limit of no seconds is none") {
+  for (const char* variable : {"PACELINE_TIMEOUT", "PACELINE_JOIN_TIMEOUT"}) {
+    const Environment environment{{variable, "0"}};
+    Configuration c;
+    CHECK(read_configuration(c).message() == std::string(variable) + "=0 cannot be read: it takes seconds, above 0");
+  }
+}
+
+TEST_CASE("configuration: a variable that is misspelt by a letter is told") {
+  const auto told = [](const char* name) {
+    setenv(name, "1", 1);
+    std::vector<std::string> all = misspelt_variables();
+    unsetenv(name);
+    return all;
+  };
+  CHECK(told("PACELINE_TIMOUT") == std::vector<std::string>{"PACELINE_TIMOUT is no variable of Paceline's: "
+                                                            "PACELINE_TIMEOUT is"});
+  for (const char* slip : {"PACELINE_TIMEEOUT", "PACELINE_TIMEOUR", "PACELINE_ITMEOUT", "PACELINE_TIMEOUTS"})
+    CHECK_MESSAGE(told(slip).size() == 1, slip);
+  for (const char* other : {"PACELINE_TIMEOUT", "PACELINE_TIME", "PACELINE_OF_MINE", "PACELIN_TIMEOUT", "PACELINE_"})
+    CHECK_MESSAGE(told(other).empty(), other);
+}
+
 TEST_CASE("configuration: what is not set has its default") {
   const Environment environment{};
   Configuration c;

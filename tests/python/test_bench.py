@@ -80,6 +80,14 @@ def test_a_forced_algorithm_is_what_runs(tmp_path: Path) -> None:
     assert rows["broadcast"][0] != "ring"
 
 
+def test_a_forced_algorithm_that_does_not_serve_so_many_ranks_is_said_not_to() -> None:
+    words = ["bench", "broadcast", "-n", "3", "--sizes", "1K", "--iterations", "2", "--algorithm"]
+    for name, serves in (("scatter_doubling", False), ("chain", True)):
+        done = paceline(*words, name)
+        assert done.returncode == 0, done.stderr
+        assert (f"# {name} does not serve broadcast on 3 ranks: others ran" in done.stderr) != serves
+
+
 def test_it_joins_the_job_of_a_launcher() -> None:
     done = paceline("run", "-n", "2", "--", sys.executable, "-m", "paceline", "bench", "barrier", "--iterations", "3")
     assert done.returncode == 0, done.stderr

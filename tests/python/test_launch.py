@@ -76,6 +76,21 @@ def test_only_ranks_that_share_cpus_take_themselves_for_too_many() -> None:
         assert ("more ranks than CPUs" in done.stderr) == crowded, done.stderr
 
 
+def test_a_long_wait_is_logged_for_who_asks_for_it() -> None:
+    late = "import paceline, time; c = paceline.init(); c.rank != 1 or time.sleep(6); c.barrier(); c.close()"
+    done = run("-n", "2", "--", sys.executable, "-c", late, env={**os.environ, "PACELINE_LOG": "info"})
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "has waited" in line]
+    assert len(lines) == 1 and "rank 0" in lines[0], done.stderr
+    assert "has waited 5 s for rank 1 in barrier #1" in lines[0]
+
+
+def test_a_misspelt_variable_is_told_once() -> None:
+    init = "import paceline; paceline.init().close(); paceline.init().close()"
+    done = run("-n", "2", "--", sys.executable, "-c", init, env={**os.environ, "PACELINE_TIMOUT": "5"})
+    assert done.stderr.count("PACELINE_TIMOUT is no variable of Paceline's: PACELINE_TIMEOUT is") == 1, done.stderr
+
+
 def test_ranks_learn_who_they_are() -> None:
     done = run("-n", "3", "--timeout", "7", "--", "sh", "-c", "echo $PACELINE_RANK $PACELINE_SIZE $PACELINE_TIMEOUT "
                "$PACELINE_ADDRESS $PACELINE_SECRET")  # fmt: skip
@@ -153,6 +168,17 @@ def test_the_others_may_go_on_after_a_failure() -> None:
     assert done.returncode in (5, 137)  # that of the first
     assert done.stderr.count("exited with code 6") == 2
     assert done.stderr.endswith("paceline run: 0 of 4 ranks ended well\n")
+
+
+def test_a_stopped_rank_that_is_left_alone_is_named() -> None:
+    stop = "import os, signal; os.environ['PACELINE_RANK'] != '1' or os.kill(os.getpid(), signal.SIGSTOP)"
+    words = command("run", "-n", "2", "--", sys.executable, "-c", stop)
+    job = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert job.stderr is not None
+    said = job.stderr.readline()
+    assert "rank 1 (pid " in said and "stopped, the others have ended" in said, said
+    os.kill(int(said.partition("(pid ")[2].partition(")")[0]), signal.SIGCONT)
+    assert job.wait(timeout=30) == 0
 
 
 def test_ranks_that_do_not_end_after_a_failure_are_ended(tmp_path: Path) -> None:

@@ -185,6 +185,15 @@ class _Bench:
                     for row in rows:
                         self._show(bench_table.line(row, self._chosen.algorithm == "all"))
                     self._rows.extend(rows)
+                self._tell_of_others(collective)
+
+    def _tell_of_others(self, collective: Collective) -> None:
+        """A forced algorithm may not serve the collective, or so many ranks."""
+        asked = self._chosen.algorithm
+        ran = {row.algorithm for row in self._rows if row.collective == collective.name}
+        if self._comm.rank == 0 and asked not in (None, "all") and asked.partition(" ")[0] not in ran:
+            name = asked.partition(" ")[0]
+            print(f"# {name} does not serve {collective.name} on {self._comm.size} ranks: others ran", file=sys.stderr)
 
     def _counts(self, collective: Collective) -> list[int]:
         if collective.name == "barrier":

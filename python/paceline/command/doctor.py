@@ -129,6 +129,10 @@ def cpus() -> Check:
         return Check(
             "cpus", "warn", of, "several ranks take turns on one CPU: allow more (taskset, docker --cpuset-cpus)"
         )
+    busy = os.getloadavg()[0]
+    if busy > 0.5 * allowed:
+        return Check("cpus", "warn", f"{of}, but {busy:.1f} are busy with other programs (mean of a minute)",
+                     "a rank that shares its CPU takes turns of milliseconds: end them")  # fmt: skip
     return Check("cpus", "ok", of)
 
 
