@@ -42,7 +42,10 @@ std::string why_not_behind(const Pong& pong, const Call& call) {
     switch (pong.state) {
       case Pong::State::inside: return fmt::format("is inside another call (collectives so far: {})", pong.sequence);
       case Pong::State::in_messages:
-        return fmt::format("is inside a send or receive (collectives so far: {})", pong.sequence);
+        return fmt::format(
+            "is inside a send or receive, too (collectives so far: {}): ranks whose messages wait for each other make "
+            "them in a group",
+            pong.sequence);
       case Pong::State::outside: return "has not made the matching call; it is outside of any call";
       default: return why_behind(pong, call);
     }

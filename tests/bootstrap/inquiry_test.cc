@@ -82,8 +82,9 @@ TEST_CASE("of a rank inside a send or receive that is said, whatever is waited f
   const auto inside = says(State::inside, 812);
   CHECK(accuse(suspicion(), {inside, says(State::in_messages, 812), inside}, members)
             .message.starts_with("rank 1 (node-a, pid 101) has ended #812 and is inside a send or receive; what "));
-  CHECK(accuse(suspicion(Collective::recv), {inside, says(State::in_messages, 5), inside}, members)
-            .message.starts_with("rank 1 (node-a, pid 101) is inside a send or receive (collectives so far: 5); "));
+  CHECK(
+      accuse(suspicion(Collective::recv), {inside, says(State::in_messages, 5), inside}, members)
+          .message.starts_with("rank 1 (node-a, pid 101) is inside a send or receive, too (collectives so far: 5): "));
 }
 
 TEST_CASE("sequence numbers may wrap") {
