@@ -1,7 +1,11 @@
 // Pairwise all-to-all: in round s, ranks a and b with a + b = s (mod n) exchange their blocks.
 //
-// Every rank has one partner a round (or itself, or, with n odd, nobody else), and sends what it will overwrite: so it
-// works in place. Each rank sends (n-1) M bytes, M one block, in n dependent steps.    Time: (n-1)(ts + M/B).
+// In n rounds every rank has each of the others as its partner once, and once itself. What it receives in a round goes
+// to the place of what it sends in it: the schedule would do in place, too. But calls never run it so: an input that is
+// the output is copied first (problem.h, may_be_in_place).
+//
+// Each rank sends (n-1) M bytes, M one block, in n-1 exchanges.    Time: (n-1)(ts + M/B), and once more that of an
+// exchange where n > 2, since ranks have themselves in different rounds.
 #include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 

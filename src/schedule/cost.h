@@ -49,9 +49,9 @@ struct Crossing {
 
 // What an algorithm asks of its ranks.
 struct Work {
-  double hops = 0;      // messages of which each waits for the one before, on the longest path
+  double hops = 0;      // messages on the longest chain in which each waits for the one before
   double inside = 0;    // of the hops, those between ranks of one node
-  double turns = 0;     // how often a rank waits for others
+  double turns = 0;     // how often a rank waits for others while ranks share a CPU
   double partners = 0;  // of messages that a rank waits for at once, those that come from further ranks than the first
   double boards = 0;    // the same of messages that go to all ranks
   Load fill;            // work on the longest path that nothing overlaps: the filling of a pipeline

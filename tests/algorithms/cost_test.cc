@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "algorithms/chunks.h"
 #include "algorithms/table.h"
+#include "base/index.h"
 #include "engine/plan.h"
 
 namespace paceline {
@@ -57,6 +60,56 @@ Plan plan_in_memory(const Algorithm& algorithm, const Problem& problem, const Pa
   routes.rank = rank;
   routes.transport.assign(static_cast<std::size_t>(problem.ranks), 0);
   return bind(schedule, routes, DataType::uint8, Operation::sum);
+}
+
+// What the ranks' plans pass on.
+double passed_on(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters) {
+  double passed = 0;
+  for (int rank = 0; rank < problem.ranks; ++rank)
+    for (const auto& lane : plan_in_memory(algorithm, problem, parameters, rank).lanes)
+      for (const PlanStep& step : lane)
+        if (step.action == Action::send && step.kept >= 0) passed += static_cast<double>(step.bytes);
+  return passed;
+}
+
+// Whether a formula counts as sent what plans pass on. The constants were fitted to measured times so, and the choice
+// has been judged with it (tests/python/test_untuned_choice.py).
+bool counts_passing_as_sending(std::string_view algorithm, Collective which, int ranks) {
+  if (algorithm == "pipelined_chain") return which == Collective::reduce;  // gains nothing by it: pipelined_chain.cc
+  if (algorithm == "hierarchical") return which != Collective::broadcast;
+  if (algorithm == "bruck") return which == Collective::all_gather;
+  if (algorithm == "two_shot") return ranks == 2;  // with more ranks nothing is passed on
+  constexpr std::string_view others[] = {
+      "chain",        "knomial",     "scatter_ring",     "scatter_doubling", "recursive_doubling",
+      "rabenseifner", "double_tree", "recursive_halving"};
+  return std::ranges::find(others, algorithm) != std::end(others);
+}
+
+// What the ranks of the schedule receive, and of it what goes to several ranks at once.
+struct Received {
+  double all = 0;
+  double in_common = 0;
+};
+
+Received received(Schedule& schedule) {
+  Received bytes;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    for (const Step& step : schedule.steps(rank)) {
+      if (step.action != Action::send) continue;
+      const double given = static_cast<double>(step.source.count) * step.peer_count;
+      bytes.all += given;
+      if (step.peer_count > 1) bytes.in_common += given;
+    }
+  }
+  return bytes;
+}
+
+// Whether a formula counts all that ranks receive as read in common, since it is passed on: the next rank reads it
+// where the one before read it (CostModel::common). Others count only what goes to several ranks at once; a ring's
+// ranks, for one, take over what they pass on (ring.cc).
+bool reads_in_common_what_is_passed_on(std::string_view algorithm, Collective which) {
+  if (algorithm == "pipelined_chain") return which == Collective::broadcast;
+  return algorithm == "hierarchical" && (which == Collective::broadcast || which == Collective::all_gather);
 }
 
 }  // namespace
@@ -294,27 +347,26 @@ TEST_CASE("recursive doubling goes in fours where a step is dear, but not where 
 
 TEST_CASE("what a cost formula says is passed on, plans pass on") {
   constexpr std::size_t long_chunk = 64;
-  constexpr int n = 6;
-  const Parameters parameters{.chunk = long_chunk};
-  for (const std::string_view by : {"ring", "pipelined_chain"}) {
-    const Algorithm& algorithm = *algorithm_named(by);
+  constexpr std::size_t whole = 1 << 20;  // one chunk a block, and for several blocks that lie side by side
+  for (const Algorithm& algorithm : algorithms()) {
     for (const Collective collective : algorithm.collectives) {
-      if (collective == Collective::reduce) continue;
-      const Problem problem{.collective = collective, .ranks = n, .count = n * long_chunk * 20};
-      double passed = 0;
-      for (int rank = 0; rank < n; ++rank) {
-        const Plan plan = plan_in_memory(algorithm, problem, parameters, rank);
-        for (const auto& lane : plan.lanes)
-          for (const PlanStep& step : lane)
-            if (step.action == Action::send && step.kept >= 0) passed += static_cast<double>(step.bytes);
+      if (collective == Collective::barrier) continue;
+      for (const int n : {2, 3, 4, 6, 8}) {
+        for (const std::size_t longest : {long_chunk, whole}) {
+          const Problem problem{.collective = collective, .ranks = n, .count = at(n) * long_chunk * 20};
+          const Parameters parameters{.chunk = longest};
+          if (!serves(algorithm, problem)) continue;
+          CostModel model = bytes_only(1, 1, 1, 1);
+          model.sharing = 1e9;  // all ranks' bytes
+          const double all = algorithm.cost(problem, parameters, model);
+          model.passing_share = 0;
+          const double without = algorithm.cost(problem, parameters, model);
+          const bool as_sent = counts_passing_as_sending(algorithm.name, collective, n);
+          const double passed = as_sent ? 0 : passed_on(algorithm, problem, parameters);
+          INFO(fmt::format("{} {} ranks {} chunk {}", algorithm.name, name(collective), n, longest));
+          CHECK((all - without) / 1e9 * n == doctest::Approx(passed).epsilon(0.01));
+        }
       }
-      CostModel model = bytes_only(1, 1, 1, 1);
-      model.sharing = 1e9;  // all ranks' bytes
-      const double all = algorithm.cost(problem, parameters, model);
-      model.passing_share = 0;
-      const double without = algorithm.cost(problem, parameters, model);
-      INFO(fmt::format("{} {}", by, name(collective)));
-      CHECK((all - without) / 1e9 * n == doctest::Approx(passed).epsilon(0.01));
     }
   }
 }
@@ -344,27 +396,24 @@ TEST_CASE("what a cost formula says goes to ranks at home on the same CPU, plans
 }
 
 TEST_CASE("what a cost formula says is read in common, schedules send to several ranks at once") {
-  for (const std::string_view by :
-       {"direct", "fan_out", "knomial", "one_shot", "two_shot", "recursive_doubling", "double_tree", "bruck"}) {
-    const Algorithm& algorithm = *algorithm_named(by);
+  for (const Algorithm& algorithm : algorithms()) {
     for (const Collective collective : algorithm.collectives) {
+      if (collective == Collective::barrier) continue;
       for (const int n : {2, 3, 4, 6, 8}) {
         const Problem problem{.collective = collective, .ranks = n, .count = count};
         const Parameters parameters{.chunk = count, .radix = 4};
+        if (!serves(algorithm, problem)) continue;
         Schedule schedule(problem, parameters);
         algorithm.write(schedule);
-        double common = 0;
-        for (int rank = 0; rank < n; ++rank)
-          for (const Step& step : schedule.steps(rank))
-            if (step.action == Action::send && step.peer_count > 1)
-              common += static_cast<double>(step.source.count) * step.peer_count;
+        const Received bytes = received(schedule);
+        const bool is_passed_on = n > 2 && reads_in_common_what_is_passed_on(algorithm.name, collective);
         CostModel model = bytes_only(1, 1, 1, 1);
         model.sharing = 1e9;  // all ranks' bytes
         const double without = algorithm.cost(problem, parameters, model);
         model.common_share = 1;
         const double all = algorithm.cost(problem, parameters, model);
-        INFO(fmt::format("{} {} ranks {}", by, name(collective), n));
-        CHECK((all - without) / 1e9 * n == doctest::Approx(common).epsilon(0.01));
+        INFO(fmt::format("{} {} ranks {}", algorithm.name, name(collective), n));
+        CHECK((all - without) / 1e9 * n == doctest::Approx(is_passed_on ? bytes.all : bytes.in_common).epsilon(0.01));
       }
     }
   }
