@@ -40,8 +40,11 @@ Result<std::vector<std::pair<const Request*, const Request*>>> messages_to_self(
     if (message->root == rank) (message->which == Collective::send ? sends : receives).push_back(message);
   const auto same = [](const Request* a, const Request* b) { return a->count == b->count && a->type == b->type; };
   if (!std::ranges::equal(sends, receives, same))
-    return Status(Code::mismatch,
-                  fmt::format("rank {} sends and receives different messages to itself in one group", rank));
+    return Status(
+        Code::mismatch,
+        fmt::format(
+            "rank {} sends and receives different messages to itself: each needs a group with its send and its receive",
+            rank));
   std::vector<std::pair<const Request*, const Request*>> pairs;
   for (std::size_t i = 0; i < sends.size(); ++i) pairs.emplace_back(sends[i], receives[i]);
   return pairs;

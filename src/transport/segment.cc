@@ -44,6 +44,9 @@ bool proc_is_ours() {
 }
 
 Status creation_error(const std::string& name, std::size_t bytes, std::size_t least, int error) {
+  if (error == EACCES || error == EROFS)
+    return Status::system(
+        "/dev/shm must be writable (`paceline doctor` says how), or use PACELINE_TRANSPORT=tcp: " + name, error);
   if (error != ENOSPC && error != ENOMEM) return descriptor_error("creating shared memory " + name, error);
   struct statvfs space {};
   const bool known = statvfs("/dev/shm", &space) == 0;

@@ -225,7 +225,9 @@ TEST_CASE("a communicator's last error is its group's where that came later") {
     NCCL_EXPECT(ncclGroupStart());
     NCCL_EXPECT(ncclSend(&value, 1, ncclInt32, 0, comm, nullptr));
     PACE_REQUIRE(ncclGroupEnd() == ncclInvalidUsage);
-    const std::string of_group = "rank 0 sends and receives different messages to itself in one group";
+    const std::string of_group =
+        "rank 0 sends and receives different messages to itself: each needs a group "
+        "with its send and its receive";
     PACE_REQUIRE(last_error(comm) == of_group);
     PACE_REQUIRE(last_error() == of_group);
     PACE_REQUIRE(ncclBroadcast(&value, &value, 1, ncclInt32, 7, comm, nullptr) == ncclInvalidArgument);

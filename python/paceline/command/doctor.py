@@ -172,7 +172,9 @@ def shared_memory() -> Check:
     size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
     finding = f"{size_text(size // 2**20 * 2**20)} bytes, {size_text(free // 2**20 * 2**20)} free"
     if not os.access(name, os.W_OK | os.X_OK):
-        return Check(name, "fail", "not writable", "chmod 1777 /dev/shm")
+        if space.f_flag & os.ST_RDONLY:
+            return Check(name, "fail", "mounted read-only", "mount -o remount,rw /dev/shm, or PACELINE_TRANSPORT=tcp")
+        return Check(name, "fail", "not writable", "chmod 1777 /dev/shm, or PACELINE_TRANSPORT=tcp")
     if free < 2**24:
         return Check(name, "fail", finding, f"remove what fills it (ls -l /dev/shm), or {remedy}")
     if left := left_behind():
