@@ -257,8 +257,8 @@ PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, in
  * together on whatever streams they are: they begin when all before them on these have ended, and what follows on
  * these comes after all; a second message from one rank to another begins only when the group's first message between
  * every two ranks has ended. A group whose call fails its checks starts nothing; one that fails later ends each
- * communicator whose part is not done. What a group's message receives has a place that none of the others reads or
- * writes, else paceInvalidArgument (on GPU memory that is not looked at); of one to oneself both ends may be one place.
+ * communicator whose part is not done. What a message receives has a place that no other of the group reads or writes:
+ * on one communicator and host memory paceInvalidArgument. Of a message to itself both ends may be one place.
  * Groups nest. */
 PACE_API paceResult_t paceGroupStart(void);
 PACE_API paceResult_t paceGroupEnd(void);

@@ -159,43 +159,44 @@ Status check_alone(paceComm& comm) {
   return alone ? Status() : two_threads();
 }
 
-bool receives(const Queued& call) { return call.request.which == Collective::recv; }
-
-std::string named(const Queued& call) {
-  return fmt::format("the {} rank {}", receives(call) ? "receive from" : "send to", call.request.root);
+std::string named(const Request& message) {
+  return fmt::format("the {} rank {}", message.which == Collective::recv ? "receive from" : "send to", message.root);
 }
 
-bool are_one_message_to_self(const Queued& one, const Queued& other) {
-  const int self = one.comm->communicator->rank();
-  return one.comm == other.comm && one.request.root == self && other.request.root == self &&
-         receives(one) != receives(other);
-}
-
-// Whether no message of a group on host memory writes where another one reads or writes: it would be read or written
-// while it changes. Of one to oneself, both ends may be one place. GPU memory is not looked at: NCCL's programs do so,
-// and do not mind.
-Status check_apart(std::span<const Queued> calls) {
+// Whether none of a communicator's messages writes where another one reads or writes, who would see it change. Of one
+// to itself (each send with its receive, in order) both ends may be one place.
+Status check_apart(const std::vector<const Request*>& messages, int rank) {
   struct Extent {
-    std::uintptr_t begin, end;
-    const Queued* call;
+    std::uintptr_t begin = 0, end = 0;
+    const Request* message = nullptr;
+    int to_itself = -1;  // which one of those
+
+    [[nodiscard]] bool receives() const { return message->which == Collective::recv; }
   };
   std::vector<Extent> extents;
-  for (const Queued& call : calls) {
-    const Request& request = call.request;
-    if (!is_message(request.which) || request.count == 0) continue;
-    const auto begin = reinterpret_cast<std::uintptr_t>(receives(call) ? request.recv : request.send);
-    extents.push_back({begin, begin + request.count * size_of(request.type), &call});
+  int sent = 0, received = 0;  // to itself
+  for (const Request* const message : messages) {
+    if (message->count == 0) continue;
+    Extent extent{.message = message};
+    extent.begin = reinterpret_cast<std::uintptr_t>(extent.receives() ? message->recv : message->send);
+    extent.end = extent.begin + message->count * size_of(message->type);
+    if (message->root == rank) extent.to_itself = (extent.receives() ? received : sent)++;
+    extents.push_back(extent);
   }
   std::ranges::sort(extents, {}, &Extent::begin);
-  for (std::size_t i = 0; i < extents.size(); ++i)
-    for (std::size_t j = i + 1; j < extents.size() && extents[j].begin < extents[i].end; ++j) {
-      const Extent &one = extents[i], &other = extents[j];
-      if (!receives(*one.call) && !receives(*other.call)) continue;
-      if (one.begin == other.begin && one.end == other.end && are_one_message_to_self(*one.call, *other.call)) continue;
+  Extent farthest, farthest_received;  // of those so far
+  for (const Extent& one : extents) {
+    const Extent& other = one.receives() ? farthest : farthest_received;
+    const bool both_ends = one.to_itself >= 0 && one.to_itself == other.to_itself && one.begin == other.begin &&
+                           one.receives() != other.receives();
+    if (other.end > one.begin && !both_ends)
       return Status(Code::invalid_argument,
-                    fmt::format("{} and {} of one group use the same memory: give what is received a place of its own",
-                                named(*one.call), named(*other.call)));
-    }
+                    fmt::format("rank {}: {} and {} of one group use the same memory: give what is received a place of "
+                                "its own",
+                                rank, named(*other.message), named(*one.message)));
+    if (one.end > farthest.end) farthest = one;
+    if (one.receives() && one.end > farthest_received.end) farthest_received = one;
+  }
   return {};
 }
 
@@ -213,11 +214,13 @@ Status check_group(std::span<const OnDevice> on_device, std::span<const Queued> 
     if (call.stream == nullptr && some_begin_before) PACE_TRY(check_alone(*call.comm));
     if (is_message(call.request.which)) messages[{call.comm, false}].push_back(&call.request);
   }
-  PACE_TRY(check_apart(calls));
   for (const auto& together : messages) {
     Status fit;
     PACE_TRY(beside_calls(together.first.first, [&](const Communicator& communicator) {
       fit = messages_to_self(together.second, communicator.rank()).status();
+      // Messages on GPU memory are not looked at: NCCL's programs share it, and do not mind.
+      const bool on_gpu = together.first.second;
+      if (fit.ok() && !on_gpu) fit = check_apart(together.second, communicator.rank());
     }));
     PACE_TRY(fit);
   }

@@ -154,6 +154,7 @@ constexpr Row rows[] = {
 struct Loaded {
   Configuration values;
   Status status;
+  std::vector<std::string> misspelt = misspelt_variables();
   Loaded() { status = read_configuration(values); }
 };
 
@@ -205,6 +206,7 @@ std::vector<std::string> misspelt_variables() {
 }
 
 const Configuration& configuration() { return loaded().values; }
+const std::vector<std::string>& misspelt_at_start() { return loaded().misspelt; }
 const Status& configuration_status() { return loaded().status; }
 
 }  // namespace paceline

@@ -49,8 +49,10 @@ struct ConfigurationRow {
 
 std::vector<ConfigurationRow> configuration_rows();
 
-// Variables of the environment that are nearly one of these: for each a sentence.
+// Variables of the environment that are nearly one of these, for each a sentence: now, and when the configuration was
+// read.
 std::vector<std::string> misspelt_variables();
+const std::vector<std::string>& misspelt_at_start();
 
 // The process's configuration. A value that cannot be read counts as the default; configuration_status() says so.
 const Configuration& configuration();

@@ -1,9 +1,13 @@
 #include "base/log.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <string>
 
@@ -18,6 +22,24 @@ std::string host() {
   std::array<char, 256> text{};
   gethostname(text.data(), text.size() - 1);
   return text.data();
+}
+
+// One write, so that lines of several ranks do not mix. Where nobody reads, a line is lost: a call that logs has a
+// deadline, and the program has perhaps no handler for the signal.
+void write_whole(const std::string& line) {
+  pollfd ready{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
+  sigset_t broken, before, pending;
+  sigemptyset(&broken);
+  sigaddset(&broken, SIGPIPE);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &broken, &before);
+  const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+    constexpr timespec now{0, 0};
+    sigtimedwait(&broken, nullptr, &now);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace
@@ -38,8 +60,7 @@ void write_log(LogLevel level, int rank, std::string_view message) {
   const std::string line = fmt::format(
       "paceline {:02}:{:02}:{:02}.{:03} rank {} {}  {}  {}\n", local.tm_hour, local.tm_min, local.tm_sec, milliseconds,
       rank < 0 ? std::string("-") : std::to_string(rank), host(), names[static_cast<std::size_t>(level)], message);
-  // One write, so that lines of several ranks do not mix.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  write_whole(line);
 }
 
 }  // namespace paceline

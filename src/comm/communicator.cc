@@ -18,15 +18,15 @@
 namespace paceline {
 namespace {
 
-// Whether a member is on this one's node.
 // Once a process.
 void warn_of_misspelt_variables() {
   static std::once_flag once;
   std::call_once(once, [] {
-    for (const std::string& one : misspelt_variables()) log(LogLevel::warn, 0, "{}", one);
+    for (const std::string& one : misspelt_at_start()) log(LogLevel::warn, 0, "{}", one);
   });
 }
 
+// Whether a member is on this one's node.
 auto is_beside(const Member& one) {
   return [&](const Member& member) { return member.node == one.node; };
 }

@@ -218,8 +218,9 @@ class Wait {
     const Execution::Wait wait = one.execution->waiting_for();
     if (one.told == level || wait.rank < 0) return;
     one.told = level;
-    log(level, one.execution->wiring().rank, "has waited {:.0f} s for rank {} in {}", seconds, wait.rank,
-        describe(wait.call));
+    const Wiring& wiring = one.execution->wiring();
+    log(level, wiring.rank, "has waited {:.0f} s for rank {} in {}; gives up after {:g} s (PACELINE_TIMEOUT)", seconds,
+        wait.rank, describe(wait.call), wiring.timeout);
   }
 
   // How long it takes says something of other threads on this CPU.

@@ -69,6 +69,12 @@ TEST_CASE("a group's messages have places of their own, but for those of a rank 
     CHECK(paceRecv(values + 4, 2, paceInt32, 0, comm, nullptr) == paceSuccess);
   }
   CHECK(paceGroupEnd() == paceInvalidArgument);
+  CHECK(paceGroupStart() == paceSuccess);
+  for (int* const from : {values, values + 4}) {  // to change places
+    CHECK(paceSend(from, 4, paceInt32, 0, comm, nullptr) == paceSuccess);
+    CHECK(paceRecv(from == values ? values + 4 : values, 4, paceInt32, 0, comm, nullptr) == paceSuccess);
+  }
+  CHECK(paceGroupEnd() == paceInvalidArgument);
   CHECK(exchange(values, values + 4, 4) == paceSuccess);
 }
 

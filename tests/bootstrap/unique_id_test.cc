@@ -108,7 +108,9 @@ TEST_CASE("strangers at the ports of an id disturb nobody") {
 TEST_CASE("of two ranks 0 the second learns it at once, also while ranks are missing") {
   const Maker maker;
   Child first = rank_of(maker.id(), 0, 2);
-  std::this_thread::sleep_for(200ms);  // or it is the first that learns it
+  const int port = std::to_integer<int>(maker.id()[10]) | std::to_integer<int>(maker.id()[11]) << 8;
+  for (const auto deadline = in(10s); connect_to("127.0.0.1", port, in(1s)).ok() && Clock::now() < deadline;)
+    std::this_thread::sleep_for(1ms);  // until it has come
   const auto begin = Clock::now();
   Child second = rank_of(maker.id(), 0, 2);
   const std::string said = second.line();

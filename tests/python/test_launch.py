@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import resource
 import select
 import signal
@@ -77,12 +78,12 @@ def test_only_ranks_that_share_cpus_take_themselves_for_too_many() -> None:
 
 
 def test_a_long_wait_is_logged_for_who_asks_for_it() -> None:
-    late = "import paceline, time; c = paceline.init(); c.rank != 1 or time.sleep(6); c.barrier(); c.close()"
+    late = "import paceline, time; c = paceline.init(); c.rank != 1 or time.sleep(8); c.barrier(); c.close()"
     done = run("-n", "2", "--", sys.executable, "-c", late, env={**os.environ, "PACELINE_LOG": "info"})
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "has waited" in line]
     assert len(lines) == 1 and "rank 0" in lines[0], done.stderr
-    assert "has waited 5 s for rank 1 in barrier #1" in lines[0]
+    assert re.search(r"has waited \d+ s for rank 1 in barrier #1; gives up after 300 s", lines[0])
 
 
 def test_a_misspelt_variable_is_told_once() -> None:
@@ -175,10 +176,13 @@ def test_a_stopped_rank_that_is_left_alone_is_named() -> None:
     words = command("run", "-n", "2", "--", sys.executable, "-c", stop)
     job = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     assert job.stderr is not None
-    said = job.stderr.readline()
-    assert "rank 1 (pid " in said and "stopped, the others have ended" in said, said
-    os.kill(int(said.partition("(pid ")[2].partition(")")[0]), signal.SIGCONT)
-    assert job.wait(timeout=30) == 0
+    try:
+        said = job.stderr.readline()
+        assert "rank 1 (pid " in said and "stopped, the others have ended" in said, said
+        os.kill(int(said.partition("(pid ")[2].partition(")")[0]), signal.SIGCONT)
+        assert job.wait(timeout=30) == 0
+    finally:
+        job.kill()  # its ranks die with it
 
 
 def test_ranks_that_do_not_end_after_a_failure_are_ended(tmp_path: Path) -> None:

@@ -12,13 +12,19 @@ from .sizes import positive
 
 
 def _seconds(text: str) -> float:
-    """As the PACELINE_ variables take it: from 0 to 1e9."""
+    """As the PACELINE_ variables take it: up to 1e9."""
     try:
         number = float(text)
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 1e9")
+    return number
+
+
+def _limit(text: str) -> float:
+    if (number := _seconds(text)) == 0:
+        raise argparse.ArgumentTypeError("0 is no limit: give more seconds than that")
     return number
 
 
@@ -32,7 +38,7 @@ def add_parser(commands: Any) -> None:
         epilog="example: paceline run -n 4 -- python program.py",
     )
     parser.add_argument("-n", "--ranks", type=positive, required=True, help="how many ranks")
-    parser.add_argument("--timeout", type=_seconds, metavar="S", help="longest wait of any call, seconds")
+    parser.add_argument("--timeout", type=_limit, metavar="S", help="longest wait of any call, seconds")
     parser.add_argument(
         "--grace", type=_seconds, default=10.0, metavar="S",
         help="seconds to end after a failure elsewhere, or a second Ctrl-C (default: 10)",
