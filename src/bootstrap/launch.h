@@ -30,6 +30,8 @@ Result<Rendezvous> rendezvous_from(const Configuration& configuration, const Env
 // make a secret, and pack address, ports and secret into 128 bytes. Until rank 0 has joined, in this process or
 // another, a signpost stays here (signpost.h).
 Result<Bytes> make_unique_id();
+// Takes down the signposts of ids that no rank 0 has joined by, and says how many (for tests).
+int forget_unused_ids();
 // Takes the id apart; of rank 0, the others come to `listener`. Errors: nobody answers where the id was made.
 Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int rank, int size, double timeout);
 

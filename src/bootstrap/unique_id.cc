@@ -100,6 +100,16 @@ Result<Bytes> make_unique_id() {
   return id;
 }
 
+int forget_unused_ids() {
+  Signposts all;
+  {
+    const std::lock_guard lock(mutex);
+    all.swap(signposts());
+  }
+  for (const auto& [secret, one] : all) (void)one->take_down();
+  return static_cast<int>(all.size());
+}
+
 Result<Rendezvous> rendezvous_from_unique_id(std::span<const std::byte> id, int rank, int size, double timeout) {
   const std::size_t length = id.size() == id_size ? std::to_integer<std::size_t>(id[length_at]) : 0;
   if (id.size() != id_size || std::memcmp(id.data(), magic, port_at) != 0 || length == 0 ||
