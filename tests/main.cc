@@ -6,14 +6,15 @@
 
 namespace {
 
-// A unique id that a test has not used has a thread that waits for its rank 0. It ends with the test: the next one may
-// fork, beside which a sanitizer wants no other thread.
-struct ForgetsIds : doctest::IReporter {
-  explicit ForgetsIds(const doctest::ContextOptions&) {}
+// The next test may fork, beside which a sanitizer wants no other thread: those that a test has left, to end by
+// themselves, are waited for. One that waits for the rank 0 of a unique id which nobody has used ends here.
+struct WaitsForThreads : doctest::IReporter {
+  explicit WaitsForThreads(const doctest::ContextOptions&) {}
 
   void test_case_start(const doctest::TestCaseData&) override { threads_ = paceline::testing::living_threads(); }
   void test_case_end(const doctest::CurrentTestCaseStats&) override {
-    if (paceline::forget_unused_ids() > 0) (void)paceline::testing::threads_are_back_to(threads_);
+    (void)paceline::forget_unused_ids();
+    (void)paceline::testing::threads_are_back_to(threads_, std::chrono::milliseconds(500));
   }
 
   void report_query(const doctest::QueryData&) override {}
@@ -30,6 +31,6 @@ struct ForgetsIds : doctest::IReporter {
  private:
   int threads_ = 0;
 };
-REGISTER_LISTENER("forgets ids", 1, ForgetsIds);
+REGISTER_LISTENER("waits for threads", 1, WaitsForThreads);
 
 }  // namespace

@@ -272,13 +272,23 @@ TEST_CASE("nobody waits for calls that a stream never got") {
   CHECK(paceHostStreamDestroy(stream) == paceSuccess);
 }
 
+// ThreadSanitizer lets a child of several threads have none of its own, which an id brings with it.
+paceResult_t make_alone(paceComm_t* comm) {
+#if defined(__SANITIZE_THREAD__)
+  return paceCommInitEnvironment(comm, nullptr);
+#else
+  paceUniqueId id{};
+  const paceResult_t made = paceGetUniqueId(&id);
+  return made == paceSuccess ? paceCommInitRank(comm, 1, id, 0) : made;
+#endif
+}
+
 TEST_CASE("a forked child cannot make calls on its parent's streams") {
   paceHostStream_t stream = nullptr;
   REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
   Child child([&] {
-    paceUniqueId id;
     paceComm_t comm = nullptr;
-    if (paceGetUniqueId(&id) != paceSuccess || paceCommInitRank(&comm, 1, id, 0) != paceSuccess) return false;
+    if (make_alone(&comm) != paceSuccess) return false;
     int value = 1;
     int sum = 0;
     return paceAllReduce(&value, &sum, 1, paceInt32, paceSum, comm, stream) == paceInvalidUsage &&
@@ -298,10 +308,8 @@ TEST_CASE("a forked child can allocate and make communicators, whatever other th
     }
   });
   const auto make_and_destroy = [] {
-    paceUniqueId id{};
     paceComm_t comm = nullptr;
-    return paceGetUniqueId(&id) == paceSuccess && paceCommInitRank(&comm, 1, id, 0) == paceSuccess &&
-           paceCommDestroy(comm) == paceSuccess;
+    return make_alone(&comm) == paceSuccess && paceCommDestroy(comm) == paceSuccess;
   };
   REQUIRE(make_and_destroy());  // so that no static object is in the making when this process forks
   std::jthread makes([&] {

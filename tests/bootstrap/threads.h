@@ -34,8 +34,8 @@ inline int living_threads() {
 
 // Waits until there are no more than so many: one that is detached ends by itself, after what it does has been seen. A
 // sanitizer wants none beside a fork.
-inline bool threads_are_back_to(int number) {
-  const auto deadline = Clock::now() + std::chrono::seconds(10);
+inline bool threads_are_back_to(int number, Clock::duration within = std::chrono::seconds(10)) {
+  const auto deadline = Clock::now() + within;
   while (living_threads() > number && Clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return living_threads() <= number;

@@ -5,28 +5,12 @@
 
 #include "bootstrap/handshake.h"
 #include "bootstrap/launch.h"
-#include "bootstrap/ranks.h"
+#include "bootstrap/made_elsewhere.h"
 
 using namespace paceline;
 using namespace paceline::testing;
 
 namespace {
-
-std::string hexadecimal(const Bytes& id) {
-  std::string text;
-  for (const std::byte byte : id) {
-    text += "0123456789abcdef"[std::to_integer<int>(byte) >> 4];
-    text += "0123456789abcdef"[std::to_integer<int>(byte) & 15];
-  }
-  return text;
-}
-
-Bytes from_hexadecimal(const std::string& text) {
-  Bytes id;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
-    id.push_back(static_cast<std::byte>(std::stoi(text.substr(i, 2), nullptr, 16)));
-  return id;
-}
 
 // "joined 3" with the number of ranks, or the error.
 std::string join_by(const Bytes& id, int rank, int size, double timeout = 20) {
@@ -39,32 +23,22 @@ std::string join_by(const Bytes& id, int rank, int size, double timeout = 20) {
   return "joined " + std::to_string(all->size());
 }
 
-// A process that makes an id and says it, and then does what is asked: "1" it joins as that rank of three.
+// A process that makes an id, and joins as rank 1 of three if it is asked to.
 class Maker {
  public:
-  Maker()
-      : process_([this](const Child::Say& say) {
-          const Result<Bytes> made = make_unique_id();
-          if (!made.ok()) return say(made.status().message());
-          say(hexadecimal(*made));
-          joins_.await();
-          say(join_by(*made, 1, 3));
-        }),
-        id_(from_hexadecimal(process_.line())) {
-    REQUIRE(id_.size() == 128);
-  }
-
-  [[nodiscard]] const Bytes& id() const { return id_; }
+  [[nodiscard]] const Bytes& id() const { return made_.id(); }
   std::string join_as_rank_1() {
     joins_.open(1);
-    return process_.line();
+    return made_.process().line();
   }
-  void kill() { process_.kill(SIGKILL); }
+  void kill() { made_.process().kill(SIGKILL); }
 
  private:
   Gate joins_;
-  Child process_;
-  Bytes id_;
+  MadeElsewhere made_{[this](const Bytes& id, const Child::Say& say) {
+    joins_.await();
+    say(join_by(id, 1, 3));
+  }};
 };
 
 Child rank_of(const Bytes& id, int rank, int size, double timeout = 20) {

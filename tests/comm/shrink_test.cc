@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <latch>
 #include <string>
 #include <vector>
 
+#include "bootstrap/made_elsewhere.h"
 #include "bootstrap/ranks.h"
 #include "comm/threads.h"
 
@@ -149,8 +151,8 @@ class ProcessRanks {
  public:
   template <class Function>
   ProcessRanks(int ranks, Function function) {
-    paceUniqueId id{};
-    REQUIRE(paceGetUniqueId(&id) == paceSuccess);
+    paceUniqueId id;
+    std::memcpy(&id, made_.id().data(), sizeof id);
     for (int rank = 0; rank < ranks; ++rank)
       children_.emplace_back([=](const Child::Say& say) {
         const paceConfig_t config = patience();
@@ -163,6 +165,7 @@ class ProcessRanks {
   Child& operator[](int rank) { return children_[static_cast<std::size_t>(rank)]; }
 
  private:
+  MadeElsewhere made_;
   std::deque<Child> children_;
 };
 
