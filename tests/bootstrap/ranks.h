@@ -8,10 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -66,9 +66,8 @@ inline std::vector<std::shared_ptr<Session>> join_all(int size) {
 }
 
 inline Bytes bytes(const std::string& text) {
-  Bytes result(text.size());
-  std::memcpy(result.data(), text.data(), text.size());
-  return result;
+  const auto raw = std::as_bytes(std::span(text));
+  return {raw.begin(), raw.end()};
 }
 
 inline std::vector<int> first(int ranks) {
