@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import peers
+from name_list import name_list
+from paceline.command.sizes import sizes
 from peers import Library, Paceline, Unavailable
 
 COLLECTIVES = [
@@ -42,14 +44,6 @@ COLLECTIVES = [
     "send_recv",
 ]
 ROW_SECONDS = 2.0  # of timed calls for one library and size, over all rounds
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def parse_size(text: str) -> int:
-    text = text.strip().upper().removesuffix("B")
-    if text and text[-1] in UNITS:
-        return int(text[:-1]) * UNITS[text[-1]]
-    return int(text)
 
 
 def calls_for(size: int) -> int:
@@ -254,19 +248,6 @@ def available(libraries: list[Library]) -> tuple[list[Library], dict[str, str]]:
 
 
 def options() -> argparse.Namespace:
-    def names(known: Iterable[str]) -> Any:
-        def parse(text: str) -> list[str]:
-            chosen = [name.strip() for name in text.split(",") if name.strip()]
-            for name in chosen:
-                if name not in known:
-                    raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-            return chosen
-
-        return parse
-
-    def sizes(text: str) -> list[int]:
-        return sorted({parse_size(size) for size in text.split(",")})
-
     def ranks(text: str) -> list[int]:
         counts = [int(count) for count in text.split(",")]
         if min(counts) < 2:
@@ -275,11 +256,15 @@ def options() -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=ranks, default=[2, 4, 8], metavar="N,...", help="default: 2,4,8")
-    parser.add_argument("--collectives", type=names(COLLECTIVES), default=COLLECTIVES, metavar="NAME,...")
+    parser.add_argument("--collectives", type=name_list(COLLECTIVES), default=COLLECTIVES, metavar="NAME,...")
     parser.add_argument("--sizes", type=sizes, default=sizes("8,1K,64K,1M,8M,64M"), metavar="BYTES,...")
     known = ", ".join(peers.TABLE)
     parser.add_argument(
-        "--peers", type=names(peers.TABLE), default=list(peers.DEFAULT), metavar="NAME,...", help=f"of {known}"
+        "--peers",
+        type=name_list(list(peers.TABLE)),
+        default=list(peers.DEFAULT),
+        metavar="NAME,...",
+        help=f"of {known}",
     )
     parser.add_argument("--rounds", type=int, default=3, help="turns of each library (default: 3)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one library's turn (default: 300)")
@@ -307,10 +292,10 @@ def main() -> int:
     comparisons = []
     for collective in chosen.collectives:
         print(headline(names))
-        sizes = [0] if collective == "barrier" else chosen.sizes
+        measured = [0] if collective == "barrier" else sorted(set(chosen.sizes))
         for ranks in chosen.ranks:
             comparison = Comparison(collective, ranks)
-            comparison.measure(libraries, sizes, max(1, chosen.rounds), chosen.timeout)
+            comparison.measure(libraries, measured, max(1, chosen.rounds), chosen.timeout)
             comparisons.append(comparison)
             print("\n".join(comparison.table(names)), flush=True)
 

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import report_gpu
+from name_list import name_list
+from paceline.command.sizes import positive, sizes
 
 if TYPE_CHECKING:
     from timing_gpu import Rank
@@ -44,25 +46,33 @@ COLLECTIVES = [
     "scatter",
     "send_recv",
 ]
-SIZES = [8, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 16 << 20, 128 << 20, 1 << 30]
 LARGE = 4 << 30
+MODES = ["graph", "eager"]
+PEERS = ["nccl", "windows", "symmetric"]
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--collectives", default=",".join(COLLECTIVES))
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes")
+    parser.add_argument("--gpus", type=positive, default=2)
+    parser.add_argument("--collectives", type=name_list(COLLECTIVES), default=COLLECTIVES, metavar="NAME,...")
+    every_size = "8,4K,64K,256K,1M,2M,16M,128M,1G"
+    parser.add_argument("--sizes", type=sizes, default=every_size, metavar="LIST", help=f"default: {every_size}")
     parser.add_argument("--large", action="store_true", help="also 4 GB, where it fits")
-    parser.add_argument("--modes", default="graph,eager")
-    parser.add_argument("--peers", default="nccl,windows,symmetric", help="also door: Paceline's libnccl.so.2")
+    parser.add_argument("--modes", type=name_list(MODES), default=MODES, metavar="NAME,...", help="graph, eager")
+    parser.add_argument(
+        "--peers",
+        type=name_list([*PEERS, "door"]),
+        default=PEERS,
+        metavar="NAME,...",
+        help=f"{', '.join(PEERS)}; also door: Paceline's libnccl.so.2",
+    )
     parser.add_argument("--seconds", type=float, default=600, help="begin no row later than this (default: 600)")
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--plot", metavar="F", help="draw the ratios to this file (needs matplotlib)")
     chosen = parser.parse_args()
     if chosen.plot and report_gpu.plot_missing():
         parser.error("--plot needs matplotlib: pip install matplotlib")
-    chosen.sizes = [int(nbytes) for nbytes in chosen.sizes.split(",")] + [LARGE] * chosen.large
+    chosen.sizes += [LARGE] * chosen.large
     return chosen
 
 
@@ -104,8 +114,8 @@ def compare(rank: Rank, chosen: argparse.Namespace, document: dict[str, Any]) ->
     from timing_gpu import Failure
 
     begin = time.monotonic()
-    for mode in chosen.modes.split(","):
-        for collective in chosen.collectives.split(","):
+    for mode in chosen.modes:
+        for collective in chosen.collectives:
             for nbytes in rank.sizes:
                 if rank.agree(time.monotonic() - begin) > chosen.seconds:
                     return (
@@ -128,7 +138,7 @@ def main() -> int:
     from timing_gpu import Rank
 
     begin = time.monotonic()
-    rank = Rank([name for name in chosen.peers.split(",") if name], chosen.sizes)
+    rank = Rank(chosen.peers, chosen.sizes)
     document = {**machine(rank.comm.size), "rows": []}
     ended = compare(rank, chosen, document)
     if rank.comm.rank == 0:

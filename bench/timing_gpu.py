@@ -28,7 +28,6 @@ _MAKERS: dict[str, list[Callable[[paceline.Communicator], Peer]]] = {
     "door": [Door],
     "symmetric": [lambda comm: SymmetricMemory(comm, "one-shot"), lambda comm: SymmetricMemory(comm, "two-shot")],
 }
-PEERS = list(_MAKERS)
 
 
 class Failure(Exception):
