@@ -15,8 +15,10 @@ DeviceCalls::DeviceCalls(const std::vector<Member>& members, int rank, double ti
 
 DeviceCalls::~DeviceCalls() {
   if (!origin_.is_here()) {
-    [[maybe_unused]] cuda::GpuEngine* const left_alone = engine_.release();
-    return;  // another thread of the parent may have held the membership's lock
+    // Their threads are the parent's, one of which may have held the membership's lock.
+    [[maybe_unused]] const KernelWatch* const watch = watch_.release();
+    [[maybe_unused]] const cuda::GpuEngine* const engine = engine_.release();
+    return;
   }
   membership_.when_failed(this, {});
   membership_.when_left({});
@@ -43,6 +45,7 @@ void DeviceCalls::use(std::unique_ptr<cuda::GpuEngine> engine) {
   engine_ = std::move(engine);
   membership_.when_failed(this, [engine = engine_.get()](const Status&) { engine->abort(); });
   membership_.when_left([engine = engine_.get()](int rank) { engine->left(rank); });
+  watch_ = std::make_unique<KernelWatch>(*engine_, rank_, timeout_);
 }
 
 Status DeviceCalls::check_memory(const Request& request, void* stream) const {

@@ -6,6 +6,7 @@
 
 #include "base/origin.h"
 #include "bootstrap/session.h"
+#include "comm/kernel_watch.h"
 #include "cuda/gpu_engine.h"
 
 namespace paceline {
@@ -42,6 +43,7 @@ class DeviceCalls {
   const Origin origin_;
   bool connected_ = false;
   std::unique_ptr<cuda::GpuEngine> engine_;
+  std::unique_ptr<KernelWatch> watch_;  // of the engine; nullptr: there is none
 };
 
 }  // namespace paceline

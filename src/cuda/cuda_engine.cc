@@ -144,9 +144,11 @@ Status CudaEngine::allocate(Card& card) {
   PACE_CUDA("clearing the window",
             cudaLaunchKernel(blank_kernel(), dim3(max_blocks), dim3(512), arguments, 0, own_stream_));
   PACE_CUDA("clearing the window", cudaStreamSynchronize(own_stream_));
-  PACE_CUDA("allocating pinned memory", cudaHostAlloc(&memory, sizeof(Alarm), cudaHostAllocPortable));
-  alarm_ = static_cast<Alarm*>(memory);
-  std::memset(alarm_, 0, sizeof(Alarm));
+  auto page = PinnedPage::make();
+  PACE_TRY(page.status());
+  page_ = std::move(*page);
+  static_assert(sizeof(Alarm) <= PinnedPage::bytes);
+  alarm_ = static_cast<Alarm*>(page_->here());
   card.process = process_token();
   card.window = reinterpret_cast<std::uint64_t>(windows_[static_cast<std::size_t>(rank_)]);
   card.device = device_;
@@ -339,7 +341,7 @@ CudaEngine::~CudaEngine() {
     else
       WindowUsers::drop(windows_[peer]);
   }
-  if (alarm_ != nullptr) (void)cudaFreeHost(alarm_);
+  page_.reset();
   if (own_stream_ != nullptr) (void)cudaStreamDestroy(own_stream_);
   if (last_call_ != nullptr) (void)cudaEventDestroy(last_call_);
   (void)cudaGetLastError();

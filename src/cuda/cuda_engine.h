@@ -14,6 +14,7 @@
 #include "cuda/exchange.h"
 #include "cuda/gpu_engine.h"
 #include "cuda/kernels.h"
+#include "cuda/pinned_page.h"
 #include "cuda/registration.h"
 #include "cuda/side_stream.h"
 
@@ -45,6 +46,7 @@ class CudaEngine final : public GpuEngine {
   void finish() override;
   Result<std::uint64_t> direct_calls() override;
   [[nodiscard]] std::optional<Complaint> complaint() const override;
+  [[nodiscard]] std::optional<LongKernelWait> long_wait() const override;
 
  private:
   Status allocate(Card& card);
@@ -77,9 +79,10 @@ class CudaEngine final : public GpuEngine {
   GpuMachine machine_;
   GpuChoice choice_;
   std::array<std::byte*, max_gpus> windows_{};
-  std::array<bool, max_gpus> opened_{};            // mapped by IPC
-  std::unique_ptr<Registration> registration_;     // none: no rank's buffers are known to the others
-  Alarm* alarm_ = nullptr;                         // pinned
+  std::array<bool, max_gpus> opened_{};         // mapped by IPC
+  std::unique_ptr<Registration> registration_;  // none: no rank's buffers are known to the others
+  std::unique_ptr<PinnedPage> page_;
+  Alarm* alarm_ = nullptr;                         // there
   cudaStream_t own_stream_ = nullptr;              // for what is no call
   std::optional<unsigned long long> last_stream_;  // of calls that no graph holds; none: there was no such call
   std::uint32_t blocks_ = 0;                       // that were launched for them, ever, counting in a circle

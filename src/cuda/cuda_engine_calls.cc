@@ -99,6 +99,15 @@ std::optional<Complaint> CudaEngine::complaint() const {
   return complaint;
 }
 
+// Relaxed: the word says it all.
+std::optional<LongKernelWait> CudaEngine::long_wait() const {
+  if (alarm_ == nullptr || !page_->is_ours()) return std::nullopt;
+  const std::uint64_t word = std::atomic_ref(alarm_->long_wait).load(std::memory_order_relaxed);
+  if (word == 0) return std::nullopt;
+  const LongWaitWord told = LongWaitWord::of(word);
+  return LongKernelWait{told.rank, call_of(0, told.what, 0), static_cast<double>(told.ns) / 1e9};
+}
+
 // A process's streams reach a GPU by few queues, and one that waits holds up what lies behind it in its queue: where
 // ranks share a GPU, the very call of a later rank that it waits for. So the host waits first, but only for a while:
 // the same thread may be about to make that call.
@@ -132,7 +141,7 @@ Status CudaEngine::follow(cudaStream_t stream) {
 
 void CudaEngine::complete(Terms& terms, std::byte* (&windows)[max_gpus]) const {
   std::copy(windows_.begin(), windows_.end(), windows);
-  terms.alarm = alarm_;
+  terms.alarm = static_cast<Alarm*>(page_->on_gpu());
   terms.ended = &words(windows[rank_]).ended;
   terms.timeout_ns = timeout_ns_;
   terms.counted = counts_;

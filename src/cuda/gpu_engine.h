@@ -36,6 +36,15 @@ struct Complaint {
   bool other_table = false;  // the same call, by another table of ways
 };
 
+// What a kernel that has waited for seconds says again and again, each time anew.
+struct LongKernelWait {
+  int rank = -1;  // who has not come
+  Call call;      // `what` alone
+  double seconds = 0;
+
+  bool operator==(const LongKernelWait&) const = default;
+};
+
 class GpuEngine {
  public:
   // On the calling thread's current GPU. timeout: longest wait of a kernel for another rank, s. measured: this
@@ -72,6 +81,8 @@ class GpuEngine {
   virtual Result<std::uint64_t> direct_calls() = 0;
   // Once a kernel has given up.
   [[nodiscard]] virtual std::optional<Complaint> complaint() const = 0;
+  // The last that a kernel said; none: none ever did. From any thread.
+  [[nodiscard]] virtual std::optional<LongKernelWait> long_wait() const = 0;
 };
 
 }  // namespace paceline::cuda

@@ -188,7 +188,10 @@ class Patience {
     }
     if (since_ == 0) since_ = nanoseconds();
     const std::uint64_t waited = nanoseconds() - since_;
-    if (waited < terms_.timeout_ns || waited - terms_.timeout_ns < grace(message)) return true;
+    if (waited < long_wait_ns && waited < terms_.timeout_ns) return true;
+    const std::uint64_t more = grace(message);
+    if (more == 0) post(&terms_.alarm->long_wait, LongWaitWord{terms_.call_what, message.source, waited}.pack());
+    if (waited < terms_.timeout_ns || waited - terms_.timeout_ns < more) return true;
     raise_alarm(terms_, AlarmCause::timeout, message.source, message.number, message.count, Announcement{});
     return false;
   }

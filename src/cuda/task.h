@@ -23,9 +23,27 @@ struct alignas(8) Alarm {  // the first two are read at once
   std::uint64_t other_count;
   std::uint32_t other_what;
   std::uint32_t other_number;  // a later one's, if it is that far ahead
+  std::uint64_t long_wait;     // LongWaitWord, by threads that have waited so long, again and again; 0: none ever has
 };
 static_assert(max_gpus <= 32);
 enum class AlarmCause : std::uint32_t { timeout = 1, mismatch = 2, left = 3 };
+
+// A wait for a rank that has not come to a call, by a thread that has waited for seconds: what the host is told of it
+// in one word. Time is cut to units of 2^27 ns, so that the word changes several times a second.
+struct LongWaitWord {
+  std::uint32_t what;  // Call::what
+  int rank;
+  std::uint64_t ns;
+
+  PACE_HOST_DEVICE constexpr std::uint64_t pack() const {
+    return std::uint64_t{what} << 32 | static_cast<std::uint64_t>(rank) << 24 | (ns >> 27 & 0xffffff);
+  }
+  static constexpr LongWaitWord of(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word >> 32), static_cast<int>(word >> 24 & 0xff), (word & 0xffffff) << 27};
+  }
+};
+inline constexpr std::uint64_t long_wait_ns = 5'000'000'000;
+static_assert(max_gpus <= 0x100);
 
 // A stretch of this rank's memory for one peer. Long ones travel in chunks: chunk k in lane k % lanes.
 struct Piece {

@@ -9,6 +9,7 @@
 
 #include "base/configuration.h"
 #include "base/log.h"
+#include "base/long_wait.h"
 #include "engine/company.h"
 
 namespace paceline {
@@ -44,8 +45,6 @@ constexpr double shared_sleep_us = 200;
 constexpr std::uint64_t looks_before_clock = 31;
 // From when on, and how often, a wait looks for reasons why it might be in vain.
 constexpr double doubt_us = 5000;
-// A wait so long is logged, for who asks for it and then for everyone.
-constexpr double notable_s = 5, alarming_s = 60;
 
 // The transport of `execution` failed: end the communicator.
 Status end_of(Execution& execution) { return execution.wiring().membership->report(execution.failure()); }
@@ -61,7 +60,7 @@ struct Driven {
   int gone = -1;
   Clock::time_point since;
   double doubted_us = doubt_us;
-  LogLevel told = LogLevel::debug;  // that it waits
+  LongWait told;  // of how long it has waited
 };
 
 enum class Leaver : std::uint8_t { none, left_before, ended_another };
@@ -192,7 +191,7 @@ class Wait {
         one.gone = -1;
         one.since = now;
         one.doubted_us = doubt_us;
-        one.told = LogLevel::debug;
+        one.told = {};
         continue;
       }
       const double waited = duration<double, std::micro>(now - one.since).count();
@@ -206,7 +205,7 @@ class Wait {
   static Status check(Driven& one, double seconds) {
     PACE_TRY(doubt(*one.execution, one.gone));
     const Wiring& wiring = one.execution->wiring();
-    if (seconds >= notable_s) tell(one, seconds);
+    tell(one, seconds);
     if (seconds < wiring.timeout) return {};
     const Execution::Wait wait = one.execution->waiting_for();
     if (wait.rank < 0) return {};  // others of the group are waited for, or the next look moves on
@@ -214,13 +213,12 @@ class Wait {
   }
 
   static void tell(Driven& one, double seconds) {
-    const LogLevel level = seconds < alarming_s ? LogLevel::info : LogLevel::warn;
     const Execution::Wait wait = one.execution->waiting_for();
-    if (one.told == level || wait.rank < 0) return;
-    one.told = level;
+    if (wait.rank < 0) return;
     const Wiring& wiring = one.execution->wiring();
-    log(level, wiring.rank, "has waited {:.0f} s for rank {} in {}; gives up after {:g} s (PACELINE_TIMEOUT)", seconds,
-        wait.rank, describe(wait.call), wiring.timeout);
+    if (const auto level = one.told.notice(seconds))
+      log(*level, wiring.rank, "has waited {:.0f} s for rank {} in {}; gives up after {:g} s (PACELINE_TIMEOUT)",
+          seconds, wait.rank, describe(wait.call), wiring.timeout);
   }
 
   // How long it takes says something of other threads on this CPU.

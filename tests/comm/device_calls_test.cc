@@ -5,8 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 
+#include "base/written.h"
 #include "cuda/driver.h"
 #include "cuda/fake_driver.h"
 #include "engine/fakes.h"
@@ -18,6 +22,8 @@ class FakeEngine final : public cuda::GpuEngine {
  public:
   // ---- For the test ----
   std::optional<cuda::Complaint> says;
+  std::optional<cuda::LongKernelWait> waits;
+  mutable std::atomic<int> looks = 0;
   std::vector<int> leavers;
   int finished = 0;
 
@@ -35,6 +41,10 @@ class FakeEngine final : public cuda::GpuEngine {
   void finish() override { ++finished; }
   Result<std::uint64_t> direct_calls() override { return std::uint64_t{0}; }
   [[nodiscard]] std::optional<cuda::Complaint> complaint() const override { return says; }
+  [[nodiscard]] std::optional<cuda::LongKernelWait> long_wait() const override {
+    ++looks;
+    return waits;
+  }
 
  private:
   GpuMachine machine_;
@@ -68,6 +78,36 @@ TEST_CASE("the engine learns who has left, until there is no engine") {
   CHECK(here.engine->leavers == std::vector<int>{2});
   here.calls.reset();
   CHECK_FALSE(static_cast<bool>(here.membership.tell_of_leavers));
+}
+
+TEST_CASE("a kernel that goes on waiting is told of") {
+  FakeEngine engine;
+  KernelWaits waits(engine, 0, 20);
+  const auto logged = [&] { return testing::written([&] { waits.look(); }); };
+  const auto logged_after = [&](int rank, double seconds) {
+    const Call call = make_call(Collective::all_reduce, DataType::float32, Operation::sum, 0, 0, 0);
+    engine.waits = cuda::LongKernelWait{rank, call, seconds};
+    return logged();
+  };
+  CHECK(logged().empty());
+  CHECK(logged_after(2, 59.5).empty());  // info
+  const auto told = logged_after(2, 60.5);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].find("a kernel has waited 60 s for rank 2 to come to all-reduce on its GPU; gives up after 20 s") !=
+        std::string::npos);
+  CHECK(logged_after(2, 61.5).empty());  // told already
+  CHECK(logged().empty());               // it says nothing new: it waits no more
+  CHECK(logged_after(1, 60.5).size() == 1);
+}
+
+TEST_CASE("a thread looks each second, until there is no engine") {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto since = [&] { return std::chrono::steady_clock::now() - begin; };
+  const Calls here;
+  while (here.engine->looks < 2 && since() < std::chrono::seconds(20))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(here.engine->looks >= 2);
+  CHECK(since() >= std::chrono::seconds(2));
 }
 
 TEST_CASE("a kernel that waited for a rank that had left names it, and all ranks are told") {

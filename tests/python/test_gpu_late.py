@@ -1,4 +1,4 @@
-"""A rank whose kernel begins when another's has given up, and that one's buffers are its program's again.
+"""A rank whose kernel begins late, or when another's has given up, and that one's buffers are its program's again.
 
 Needs two GPUs and torch. With PACELINE_GPU_DIRECT=off in the environment nothing works in another rank's buffers.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +66,22 @@ def call_that_one_comes_to_late(
         finally:
             gates[0].open()
     rank.stream.synchronize()
+
+
+def test_a_kernel_that_waits_long_is_told_of_once() -> None:
+    program = (
+        "import os, paceline, time, torch; torch.cuda.set_device(int(os.environ['PACELINE_RANK'])); "
+        "c = paceline.init(); "
+        "x = torch.ones(4, device='cuda'); c.all_reduce(x); torch.cuda.synchronize(); "
+        "c.rank != 1 or time.sleep(8); c.all_reduce(x); torch.cuda.synchronize(); c.close(); assert x[0] == 4, x"
+    )
+    words = [sys.executable, "-m", "paceline", "run", "-n", "2", "--", sys.executable, "-c", program]
+    environment = {**os.environ, "PACELINE_LOG": "info"}
+    done = subprocess.run(words, env=environment, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "has waited" in line]
+    assert len(lines) == 1 and "rank 0" in lines[0], done.stderr
+    assert re.search(r"has waited \d s for rank 1 to come to all-reduce on its GPU; gives up after 300 s", lines[0])
 
 
 def test_a_late_collective_touches_no_buffer_of_a_rank_that_gave_up() -> None:
