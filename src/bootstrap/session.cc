@@ -27,8 +27,13 @@ class CommunicatorMembership;
 
 class StarSession final : public Session, public std::enable_shared_from_this<StarSession> {
  public:
-  StarSession(int rank, std::vector<Member> members, std::string secret)
-      : rank_(rank), members_(std::move(members)), secret_(std::move(secret)), lost_(members_.size()) {}
+  // A forked child leaves its copy alone: it has the memory, but neither the connections nor the monitor, and other
+  // threads of the parent may have been in the midst of anything.
+  static std::shared_ptr<StarSession> make(int rank, std::vector<Member> members, std::string secret) {
+    return {new StarSession(rank, std::move(members), std::move(secret)), [](const StarSession* session) {
+              if (!session->in_child()) delete session;
+            }};
+  }
   ~StarSession() override;
 
   Status connect(Assembly assembly);
@@ -37,7 +42,8 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   [[nodiscard]] int size() const override { return static_cast<int>(members_.size()); }
   [[nodiscard]] const std::vector<Member>& members() const override { return members_; }
   [[nodiscard]] const std::string& secret() const override { return secret_; }
-  Result<std::vector<Bytes>> exchange(std::span<const std::byte> mine, Clock::time_point deadline) override;
+  Result<std::vector<Bytes>> exchange(std::span<const std::byte> mine, Clock::time_point deadline,
+                                      const Membership* whose) override;
   std::unique_ptr<Membership> enter(std::uint64_t id, std::vector<int> ranks, int my_rank) override;
   [[nodiscard]] std::optional<std::string> loss_of(int rank) const override {
     const Lock lock(mutex_);
@@ -48,7 +54,9 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   friend class CommunicatorMembership;
   using Lock = std::unique_lock<std::mutex>;
 
-  // A forked child has the memory, but neither the connections nor the monitor.
+  StarSession(int rank, std::vector<Member> members, std::string secret)
+      : rank_(rank), members_(std::move(members)), secret_(std::move(secret)), lost_(members_.size()) {}
+
   [[nodiscard]] bool in_child() const { return !origin_.is_here(); }
   void post(ControlMessage message) {
     if (monitor_) monitor_->post(std::move(message));
@@ -110,6 +118,7 @@ class CommunicatorMembership final : public Membership {
   void fail(Status reason);
   void fail_for_all(StarSession::Lock& lock, Status reason);
   void learn_of_death(int session_rank, const std::string& how);
+  [[nodiscard]] Status aborted() const { return failure_.code() == Code::aborted ? failure_ : Status(); }
   [[nodiscard]] Pong answer(std::uint64_t inquiry) const;
   [[nodiscard]] std::optional<std::uint32_t> left_after(int rank) const;  // its last collective, if it has left
   [[nodiscard]] const Member& member(int rank) const { return session_->members_[session_rank(rank)]; }
@@ -142,11 +151,6 @@ Status StarSession::connect(Assembly assembly) {
 
 StarSession::~StarSession() {
   if (!monitor_) return;
-  if (in_child()) {
-    // Its thread is not in this process: there is nothing to join, and nothing to say.
-    [[maybe_unused]] Monitor* const left_alone = monitor_.release();
-    return;
-  }
   std::unique_ptr<Monitor> ending;
   {
     const Lock lock(mutex_);
@@ -155,7 +159,8 @@ StarSession::~StarSession() {
   ending->post(Farewell{static_cast<std::uint32_t>(rank_)});
 }
 
-Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine, Clock::time_point deadline) {
+Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine, Clock::time_point deadline,
+                                                 const Membership* whose) {
   if (mine.size() > largest_contribution)
     return Status(Code::invalid_argument,
                   fmt::format("an exchange of {} bytes: {} are the most", mine.size(), largest_contribution));
@@ -182,6 +187,7 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
     for (std::uint32_t rank = 0; rank < members_.size(); ++rank)
       if (got.count(rank) == 0) missing.push_back(static_cast<int>(rank));
     Status failure = hopeless(missing);
+    if (failure.ok() && whose != nullptr) failure = static_cast<const CommunicatorMembership*>(whose)->aborted();
     if (failure.ok() && late) {
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       failure = Status(absence(missing, "an exchange", std::round(10 * seconds) / 10));
@@ -471,7 +477,7 @@ Result<std::shared_ptr<Session>> join(Rendezvous where) {
   if (where.size == 1) return alone();
   Result<Assembly> assembly = where.rank == 0 ? gather(where, std::move(where.listener)) : report_in(where);
   PACE_TRY(own_error(where.rank, assembly.status()));
-  auto session = std::make_shared<StarSession>(where.rank, assembly->members, where.secret);
+  auto session = StarSession::make(where.rank, assembly->members, where.secret);
   PACE_TRY(own_error(where.rank, session->connect(std::move(*assembly))));
   return std::shared_ptr<Session>(std::move(session));
 }
@@ -479,7 +485,7 @@ Result<std::shared_ptr<Session>> join(Rendezvous where) {
 std::shared_ptr<Session> alone() {
   Member self = this_member();
   self.address = "127.0.0.1";
-  return std::make_shared<StarSession>(0, std::vector<Member>{std::move(self)}, std::string());
+  return StarSession::make(0, {std::move(self)}, "");
 }
 
 }  // namespace paceline

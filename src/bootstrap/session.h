@@ -53,8 +53,10 @@ class Session {
   [[nodiscard]] virtual const std::string& secret() const = 0;
 
   // All ranks give bytes (any length up to 1 MiB) and get everyone's, by rank. Collective over the session; ends at
-  // the deadline with an error that names the ranks that did not come.
-  virtual Result<std::vector<Bytes>> exchange(std::span<const std::byte> mine, Clock::time_point deadline) = 0;
+  // the deadline with an error that names the ranks that did not come, and for all when `whose` (of this session;
+  // nullptr: nobody's) is aborted.
+  virtual Result<std::vector<Bytes>> exchange(std::span<const std::byte> mine, Clock::time_point deadline,
+                                              const Membership* whose = nullptr) = 0;
 
   // A communicator of some of the session's ranks. `id` is the same on all of its ranks and used once a session;
   // ranks[i] is the session's rank of the communicator's rank i.

@@ -49,9 +49,13 @@ HomeCpu home_of(const std::vector<Member>& everyone, int session_rank, const std
 
 }  // namespace
 
-Communicator::Communicator(std::shared_ptr<Session> session, std::vector<int> session_ranks, int rank,
+Communicator::Communicator(std::shared_ptr<Session> session, std::uint64_t id, std::vector<int> session_ranks, int rank,
                            const CommunicatorOptions& options)
-    : session_(std::move(session)), session_ranks_(std::move(session_ranks)), options_(options) {
+    : session_(std::move(session)),
+      session_ranks_(std::move(session_ranks)),
+      options_(options),
+      membership_(session_->enter(id, session_ranks_, rank)),
+      id_(id) {
   const Configuration& defaults = configuration();
   if (options_.timeout <= 0) options_.timeout = defaults.timeout;
   if (options_.join_timeout <= 0) options_.join_timeout = defaults.join_timeout;
@@ -66,22 +70,33 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::vector<int> se
 
 Communicator::~Communicator() = default;
 
-Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Session> session,
-                                                           const CommunicatorOptions& options) {
+std::unique_ptr<Communicator> Communicator::first_of(std::shared_ptr<Session> session,
+                                                     const CommunicatorOptions& options) {
   std::vector<int> everyone(static_cast<std::size_t>(session->size()));
   std::iota(everyone.begin(), everyone.end(), 0);
   const int rank = session->rank();
-  std::unique_ptr<Communicator> made(new Communicator(session, std::move(everyone), rank, options));
-  const auto deadline = after(made->options_.join_timeout);
-  if (rank == 0) warn_of_misspelt_variables();
-  std::string tuning = rank == 0 && session->size() > 1 ? tuning_of_this_machine(rank) : "";
-  const auto exchange = [&](std::span<const std::byte> mine) { return session->exchange(mine, deadline); };
-  PACE_TRY(made->connect(1, exchange, tuning.size()));
-  PACE_TRY(made->measure_links());
-  PACE_TRY(made->simulate_on_links());
-  PACE_TRY(made->share_tuning(std::move(tuning)));
-  PACE_TRY(made->connect_devices_in_use());
+  return std::unique_ptr<Communicator>(new Communicator(std::move(session), 1, std::move(everyone), rank, options));
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Session> session,
+                                                           const CommunicatorOptions& options) {
+  auto made = first_of(std::move(session), options);
+  PACE_TRY(made->connect_first());
   return made;
+}
+
+Status Communicator::connect_first() {
+  const auto deadline = after(options_.join_timeout);
+  if (rank() == 0) warn_of_misspelt_variables();
+  std::string tuning = rank() == 0 && size() > 1 ? tuning_of_this_machine(rank()) : "";
+  const auto exchange = [&](std::span<const std::byte> mine) {
+    return session_->exchange(mine, deadline, membership_.get());
+  };
+  PACE_TRY(connect(exchange, tuning.size()));
+  PACE_TRY(measure_links());
+  PACE_TRY(simulate_on_links());
+  PACE_TRY(share_tuning(std::move(tuning)));
+  return connect_devices_in_use();
 }
 
 // What rank 0 has read goes to all as the first broadcast, so that all choose alike whatever files they have.
@@ -93,13 +108,11 @@ Status Communicator::share_tuning(std::string text) {
   return set_tuning(text);
 }
 
-Status Communicator::connect(std::uint64_t id, const Exchange& exchange, std::size_t announced) {
-  id_ = id;
+Status Communicator::connect(const Exchange& exchange, std::size_t announced) {
   std::vector<Member> members;
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
-  membership_ = session_->enter(id, session_ranks_, rank());
   const Status refused = set_algorithm(options_.algorithm);
-  auto connected = paceline::connect(members, rank(), id, *membership_, session_->secret(), exchange,
+  auto connected = paceline::connect(members, rank(), id_, *membership_, session_->secret(), exchange,
                                      after(options_.join_timeout), refused, announced);
   if (!connected.ok()) return connected.status();
   connections_ = std::move(*connected);
@@ -150,6 +163,28 @@ void Communicator::abort() {
   detail.rank = rank();
   detail.message = fmt::format("rank {} aborted the communicator", rank());
   (void)membership_->report(Status(std::move(detail)));
+  const std::lock_guard lock(making_mutex_);
+  if (made_now_ != nullptr) made_now_->give_up();
+}
+
+void Communicator::give_up() {
+  Status::Detail detail;
+  detail.code = Code::aborted;
+  detail.rank = rank();
+  detail.message = fmt::format("rank {} gave it up: the communicator that it comes from was aborted", rank());
+  (void)membership_->report(Status(std::move(detail)));
+}
+
+Communicator::Making::Making(Communicator& from, Communicator& made, std::uint32_t aborts) : from_(from) {
+  const std::lock_guard lock(from.making_mutex_);
+  from.made_now_ = &made;
+  if (from.aborts_.load(std::memory_order_relaxed) != aborts)
+    made.give_up();  // relaxed: only whether there is one more
+}
+
+Communicator::Making::~Making() {
+  const std::lock_guard lock(from_.making_mutex_);
+  from_.made_now_ = nullptr;
 }
 
 Result<std::vector<Bytes>> Communicator::gather_bytes(std::span<const std::byte> mine, Serves what) {
@@ -173,6 +208,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
     int color;
     int key;
   };
+  const std::uint32_t aborts = aborts_.load(std::memory_order_relaxed);  // only asked whether there is one more
   const Wish mine{color, key};
   auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)), Serves::split);
   if (!shown.ok()) return shown.status();
@@ -204,11 +240,12 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
     if (r == rank()) rank_there = static_cast<int>(session_ranks.size());
     session_ranks.push_back(session_ranks_[static_cast<std::size_t>(r)]);
   }
-  std::unique_ptr<Communicator> made(new Communicator(session_, std::move(session_ranks), rank_there, options));
   // Communicators with a common rank have different ids: parent, number of the split, color.
   const std::uint64_t id =
       ((id_ * 0x100000001b3U + child) * 0x100000001b3U + static_cast<std::uint64_t>(color)) | (std::uint64_t{1} << 63);
-  PACE_TRY(made->connect(id, among));
+  std::unique_ptr<Communicator> made(new Communicator(session_, id, std::move(session_ranks), rank_there, options));
+  const Making making(*this, *made, aborts);
+  PACE_TRY(made->connect(among));
   made->links_ = links_;
   PACE_TRY(made->simulate_on_links());
   made->use_profile(profile_);

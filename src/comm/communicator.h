@@ -11,6 +11,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -103,7 +104,7 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> shrink(std::span<const int> excluded, const CommunicatorOptions& options);
   // When this rank's calls on GPU memory have ended.
   void leave();
-  // From any thread; also the meeting of a shrink.
+  // From any thread; also the split or shrink that is under way.
   void abort();
 
   // The reason why the communicator has ended, or ok. From any thread.
@@ -132,7 +133,8 @@ class Communicator {
   void exit() { busy_.store(false, std::memory_order_release); }             // orders: the call before the next claim
 
  private:
-  Communicator(std::shared_ptr<Session> session, std::vector<int> session_ranks, int rank,
+  // id: the same on all of its ranks and used once a session.
+  Communicator(std::shared_ptr<Session> session, std::uint64_t id, std::vector<int> session_ranks, int rank,
                const CommunicatorOptions& options);
   // The longest chunk that is asked for, bytes; 0: none.
   [[nodiscard]] std::size_t forced_chunk() const {
@@ -153,10 +155,27 @@ class Communicator {
   };
   using Parts = std::map<Communicator*, Part>;
 
-  Status connect(std::uint64_t id, const Exchange& exchange, std::size_t announced = 0);
+  // A session's first, not yet connected.
+  static std::unique_ptr<Communicator> first_of(std::shared_ptr<Session> session, const CommunicatorOptions& options);
+  Status connect_first();
+  Status connect(const Exchange& exchange, std::size_t announced = 0);
+  // Another communicator is made of this one as long as this lives: an abort of this one is one of that, too.
+  class Making {
+   public:
+    // aborts: of `from`, when it began.
+    Making(Communicator& from, Communicator& made, std::uint32_t aborts);
+    ~Making();
+    Making(const Making&) = delete;
+    Making& operator=(const Making&) = delete;
+
+   private:
+    Communicator& from_;
+  };
+  void give_up();
   Result<std::unique_ptr<Communicator>> shrink_to(const std::vector<int>& staying, const CommunicatorOptions& options);
   // A session of these of its ranks.
-  Result<std::shared_ptr<Session>> meet_again(const std::vector<int>& staying, double timeout);
+  // aborts: so far.
+  Result<std::shared_ptr<Session>> meet_again(const std::vector<int>& staying, double timeout, std::uint32_t aborts);
   Status share_tuning(std::string text);
   // Of the first communicator: between the first ranks of the machines.
   Status measure_links();
@@ -220,9 +239,11 @@ class Communicator {
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<DeviceCalls> device_calls_;          // nullptr: none so far
   std::atomic<const DeviceCalls*> watched_ = nullptr;  // the same, connected: for other threads that ask for errors
-  std::uint64_t id_ = 0;
+  const std::uint64_t id_;
   std::atomic<bool> busy_{false};
   std::atomic<std::uint32_t> aborts_{0};
+  std::mutex making_mutex_;
+  Communicator* made_now_ = nullptr;  // guarded by it
 };
 
 }  // namespace paceline

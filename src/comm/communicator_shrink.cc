@@ -124,16 +124,19 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(std::span<const int> 
 
 Result<std::unique_ptr<Communicator>> Communicator::shrink_to(const std::vector<int>& staying,
                                                               const CommunicatorOptions& options) {
-  auto session = meet_again(staying, options.join_timeout);
+  const std::uint32_t aborts = aborts_.load(std::memory_order_relaxed);  // only asked whether there is one more
+  auto session = meet_again(staying, options.join_timeout, aborts);
   PACE_TRY(session.status());
-  auto made = create(*session, options);
-  PACE_TRY(made.status());
+  auto made = first_of(*session, options);
+  const Making making(*this, *made, aborts);
+  PACE_TRY(made->connect_first());
   // Nobody begins until all have it: those that have not would go on without those that have.
-  PACE_TRY((*session)->exchange({}, after(options.join_timeout)).status());
+  PACE_TRY((*session)->exchange({}, after(options.join_timeout), made->membership_.get()).status());
   return made;
 }
 
-Result<std::shared_ptr<Session>> Communicator::meet_again(const std::vector<int>& staying, double timeout) {
+Result<std::shared_ptr<Session>> Communicator::meet_again(const std::vector<int>& staying, double timeout,
+                                                          std::uint32_t aborts) {
   std::vector<Survivor> all;
   for (const int r : staying) {
     const int in_session = session_ranks_[at(r)];
@@ -158,7 +161,6 @@ Result<std::shared_ptr<Session>> Communicator::meet_again(const std::vector<int>
     if (!listener.valid()) return own_error(0, descriptor_error("cannot listen for the other ranks", errno));
     where.listener = PrivateDescriptor(std::move(listener));
   }
-  const std::uint32_t aborts = aborts_.load(std::memory_order_relaxed);  // only asked whether there is one more
   where.why_not = [&, self = where.rank](const std::vector<int>& missing) {
     if (aborts_.load(std::memory_order_relaxed) == aborts) return survivors.loss_among(missing);
     Status::Detail detail = about(survivors[self], "gave it up: its communicator was aborted");

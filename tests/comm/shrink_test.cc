@@ -216,6 +216,34 @@ TEST_CASE("a rank that dies while the others wait for it in a shrink is named at
   CHECK(Clock::now() - begin < 20s);
 }
 
+TEST_CASE("an abort ends a shrink in which a rank has stopped, wherever that is") {
+  int aborts = 0;
+  for (const auto moment : {0ms, 2ms, 4ms, 6ms, 8ms, 10ms, 13ms, 16ms, 20ms}) {
+    ProcessRanks ranks(3, [=](int rank, paceComm_t comm, const Child::Say& say) {
+      say(expect(paceBarrier(comm, nullptr)));
+      std::thread patience_ends([=] {
+        std::this_thread::sleep_for(500ms);
+        if (rank == 0) (void)paceCommAbort(comm);
+      });
+      paceComm_t made = nullptr;
+      const paceConfig_t config = patience(60);
+      say(paceGetErrorString(paceCommShrink(comm, nullptr, 0, &made, &config)));
+      patience_ends.join();
+      ::pause();
+    });
+    const auto begin = Clock::now();
+    for (int rank = 0; rank < 3; ++rank) REQUIRE(ranks[rank].line() == "");
+    std::this_thread::sleep_for(moment);
+    ranks[1].kill(SIGSTOP);
+    const std::string first = ranks[0].line();
+    CHECK(ranks[2].line() == first);
+    CHECK((first == paceGetErrorString(paceSuccess) || first == paceGetErrorString(paceAborted)));
+    aborts += first == paceGetErrorString(paceAborted) ? 1 : 0;
+    CHECK(Clock::now() - begin < 20s);
+  }
+  CHECK(aborts > 0);
+}
+
 // Without those that have died, one after another as errors tell of them.
 std::string go_on_without_the_dead(paceComm_t comm, std::vector<int> dead, paceComm_t* made) {
   for (;;) {
