@@ -69,10 +69,10 @@ wheel_sources = $(shell find src include plugins python cmake CMakeLists.txt pyp
 
 .venv/paceline.installed: $(wheel_sources) | setup-build
 	@echo "building the wheel into build/raw and installing it into .venv (the first time takes minutes)"
-	@rm -rf build/raw && mkdir -p build/raw
+	@rm -rf build/raw && mkdir -p build/raw && touch build/raw/begun
 	pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/raw .
 	pip install --quiet --no-deps --force-reinstall build/raw/paceline-*.whl
-	@touch $@
+	@touch -r build/raw/begun $@  # what has changed since is not in it
 
 # The tests join the wheel's tree: the core is compiled once.
 test-cpp: setup-test install
