@@ -359,7 +359,8 @@ PACE_API paceResult_t paceTopology(const char* request, const char** answer);
  * (Chrome's format). It is valid until this thread's next call of pacePredict. */
 PACE_API paceResult_t pacePredict(const char* request, const char** answer);
 /* Record what each step of the following calls did and when, until paceTraceStop writes this rank's events, Chrome
- * trace JSON (an array of events, microseconds of the system clock), to `path`. */
+ * trace JSON (an array of events, microseconds of the system clock), to `path`. While one is open, another one of the
+ * same communicator is refused (paceInvalidUsage), and the open one goes on. */
 PACE_API paceResult_t paceTraceStart(paceComm_t comm);
 PACE_API paceResult_t paceTraceStop(paceComm_t comm, const char* path);
 

@@ -450,19 +450,22 @@ class Communicator(Membership):
 
         Raises:
             InvalidArgument: no file can have this name.
+            InvalidUsage: a trace of this communicator is open already; it goes on.
             ResourceError: the file cannot be written.
         """
         file = file_name("path", os.fsdecode(path).replace("{rank}", str(self.rank)))
+        result = 0
         try:  # Ctrl-C may come as soon as it records
             result = self._library.paceTraceStart(self._handle)
             if result:
                 raise self._failure(result)
             yield
         finally:
-            try:
-                self._settle()
-            finally:  # Ctrl-C may have come while this waited
-                result = self._library.paceTraceStop(self._handle, file)
+            if not result:  # else the open one is another's
+                try:
+                    self._settle()
+                finally:  # Ctrl-C may have come while this waited
+                    result = self._library.paceTraceStop(self._handle, file)
         if result:
             raise self._failure(result)
 

@@ -254,7 +254,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
 }
 
 Status Communicator::start_trace() {
-  trace_.reset();  // an earlier one gives its transports back first
+  if (trace_ != nullptr)
+    return Status(Code::invalid_usage, "a trace of this communicator has been started and not stopped: stop it first");
   trace_ = std::make_unique<Trace>(wiring_);
   return {};
 }

@@ -120,9 +120,9 @@ TEST_CASE("a trace is JSON that tells every message's call, and ends") {
     const TemporaryFile file;
     PACE_EXPECT(paceTraceStop(comm, file.path().c_str()), paceInvalidUsage);
     PACE_EXPECT(paceTraceStart(comm));
-    PACE_EXPECT(paceTraceStart(comm));  // begins anew
     std::vector<int> values(100000, 1);
     PACE_EXPECT(paceAllReduce(values.data(), values.data(), values.size(), paceInt32, paceSum, comm, nullptr));
+    PACE_EXPECT(paceTraceStart(comm), paceInvalidUsage);  // and the open one goes on
     PACE_EXPECT(paceTraceStop(comm, file.path().c_str()));
     PACE_EXPECT(paceAllReduce(values.data(), values.data(), values.size(), paceInt32, paceSum, comm, nullptr));
     PACE_REQUIRE(values == std::vector<int>(100000, 9));

@@ -66,6 +66,16 @@ def test_a_trace_ends_also_where_ctrl_c_comes_as_it_begins(
     assert library.paceTraceStop(comm._handle, b"/dev/null") == paceline.InvalidUsage.code  # there is none
 
 
+def test_a_trace_inside_a_trace_is_refused_and_the_outer_one_is_written(
+    comm: paceline.Communicator, tmp_path: Path
+) -> None:
+    with comm.trace(tmp_path / "outer.json"):
+        with pytest.raises(paceline.InvalidUsage, match="has been started"), comm.trace(tmp_path / "inner.json"):
+            raise AssertionError("it began")
+        comm.barrier()
+    assert [file.name for file in tmp_path.iterdir()] == ["outer.json"]
+
+
 def test_a_closed_communicator_has_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PACELINE_RANK", raising=False)
     comm = paceline.init()
