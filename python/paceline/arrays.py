@@ -161,8 +161,9 @@ def _exports_buffer(array: Any) -> bool:
     return True
 
 
-def _not_contiguous(what: str, remedy: str) -> InvalidArgument:
-    return InvalidArgument(f"the {what} is not contiguous (C order): pass {remedy}")
+def _not_contiguous(what: str, copy: str, written: bool) -> InvalidArgument:
+    remedy = f"work on {copy}, and copy that back into the {what}: it is written" if written else f"pass {copy}"
+    return InvalidArgument(f"the {what} is not contiguous (C order): {remedy}")
 
 
 def _read_only(what: str) -> InvalidArgument:
@@ -185,10 +186,10 @@ def _read_numpy(array: Any, writable: bool) -> Region:
         exporting = array if carrier is None else array.view(carrier)
         return _addressof(_from_buffer(exporting)), array.size, number, array
     except (TypeError, ValueError, BufferError):  # not contiguous, read-only, or empty
-        if not array.flags.c_contiguous:
-            raise _not_contiguous("array", "numpy.ascontiguousarray(x)") from None
         if writable and not array.flags.writeable:
             raise _read_only("array") from None
+        if not array.flags.c_contiguous:
+            raise _not_contiguous("array", "numpy.ascontiguousarray(x)", writable) from None
         return array.__array_interface__["data"][0], array.size, number, array
 
 
@@ -224,7 +225,7 @@ def _read_torch(tensor: Any, writable: bool) -> Region:
     if tensor.layout is not sys.modules["torch"].strided:
         raise InvalidArgument(f"the tensor's layout is {tensor.layout}: pass tensor.to_dense()")
     if not tensor.is_contiguous():
-        raise _not_contiguous("tensor", "tensor.contiguous()")
+        raise _not_contiguous("tensor", "tensor.contiguous()", writable)
     if tensor.is_neg():
         raise InvalidArgument("the tensor is a lazy negation: pass tensor.resolve_neg()")
     return tensor.data_ptr(), tensor.numel(), number, keep
@@ -258,10 +259,10 @@ class _PyBuffer(ctypes.Structure):
 
 def _read_buffer(array: Any, writable: bool) -> Region:
     view = memoryview(array)  # also keeps a bytearray from moving while a call is under way
-    if not view.c_contiguous:
-        raise _not_contiguous("buffer", "a copy, for example bytearray(x)")
     if writable and view.readonly:
         raise _read_only("buffer")
+    if not view.c_contiguous:
+        raise _not_contiguous("buffer", "a copy, for example bytearray(x)", writable)
     order, code = view.format[:-1], view.format[-1:]
     if order and order in _SWAPPED:
         raise InvalidArgument(f"the buffer's bytes are swapped (format {view.format!r}): pass it in native order")
@@ -300,14 +301,14 @@ def _from_interface(array: Any, interface: dict[str, Any], writable: bool) -> Re
         raise _no_type(name)
     if order in _SWAPPED:
         raise InvalidArgument(f"the array's bytes are swapped ({interface['typestr']}): pass it in native order")
-    if strides is not None and not contiguous(shape, strides, size):
-        raise _not_contiguous("array", "a contiguous copy")
     data = interface.get("data")
     if not isinstance(data, tuple):
         raise InvalidArgument("__array_interface__ gives no address, but a buffer: pass that buffer")
     address, read_only = data
     if writable and read_only:
         raise _read_only("array")
+    if strides is not None and not contiguous(shape, strides, size):
+        raise _not_contiguous("array", "a contiguous copy", writable)
     # The interface may belong to a temporary: it is kept with the array.
     return address, math.prod(shape), DATA_TYPES[name].number, (array, interface)
 
@@ -350,12 +351,12 @@ def _read_dlpack(array: Any, writable: bool) -> Region:
     tensor = dlpack.export(array)
     if tensor.type_name not in DATA_TYPES:
         raise _no_type(tensor.type_name)
-    if tensor.strides is not None and not contiguous(tensor.shape, tensor.strides):
-        raise _not_contiguous("array", "a contiguous copy")
     if writable and tensor.read_only:
         raise _read_only("array")
     if writable and tensor.copied:
         raise InvalidArgument(f"{type(array).__name__} exports a copy, in which the result is lost: pass another out=")
+    if tensor.strides is not None and not contiguous(tensor.shape, tensor.strides):
+        raise _not_contiguous("array", "a contiguous copy", writable)
     keep: Any = (array, tensor.capsule)
     if tensor.gpu is not None:
         keep = OnGpu(keep, 0, tensor.gpu)

@@ -67,8 +67,28 @@ def test_more_than_2_31_bytes() -> None:
     ],
 )
 def test_not_contiguous(x: Any, remedy: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"not contiguous.*{remedy}"):
+    with pytest.raises(InvalidArgument, match=rf"not contiguous.*: pass .*{remedy}\(x\)$"):
+        read(x, writable=False)
+    with pytest.raises(InvalidArgument, match=rf"not contiguous.*: work on .*{remedy}\(x\), and copy that back into"):
         read(x)
+
+
+def test_read_only_comes_before_not_contiguous() -> None:
+    """The advice to copy a result back would be wrong."""
+    x = numpy.zeros((4, 4))
+    x.flags.writeable = False
+    arrays = [
+        x.T[1:],
+        memoryview(b"12345678")[::2],
+        Interface(x.T),
+        Exporter(x.T),
+        Cuda(data=(0x100, True), strides=(4, 12)),
+    ]
+    for frozen in arrays:
+        with pytest.raises(InvalidArgument, match="read-only"):
+            region(frozen, True)
+        with pytest.raises(InvalidArgument, match="not contiguous"):
+            region(frozen, False)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +404,9 @@ def test_torch_tensors() -> None:
         x = torch.zeros(3, 4, dtype=getattr(torch, name))
         assert read(x) == (x.data_ptr(), 12, name.replace("_e4m3fn", "e4m3").replace("_e5m2", "e5m2"))
         assert new_like(x, (2, 5), 0).shape == (2, 5)
-    with pytest.raises(InvalidArgument, match=r"tensor.contiguous"):
+    with pytest.raises(InvalidArgument, match=r": pass tensor.contiguous\(\)$"):
+        read(torch.zeros(3, 4).T, writable=False)
+    with pytest.raises(InvalidArgument, match=r"work on tensor.contiguous\(\), and copy that back into the tensor"):
         read(torch.zeros(3, 4).T)
     with pytest.raises(InvalidArgument, match="bool"):
         read(torch.zeros(3, dtype=torch.bool))
