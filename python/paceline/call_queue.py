@@ -110,8 +110,10 @@ class Handle(Generic[T]):
             self._error = why
 
     def done(self) -> bool:
-        """Whether the call has ended, well or with an error, without waiting."""
-        return self._failed() is not None or self._queue.stream is None or self._wait(0)
+        """Whether the call has ended, well or with an error, without waiting. In an open group it has not begun."""
+        if self._failed() is not None or self._queue.stream is None:
+            return True
+        return self._mark is not None and self._wait(0)
 
     def wait(self, timeout: float | None = None) -> T:
         """Wait for the call and return its result.

@@ -222,6 +222,7 @@ def async_in_group(comm: Any) -> None:
     first, second = numpy.ones(10), numpy.ones(10)
     with paceline.group():
         handle = comm.all_reduce(first, async_op=True)
+        assert not handle.done()
         try:
             handle.wait()
         except paceline.InvalidUsage as error:
