@@ -163,6 +163,13 @@ def test_explain_refuses_a_root_that_is_none(root: str) -> None:
     assert f"--root {root} is none of 2 ranks" in done.stderr
 
 
+def test_explain_refuses_a_size_that_no_memory_holds_once() -> None:
+    done = paceline("explain", "all_reduce", "-n", "2", "--size", "8000000G")
+    assert done.returncode == 1
+    assert "2147483648000000 elements are more than memory can hold" in done.stderr
+    assert "barrier" not in done.stderr and "rank 1" not in done.stderr
+
+
 def test_version() -> None:
     done = paceline("--version")
     assert done.stdout == "paceline 0.1.0, library 0.1.0\n"

@@ -51,13 +51,19 @@ def job(chosen: argparse.Namespace) -> int:
     if started is None:
         return launch_self(chosen.words, ranks, "paceline explain")
     with init() as comm:
-        if comm.rank == 0:
-            rows = _explain(comm, chosen)
-            if chosen.json:
-                document = {"version": __version__, "collective": chosen.collective, "ranks": comm.size, "rows": rows}
-                Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
-        comm.barrier()
+        try:
+            if comm.rank == 0:
+                _answer(comm, chosen)
+        finally:  # what fails on rank 0 is told by it alone
+            comm.barrier()
     return 0
+
+
+def _answer(comm: Communicator, chosen: argparse.Namespace) -> None:
+    rows = _explain(comm, chosen)
+    if chosen.json:
+        document = {"version": __version__, "collective": chosen.collective, "ranks": comm.size, "rows": rows}
+        Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, Any]]:
