@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -56,10 +57,22 @@ def fields(algorithm: str) -> dict[str, Any]:
 
     >>> fields("ring chunk=65536")
     {'algorithm': 'ring', 'chunk': 65536}
+
+    Raises InvalidArgument for what set_algorithm does not take after the name.
     """
-    name, *words = algorithm.split()
-    said = dict(word.split("=") for word in words)
-    return {"algorithm": name, **{key: int(value) if key == "chunk" else value for key, value in said.items()}}
+    name, *words = algorithm.removesuffix(" ").split(" ")
+    found: dict[str, Any] = {"algorithm": name}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == "chunk" and re.fullmatch("0*[1-9][0-9]{0,18}", value):
+            found[key] = int(value)
+        elif key == "protocol" and value in ("staged", "single_copy"):
+            found[key] = value
+        else:
+            raise InvalidArgument(
+                f"{word!r} after the algorithm {name}: there are chunk=BYTES, protocol=staged and protocol=single_copy"
+            )
+    return found
 
 
 def algorithm(row: Mapping[str, Any]) -> str:

@@ -104,6 +104,7 @@ def test_it_joins_the_job_of_a_launcher() -> None:
         (["all_reduce", "--algorithm", "nonsense"], "there is no algorithm 'nonsense': take one of"),
         (["broadcast", "--algorithm", "rabenseifner"], "rabenseifner does not serve broadcast: take one of "),
         (["reduce", "gather", "--algorithm", "ring"], "ring does not serve reduce or gather: take one of "),
+        (["all_reduce", "--algorithm", "ring chunk=abc"], "'chunk=abc' after the algorithm ring: there are"),
         (["all_reduce", "--warmup", "-1"], "'-1' is not a whole number >= 0"),
         (["all_reduce", "--plot", "plot.xyz"], "'plot.xyz' does not end with a format of pictures: .png, .svg, .pdf"),
         (["all_reduce", "--graph"], "--graph needs --device cuda"),

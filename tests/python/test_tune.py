@@ -7,9 +7,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import paceline
 import pytest
 from paceline import tuning
 from paceline.cli import main
@@ -206,6 +209,39 @@ def test_explain_says_what_is_not_by_the_table(profile: Path, words: tuple[str, 
     done = run("explain", *words, "-n", "2", PACELINE_TUNING=str(profile))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"# {reason.format(profile)}"
+
+
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        ("ring", True),
+        ("ring ", True),
+        ("ring chunk=64", True),
+        ("ring chunk=0064 protocol=staged", True),
+        ("ring protocol=single_copy chunk=1 chunk=2", True),
+        ("ring  chunk=64", False),
+        ("ring chunk=64  ", False),
+        ("ring chunk=0", False),
+        ("ring chunk=-1", False),
+        ("ring chunk=+1", False),
+        ("ring chunk=64K", False),
+        ("ring chunk=\u0664", False),
+        ("ring chunk=100000000000000000000", False),
+        ("ring chunk", False),
+        ("ring protocol=automatic", False),
+        ("ring size=1", False),
+    ],
+)
+def test_an_algorithm_is_read_as_the_library_reads_it(comm: paceline.Communicator, words: str, taken: bool) -> None:
+    def takes(read: Callable[[str], Any]) -> bool:
+        try:
+            read(words)
+        except paceline.InvalidArgument:
+            return False
+        return True
+
+    assert (takes(comm.set_algorithm), takes(tuning.fields)) == (taken, taken)
+    comm.set_algorithm(None)
 
 
 def test_explain_does_not_say_that_links_were_measured_on_one_machine() -> None:

@@ -22,6 +22,7 @@ from ..errors import InvalidArgument, Unsupported
 from ..joining import init
 from ..launch import launch_self
 from ..trace import merge_events
+from ..tuning import fields
 from . import bench_table, plot
 from .collectives import COLLECTIVES, Collective
 from .files import output_file, picture_file
@@ -115,7 +116,11 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
 
 def _refuse_unknown(chosen: argparse.Namespace) -> None:
     """An algorithm, whatever is said of its chunk and protocol, that there is not or that serves nothing asked for."""
-    table, name = algorithm_table(), chosen.algorithm.partition(" ")[0]
+    table = algorithm_table()
+    try:
+        name = fields(chosen.algorithm)["algorithm"]
+    except InvalidArgument as error:
+        chosen.parser.error(f"--algorithm: {error}")
     names = [row["name"] for row in table]
     if name not in names:
         chosen.parser.error(f"there is no algorithm {name!r}: take one of {', '.join(names)}, or all")
