@@ -7,7 +7,7 @@ import argparse
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from paceline.command.sizes import positive, size, size_text, sizes
+from paceline.command.sizes import positive, rounded_size_text, size, size_text, sizes
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,14 @@ def test_what_is_no_size(text: str) -> None:
 @given(st.integers(0, 2**45))
 def test_written_and_read_back(count: int) -> None:
     assert size(size_text(count)) == count
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0B"), (1023, "1023B"), (98304, "96K"), (1024000, "1000K"), (1500000, "1.43M"), (2**31, "2048M")],
+)
+def test_rounded(count: int, text: str) -> None:
+    assert rounded_size_text(count) == text
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "", "1.0", "2147483648"])

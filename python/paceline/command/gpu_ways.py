@@ -12,6 +12,8 @@ from itertools import pairwise
 from math import isqrt
 from typing import Any
 
+from .sizes import rounded_size_text
+
 FOLDS = ("all_reduce", "reduce", "reduce_scatter")
 MOVES = ("broadcast", "all_gather", "gather", "scatter", "all_to_all")
 IN_PARTS = ("all_reduce", "reduce", "broadcast")  # those that more than two ranks can do in two steps
@@ -218,14 +220,7 @@ def summary(table: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for row, after in zip(table, [*table[1:], None], strict=True):
         way = Way(**{key: value for key, value in row.items() if key not in ("collective", "from")})
-        below = "" if after is None else f" below {_rounded(after['from'])}"
+        below = "" if after is None else f" below {rounded_size_text(after['from'])}"
         direct = way.means() + ", or " if way.direct else ""
         parts.append(f"{direct}{through_window(way)}{below}")
     return ", then ".join(parts)
-
-
-def _rounded(nbytes: int) -> str:
-    for unit, size in (("M", _MEGA), ("K", _KILO)):
-        if nbytes >= size:
-            return f"{nbytes / size:.3g}{unit}"
-    return f"{nbytes}B"

@@ -76,3 +76,12 @@ def size_text(count: int) -> str:
         if count and count % _UNITS[unit] == 0:
             return f"{count // _UNITS[unit]}{unit}"
     return str(count)
+
+
+def rounded_size_text(nbytes: int) -> str:
+    """A size in three digits, or of whole units: 1500000 is 1.43M, 1024000 is 1000K, 500 is 500B."""
+    for unit in ("M", "K"):
+        if nbytes >= _UNITS[unit]:
+            number = nbytes / _UNITS[unit]
+            return f"{number:.0f}{unit}" if number >= 100 else f"{number:.3g}{unit}"
+    return f"{nbytes}B"

@@ -24,7 +24,7 @@ from ..joining import init
 from ..launch import launch
 from . import gpu_tune, host_tune
 from .collectives import COLLECTIVES
-from .sizes import positive
+from .sizes import positive, rounded_size_text
 from .sizes import size as parse_size
 from .started import started_size
 
@@ -257,20 +257,13 @@ def _report(found: dict[str, Any], apart: float | None) -> str:
         rows = [row for row in found["table"] if row["collective"] == name]
         if not rows:
             continue
-        parts = [f"{_run(row)}{' below ' + _rounded(row['below']) if 'below' in row else ''}" for row in rows]
+        parts = [f"{_run(row)}{' below ' + rounded_size_text(row['below']) if 'below' in row else ''}" for row in rows]
         lines.append(f"  {name:<15} {', then '.join(parts)}")
     return "\n".join(lines)
 
 
 def _run(row: dict[str, Any]) -> str:
     """What runs, by a row of the table."""
-    ways = [f"chunks of {_rounded(row['chunk'])}"] if "chunk" in row else []
+    ways = [f"chunks of {rounded_size_text(row['chunk'])}"] if "chunk" in row else []
     ways += [str(row["protocol"]).replace("_", " ")] if "protocol" in row else []
     return f"{row['algorithm']} ({', '.join(ways)})" if ways else str(row["algorithm"])
-
-
-def _rounded(nbytes: int) -> str:
-    for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
-        if nbytes >= size:
-            return f"{nbytes / size:.3g}{unit}"
-    return f"{nbytes}B"
