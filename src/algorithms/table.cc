@@ -86,4 +86,17 @@ bool serves(const Algorithm& algorithm, const Problem& problem) {
          algorithm.applies(problem);
 }
 
+int channels_of(const Algorithm& algorithm, Problem problem, const Parameters& parameters) {
+  if (parameters.chunk < problem.count) {
+    const Problem one{.collective = problem.collective, .ranks = problem.ranks, .root = problem.root, .count = 1};
+    const std::size_t blocks =
+        std::max({input_elements(one, one.root), output_elements(one, one.root), std::size_t{1}});
+    // Two chunks of each rank's part.
+    problem.count = std::min(problem.count, 2 * parameters.chunk * static_cast<std::size_t>(problem.ranks) / blocks);
+  }
+  Schedule schedule(problem, parameters, 0);
+  algorithm.write(schedule);
+  return schedule.channels();
+}
+
 }  // namespace paceline

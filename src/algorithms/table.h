@@ -26,5 +26,8 @@ std::span<const Algorithm> algorithms();
 const Algorithm* algorithm_named(std::string_view name);
 // Whether the algorithm serves the problem.
 bool serves(const Algorithm& algorithm, const Problem& problem);
+// Of the schedule that the algorithm writes, channels. It is written for a few chunks of a long message, which have as
+// many.
+int channels_of(const Algorithm& algorithm, Problem problem, const Parameters& parameters);
 
 }  // namespace paceline

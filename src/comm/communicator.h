@@ -112,7 +112,8 @@ class Communicator {
 
   // As read_variant() takes it, or empty for the choice by cost. Unknown names are an error.
   Status set_algorithm(const std::string& name);
-  Result<PlanInfo> explain(const Request& request);
+  // Makes no plan: of a count that no memory holds it would be long.
+  Result<PlanInfo> explain(const Request& request) const;
   // Choose by a profile, the same on every rank; empty: by the model alone.
   Status set_tuning(std::string_view profile);
   // As paceCommGpuTable has it.
@@ -185,6 +186,14 @@ class Communicator {
 
   Status prepare(const Request& request, KnownPlan& ready);
   Result<const Plan*> plan_for(const Request& request, bool in_place);
+  // What a plan is made of, and an explanation.
+  struct Decision {
+    Choice choice;
+    std::size_t chunk_bytes = 0;  // that a step moves at most
+    bool single_copy = false;
+  };
+  // For a collective.
+  Result<Decision> decide(const Request& request, const Problem& problem) const;
   Result<Plan> make_plan(const Request& request, bool in_place);
   [[nodiscard]] Plan make_message_plan(const Request& request) const;
   Status begin(const Request& request, KnownPlan& known);

@@ -69,9 +69,7 @@ Plan Communicator::make_message_plan(const Request& request) const {
   return plan;
 }
 
-Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
-  if (is_message(request.which)) return make_message_plan(request);
-  const Problem problem = problem_of(request, size(), in_place);
+Result<Communicator::Decision> Communicator::decide(const Request& request, const Problem& problem) const {
   CostModel model = cost_model(request.type);
   const StreamingFrom& streaming = connections_.routes.streaming_from;
   if (tuned_ == nullptr && !connections_.several_nodes && streaming.early &&
@@ -92,14 +90,24 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   if (single_copy && !connections_.several_nodes && choice->variant.chunk == 0 &&
       gives_only_inputs(request.which, choice->algorithm->name, size()))
     choice->parameters.chunk = longest_read / model.element;
-  Schedule schedule(problem, choice->parameters, rank());
-  choice->algorithm->write(schedule);
+  const std::size_t chunk = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count));
+  return Decision{std::move(*choice), chunk * model.element, single_copy};
+}
+
+Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
+  if (is_message(request.which)) return make_message_plan(request);
+  const Problem problem = problem_of(request, size(), in_place);
+  const auto decision = decide(request, problem);
+  if (!decision.ok()) return decision.status();
+  const auto& [choice, chunk_bytes, single_copy] = *decision;
+  Schedule schedule(problem, choice.parameters, rank());
+  choice.algorithm->write(schedule);
   Plan plan = bind(schedule, connections_.routes, request.type, request.op);
   plan.single_copy = single_copy;
-  plan.algorithm = choice->algorithm->name;
-  plan.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count)) * model.element;
+  plan.algorithm = choice.algorithm->name;
+  plan.chunk_bytes = chunk_bytes;
   plan.way = way_of(plan.algorithm, plan.chunk_bytes);
-  plan.predicted_us = choice->predicted_us;
+  plan.predicted_us = choice.predicted_us;
   log(LogLevel::info, rank(), "{} of {} {}: {}, chunks of {} bytes, {:.1f} us predicted", title(request.which),
       request.count, name(request.type), plan.algorithm, plan.chunk_bytes, plan.predicted_us);
   return plan;
@@ -127,17 +135,18 @@ Status Communicator::set_algorithm(const std::string& name) {
   return {};
 }
 
-Result<PlanInfo> Communicator::explain(const Request& request) {
-  auto plan = plan_for(request, chosen_in_place(request.which, tuned_.get()));
-  if (!plan.ok()) return plan.status();
+Result<PlanInfo> Communicator::explain(const Request& request) const {
+  const Problem problem = problem_of(request, size(), chosen_in_place(request.which, tuned_.get()));
+  const auto decision = decide(request, problem);
+  if (!decision.ok()) return decision.status();
+  const auto& [choice, chunk_bytes, single_copy] = *decision;
   PlanInfo info;
-  info.algorithm = (*plan)->algorithm;
-  info.chunk_bytes = (*plan)->chunk_bytes;
-  info.channels = static_cast<int>((*plan)->lanes.size());
-  info.predicted_us = (*plan)->predicted_us;
+  info.algorithm = choice.algorithm->name;
+  info.chunk_bytes = chunk_bytes;
+  info.channels = channels_of(*choice.algorithm, problem, choice.parameters);
+  info.predicted_us = choice.predicted_us;
   info.transport = transport();
-  if ((*plan)->single_copy) info.protocol = Protocol::single_copy;
-  plans_.trim();
+  if (single_copy) info.protocol = Protocol::single_copy;
   return info;
 }
 

@@ -1,6 +1,7 @@
 #include "algorithms/table.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <fstream>
 #include <iterator>
@@ -45,6 +46,30 @@ TEST_CASE("every collective has an algorithm for every number of ranks") {
       int found = 0;
       for (const Algorithm& algorithm : algorithms()) found += serves(algorithm, problem);
       CHECK(found >= 2);
+    }
+  }
+}
+
+TEST_CASE("the channels of a long message are told as its whole schedule has them") {
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Collective which : algorithm.collectives) {
+      for (int n = 1; n <= 9; ++n) {
+        for (int node_ranks = 1; node_ranks <= n; ++node_ranks) {
+          if (n % node_ranks != 0) continue;
+          for (const std::size_t count : {0, 1, 2, 7, 100, 5000}) {
+            for (const std::size_t chunk : {1, 64, 3000, 10000}) {
+              const Problem problem{.collective = which, .ranks = n, .root = n - 1, .count = count};
+              if (!serves(algorithm, problem)) continue;
+              const Parameters parameters{.chunk = chunk, .node_ranks = node_ranks};
+              Schedule whole(problem, parameters, n - 1);
+              algorithm.write(whole);
+              INFO(fmt::format("{} of {} on {} ranks, {} a node, chunk {}", algorithm.name, count, n, node_ranks,
+                               chunk));
+              CHECK(channels_of(algorithm, problem, parameters) == whole.channels());
+            }
+          }
+        }
+      }
     }
   }
 }
