@@ -6,14 +6,10 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "api/handle.h"
+#include "api/group.h"
 #include "schedule/problem.h"
 
 namespace paceline::api {
-
-void spoil_group(const Status& status);
-Status start_group();
-Status end_group();
 
 namespace {
 

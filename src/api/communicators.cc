@@ -16,8 +16,6 @@
 
 namespace paceline::api {
 
-const Status& last_error_of_thread();
-
 namespace {
 
 // Neither for ever nor so long that a clock cannot count it.

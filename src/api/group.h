@@ -36,6 +36,12 @@ void queue(HostStream& stream, std::vector<Queued> calls);
 // any_begun: others of the group, on GPU memory.
 Status run_on_host(std::vector<Queued> calls, bool any_begun);
 
+// This thread's group: opened, once more where one is open, and ended.
+Status start_group();
+Status end_group();
+// A call of the open group, if there is one, was refused: the group starts nothing.
+void spoil_group(const Status& status);
+
 // The calls of a group, at its end.
 Status run_group(std::vector<Queued> calls, std::vector<OnDevice> device_calls);
 

@@ -10,6 +10,7 @@
 #include <new>
 #include <system_error>
 
+#include "api/group.h"
 #include "base/fork_hold.h"
 #include "cuda/driver.h"
 
@@ -19,8 +20,6 @@ namespace {
 thread_local Status thread_error;
 
 }  // namespace
-
-void spoil_group(const Status& status);
 
 const Status& last_error_of_thread() { return thread_error; }
 

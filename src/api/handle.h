@@ -55,6 +55,8 @@ namespace paceline::api {
 // Note the status as the last error of this thread (and of the communicator) and give its code.
 paceResult_t finish(const Status& status, paceComm* comm = nullptr);
 
+const Status& last_error_of_thread();
+
 // Inside a catch clause: the exception as a status (no memory, no thread, ...). Ends this thread's group unrun.
 Status caught();
 

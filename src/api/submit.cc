@@ -79,7 +79,6 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
   return {};
 }
 
-// A call of an open group that was refused: the group starts nothing.
 void spoil_group(const Status& status) {
   if (in_group() && group.error.ok()) group.error = status;
 }
