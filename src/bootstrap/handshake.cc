@@ -158,15 +158,6 @@ Status introduce(int fd, const std::string& secret, const Hello& hello, const Un
   return {};
 }
 
-Result<Hello> receive_introduction(int fd, const std::string& secret, const Until& until) {
-  Introduction introduction(fd, secret);
-  for (;;) {
-    PACE_TRY(introduction.advance());
-    if (introduction.done()) return introduction.hello();
-    PACE_TRY(during_handshake(fd, wait_for(fd, introduction.events(), until)));
-  }
-}
-
 Introduction::Introduction(int fd, std::string secret) : fd_(fd), secret_(std::move(secret)) {}
 
 std::size_t Introduction::expected() const {

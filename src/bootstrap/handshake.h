@@ -42,20 +42,17 @@ inline constexpr std::uint32_t handshake_version = 4;
 inline constexpr auto introduction_time = std::chrono::seconds(3);
 inline constexpr auto crowded_time = std::chrono::milliseconds(250);
 
-// Both work on blocking and non-blocking sockets and end at the deadline. The socket stays the caller's, also after an
-// error; the only sensible use is then to close it. Errors:
+// The socket of either side stays the caller's, also after an error; the only sensible use is then to close it. Errors:
 //   Code::unsupported       the other side speaks another version (remedy named)
 //   Code::invalid_usage     the secret does not match; not a Paceline connection
 //   Code::remote            the other side closed the connection
-//   Code::timeout           the deadline passed
-//   Code::aborted           the wait was given up
+//   Code::timeout           the deadline passed (connecting side)
+//   Code::aborted           the wait was given up (connecting side)
 
-// The connecting side.
+// The connecting side: on blocking and non-blocking sockets, until the deadline.
 Status introduce(int fd, const std::string& secret, const Hello& hello, const Until& until);
-// The accepting side.
-Result<Hello> receive_introduction(int fd, const std::string& secret, const Until& until);
 
-// The accepting side for one who serves many connections at a time: never blocks.
+// The accepting side: never blocks, for it serves many connections at a time (strangers.h), and has no deadline.
 class Introduction {
  public:
   // `fd` must outlive this.

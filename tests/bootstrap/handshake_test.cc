@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "bootstrap/ranks.h"
+#include "bootstrap/receive_introduction.h"
 
 using namespace paceline;
 using namespace paceline::testing;

@@ -11,6 +11,7 @@
 
 #include "bootstrap/handshake.h"
 #include "bootstrap/ranks.h"
+#include "bootstrap/receive_introduction.h"
 
 using namespace paceline;
 using namespace paceline::testing;
