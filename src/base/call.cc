@@ -53,6 +53,8 @@ Call serving(Call all_gather, Serves what) {
 
 Collective collective_of(const Call& call) { return static_cast<Collective>(field(call.what, 0, 15)); }
 
+bool is_collective(const Call& call) { return collective_of(call) < Collective::send; }
+
 std::string_view title(const Call& call) {
   if (const std::string_view served = service(call); !served.empty()) return served;
   const Collective which = collective_of(call);

@@ -10,8 +10,6 @@
 namespace paceline {
 namespace {
 
-bool is_collective(const Call& call) { return collective_of(call) < Collective::send; }
-
 // "all-reduce #812"
 std::string short_name(const Call& call) {
   const std::string text = describe(call);

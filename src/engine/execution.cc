@@ -105,7 +105,7 @@ Attempt Execution::receive(Lane& lane, const PlanStep& step) {
 Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
   const int* peers = &lane.plan->peers[step.first_peer];
   const std::byte** sources = &sources_[lane.first_source];
-  const std::size_t stride = (step.bytes + 63) / 64 * 64;
+  const std::size_t stride = place_stride(step.bytes);
   for (; lane.arrived < step.peer_count; ++lane.arrived) {
     const std::uint32_t i = lane.arrived;
     // The local operand has its place among the messages: those from `own` on stand one further.
@@ -240,7 +240,7 @@ Execution::Wait Execution::waiting_for(const Lane& lane) const {
   if (step.action == Action::send) {
     const int rank = wiring_.transports[step.transport]->holder(step.channel, peers, lane.call, step.to_all);
     const bool to_it = std::ranges::find(peers, rank) != peers.end();
-    return {rank, lane.call, to_it && collective_of(lane.call) != Collective::send};
+    return {rank, lane.call, to_it && is_collective(lane.call)};
   }
   const bool folds = step.action == Action::recv_reduce;
   const bool wants_message = folds ? lane.arrived < step.peer_count : step.action == Action::recv;

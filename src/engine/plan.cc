@@ -5,7 +5,6 @@
 #include <iterator>
 #include <map>
 
-#include "base/rounding.h"
 #include "engine/passing.h"
 #include "schedule/extent.h"
 
@@ -171,7 +170,7 @@ class Binder {
     const Extent target = extent(step.target);
     if (any_keeps_) bound.after = sent_[step.channel].open.before_writing(target);
     if (any_places_ && folds)
-      plan_.place_bytes = std::max(plan_.place_bytes, rounded_up(bound.bytes, 64) * step.peer_count);
+      plan_.place_bytes = std::max(plan_.place_bytes, place_stride(bound.bytes) * step.peer_count);
     plan_.lanes[step.channel].push_back(bound);
 
     Passing& passing = passing_[step.channel];

@@ -11,6 +11,7 @@
 
 #include "base/copies.h"
 #include "base/reduction.h"
+#include "base/rounding.h"
 #include "schedule/schedule.h"
 
 namespace paceline {
@@ -77,6 +78,9 @@ struct Plan {
   std::size_t chunk_bytes = 0;
   double predicted_us = 0;
 };
+
+// Bytes from one place to the next, where a lane has places for the messages of a fold.
+constexpr std::size_t place_stride(std::size_t message_bytes) { return rounded_up(message_bytes, 64); }
 
 // The part of routes.rank. `type` is the element of the data, or uint8 for a barrier.
 Plan bind(Schedule& schedule, const Routes& routes, DataType type, Operation op);

@@ -68,13 +68,12 @@ enum class Leaver : std::uint8_t { none, left_before, ended_another };
 Leaver leaver(const Wiring& wiring, const Transport& transport, const Execution::Wait& wait, int& gone) {
   std::uint32_t last = 0;
   if (!wiring.membership->has_left(wait.rank, &last) && !transport.has_left(wait.rank, &last)) return Leaver::none;
-  const bool is_of_pair = collective_of(wait.call) == Collective::send;
-  if (!is_of_pair && comes_before(last, wait.call.sequence)) return Leaver::left_before;
+  if (is_collective(wait.call) && comes_before(last, wait.call.sequence)) return Leaver::left_before;
   if (!transport.immediate()) return Leaver::none;  // its connection ends behind its last message
   const bool looked_again = gone == wait.rank;
   gone = wait.rank;
   if (!looked_again) return Leaver::none;
-  return is_of_pair ? Leaver::left_before : Leaver::ended_another;
+  return is_collective(wait.call) ? Leaver::ended_another : Leaver::left_before;
 }
 
 Status left(const Wiring& wiring, const Execution::Wait& wait, Leaver how) {

@@ -220,7 +220,7 @@ inline void SharedMemoryTransport::write(Cell* to, std::uint64_t stamp, const Ca
 inline std::uint32_t SharedMemoryTransport::position_for(const Call& call, int receiver, std::uint32_t next,
                                                          const std::vector<Held>& ring,
                                                          const std::vector<Receiver>& receivers) const {
-  if (!is_of_pair(call)) return next % static_cast<std::uint32_t>(ring.size());
+  if (is_collective(call)) return next % static_cast<std::uint32_t>(ring.size());
   const std::size_t reserved = peers_.size();
   const std::size_t shared = ring.size() - reserved;
   for (std::size_t i = 0; i < shared; ++i) {
@@ -343,7 +343,7 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
   }
   // Once a call: what `from` sent for an earlier one, and this rank never took, lies where only the other kind is
   // taken.
-  if (mailbox.sequence != call.sequence && !is_of_pair(call)) {
+  if (mailbox.sequence != call.sequence && is_collective(call)) {
     mailbox.sequence = call.sequence;
     const Cell* left = arrived(incoming_[index(channel, from, !to_all)]);
     if (left != nullptr && is_of_earlier_collective(left->call, call)) [[unlikely]]

@@ -147,9 +147,8 @@ class SharedMemoryTransport final : public Transport {
            static_cast<std::size_t>(rank);
   }
   [[nodiscard]] int my_rank() const { return peers_[static_cast<std::size_t>(me_)].rank; }
-  static bool is_of_pair(const Call& call) { return collective_of(call) == Collective::send; }
   static bool is_of_earlier_collective(const Call& sent, const Call& call) {
-    return !is_of_pair(sent) && comes_before(sent.sequence, call.sequence);
+    return is_collective(sent) && comes_before(sent.sequence, call.sequence);
   }
   [[nodiscard]] Cell* cell(const Mailbox& mailbox) const {
     return reinterpret_cast<Cell*>(mailbox.cells + (mailbox.next & (layout_.cells() - 1)) * layout_.cell_bytes());

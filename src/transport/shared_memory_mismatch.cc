@@ -17,7 +17,7 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
     return Attempt::failed;
   const bool misses_message = from >= 0 && owed;
   // Numbered by pairs, sends and receives do not compare.
-  if (is_of_pair(call)) return misses_message ? find_overtaken(from, call) : Attempt::done;
+  if (!is_collective(call)) return misses_message ? find_overtaken(from, call) : Attempt::done;
   show(call, 1);
   // Any rank may be the one that finds out: the other call may have nothing to do with the rank waited for.
   for (const NodePeer& peer : peers_)
@@ -72,7 +72,7 @@ Attempt SharedMemoryTransport::find_other_call(int rank, const Call& call) {
   if (announced && announced->sequence == call.sequence && !(*announced == call))
     return fail(mismatch(my_rank(), call, rank, *announced));
   const Cell* message = find_next(rank, [&](const Call& theirs) {
-    return !is_of_pair(theirs) && !(theirs == call) && !comes_before(call.sequence, theirs.sequence);
+    return is_collective(theirs) && !(theirs == call) && !comes_before(call.sequence, theirs.sequence);
   });
   return message == nullptr ? Attempt::done : fail(mismatch(my_rank(), call, rank, message->call));
 }
@@ -84,24 +84,28 @@ Attempt SharedMemoryTransport::find_passed(int from, const Call& call) {
   if (later == call) return Attempt::done;
   if (later && !comes_before(call.sequence, later->sequence)) later.reset();
   if (!later) {
-    const Cell* message = find_next(
-        from, [&](const Call& theirs) { return !is_of_pair(theirs) && comes_before(call.sequence, theirs.sequence); });
+    const Cell* message = find_next(from, [&](const Call& theirs) {
+      return is_collective(theirs) && comes_before(call.sequence, theirs.sequence);
+    });
     if (message == nullptr) return Attempt::done;
     later = message->call;
   }
   // This look sees what came before the later call's message, or announcement.
-  const auto of_this_call = [&](const Call& theirs) { return !is_of_pair(theirs) && theirs.sequence == call.sequence; };
+  const auto of_this_call = [&](const Call& theirs) {
+    return is_collective(theirs) && theirs.sequence == call.sequence;
+  };
   return find_next(from, of_this_call) == nullptr ? fail(passed_over(my_rank(), call, from, *later)) : Attempt::done;
 }
 
 // A receive of a pair waits, and `from` has called a collective before it sent. Where both go through one mailbox that
 // is a mismatch, so it is one where the collective's message lies elsewhere.
 Attempt SharedMemoryTransport::find_overtaken(int from, const Call& call) {
-  const Cell* message = find_next(from, [](const Call& theirs) { return !is_of_pair(theirs); });
+  const Cell* message = find_next(from, is_collective);
   if (message == nullptr) return Attempt::done;
   const Call theirs = message->call;
   // This look sees what was sent before the collective's message.
-  return find_next(from, is_of_pair) == nullptr ? fail(mismatch(my_rank(), call, from, theirs)) : Attempt::done;
+  const auto of_pair = [](const Call& one) { return !is_collective(one); };
+  return find_next(from, of_pair) == nullptr ? fail(mismatch(my_rank(), call, from, theirs)) : Attempt::done;
 }
 
 }  // namespace paceline

@@ -18,8 +18,6 @@ namespace {
 
 using Flow = TcpConnection::Flow;
 
-bool is_collective(const Call& call) { return collective_of(call) < Collective::send; }
-
 }  // namespace
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::connect(TcpListener listener, TcpGroup group, const Until& until) {

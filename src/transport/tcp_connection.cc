@@ -121,7 +121,7 @@ TcpConnection::Flow TcpConnection::peek(MessageHeader* header, std::uint32_t now
       return Flow::malformed;
     }
     begin_ += message_header_bytes;
-    if (decoded->kind == MessageKind::inquiry && collective_of(decoded->call) == Collective::send) {
+    if (decoded->kind == MessageKind::inquiry && !is_collective(decoded->call)) {
       wants_answer_ = true;
     } else if (decoded->kind == MessageKind::inquiry) {
       asked_ = decoded->call;

@@ -27,6 +27,15 @@ TEST_CASE("a recv carries the same words as its send") {
   CHECK(describe(make_call(Collective::recv, DataType::int8, Operation::sum, 0, 5, 1)) == "send/receive #1 of 5 int8");
 }
 
+TEST_CASE("messages between two ranks are no collectives") {
+  for (int which = 0; which < collective_count; ++which) {
+    const auto collective = static_cast<Collective>(which);
+    CHECK(is_collective(make_call(collective, DataType::int8, Operation::sum, 0, 5, 1)));
+  }
+  for (const Collective message : {Collective::send, Collective::recv})
+    CHECK_FALSE(is_collective(make_call(message, DataType::int8, Operation::sum, 0, 5, 1)));
+}
+
 TEST_CASE("words that no call has are described, not trusted") {
   CHECK(describe(Call{1, 0xffffffff, 0}) == "an unknown call 0xffffffff");
 }
