@@ -93,7 +93,7 @@ class Membership {
   // 0.3 s for news of one before the reason given stands.
   virtual Status report(Status reason) = 0;
   // A wait for `waiting_for` in `call` has lasted `seconds`. Finds out who holds the call up, ends the communicator
-  // with an error of Code::timeout that names that rank, and returns it. Blocks for a second at most.
+  // with an error of Code::timeout that names that rank, and returns it. Blocks for 1.5 s at most.
   virtual Status timed_out(int waiting_for, const Call& call, double seconds) = 0;
   // Whether `rank` has left after its collective `sequence` (so that waiting for it in a later one is in vain).
   [[nodiscard]] virtual bool has_left(int rank, std::uint32_t* sequence) const = 0;
