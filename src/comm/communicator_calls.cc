@@ -7,6 +7,7 @@
 
 #include "base/configuration.h"
 #include "base/reduction.h"
+#include "base/rounding.h"
 #include "bootstrap/member.h"
 #include "comm/communicator.h"
 #include "comm/lack.h"
@@ -67,7 +68,8 @@ Status Communicator::prepare(const Request& request, KnownPlan& ready) {
     auto operands = operands_.reserve(elements * size_of(request.type));
     if (!operands.ok()) return operands.status();
     if (moves) {
-      std::memcpy(*operands, input, elements * size_of(request.type));
+      // There may be no memory for none.
+      if (elements > 0) std::memcpy(*operands, input, elements * size_of(request.type));
     } else if (request.op == Operation::premulsum) {
       multiply(request.type, *operands, input, request.factor, elements);
     } else {
@@ -79,7 +81,7 @@ Status Communicator::prepare(const Request& request, KnownPlan& ready) {
   auto found = plan_for(request, in_place);
   if (!found.ok()) return found.status();
   const Plan& plan = **found;
-  const std::size_t scratch = (plan.scratch_bytes + 63) / 64 * 64;
+  const std::size_t scratch = rounded_up(plan.scratch_bytes, 64);
   std::byte* memory = nullptr;
   if (const std::size_t places = plan.place_bytes * plan.lanes.size(); scratch + places > 0) {
     auto reserved = scratch_.reserve(scratch + places);

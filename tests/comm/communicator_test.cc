@@ -109,6 +109,15 @@ TEST_CASE("a rank that lacks memory anywhere in a call ends it for all") {
   CHECK(not_ended > 0);
 }
 
+// There is no memory yet into which it could be copied: UBSAN sees whether that is tried.
+TEST_CASE("the first call may be an all-to-all of nothing, in place") {
+  const Ranks communicator(2);
+  communicator.run([](int, paceComm_t comm) {
+    int here = 7;
+    return expect(paceAllToAll(&here, &here, 0, paceInt32, comm, nullptr));
+  });
+}
+
 TEST_CASE("outputs that are written past the cache are exact") {
   constexpr int ranks = 3;
   const std::size_t count = streaming_from(1, 2).folds / sizeof(int) + 1031;
