@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <sstream>
 #include <thread>
@@ -139,16 +140,21 @@ Status publish(Directory directory, const std::string& name, Rendezvous& where) 
   return {};
 }
 
+// The timeout becomes what is left of it, in tenths of a second, for errors tell it.
 Status find(const Directory& directory, const std::string& name, Rendezvous& where) {
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout));
+  using Seconds = std::chrono::duration<double>;
+  const auto begin = Clock::now();
+  const auto deadline = begin + std::chrono::duration_cast<Clock::duration>(Seconds(where.timeout));
   Status last;
   for (; Clock::now() < deadline; std::this_thread::sleep_for(pause)) {
     const Result<bool> found = read_notice(directory, name, where);
     PACE_TRY(found.status());
     if (!*found) continue;
     last = reach(where, probe_connection, std::min(deadline, Clock::now() + probe_time)).status();
-    if (last.ok()) return {};
+    if (last.ok()) {
+      where.timeout = std::round(10 * (where.timeout - Seconds(Clock::now() - begin).count())) / 10;
+      return {};
+    }
     // Anything may listen where a job that crashed did: only an error of our own ends this.
     if (last.code() == Code::system && !may_pass(last)) return last;
   }

@@ -10,7 +10,8 @@
 namespace paceline {
 
 // `job` as in Launch. Rank 0 listens on `address` (numeric); the others wait for its file, and for what it says to be
-// true: a job that crashed may have left one. The file goes with the Rendezvous' `held`.
+// true: a job that crashed may have left one. The file goes with the Rendezvous' `held`. `timeout`: seconds, for the
+// whole of the joining; the Rendezvous has what is left of it.
 Result<Rendezvous> meet_on_this_node(const std::string& job, int rank, int size, const std::string& address,
                                      double timeout);
 

@@ -140,6 +140,22 @@ TEST_CASE("a rank that has no descriptor left to look for rank 0 says so at once
   CHECK(line.ends_with("raise its limit with `ulimit -n`"));
 }
 
+TEST_CASE("what a late rank 0 has kept others waiting for is part of their time to join") {
+  const MeetingPlace place;
+  const auto joined = [](int rank, double timeout) {
+    Result<Rendezvous> where = meet_on_this_node("job 1", rank, 3, "127.0.0.1", timeout);
+    return where.ok() ? join(std::move(*where)).status() : where.status();
+  };
+  const auto results = in_threads(2, [&](int rank) {
+    if (rank == 0) std::this_thread::sleep_for(2s);
+    const auto begin = Clock::now();
+    Status status = joined(rank, rank == 0 ? 20 : 3);
+    if (rank == 1) CHECK(Clock::now() - begin < 4500ms);
+    return status;
+  });
+  for (const Status& status : results) CHECK(status.message().starts_with("rank 2 did not come to the rendezvous"));
+}
+
 TEST_CASE("without rank 0 the others say so, at the end of their time") {
   const MeetingPlace place;
   const Status status = meet(1, 0.1).status();
