@@ -152,7 +152,8 @@ Status find(const Directory& directory, const std::string& name, Rendezvous& whe
     if (!*found) continue;
     last = reach(where, probe_connection, std::min(deadline, Clock::now() + probe_time)).status();
     if (last.ok()) {
-      where.timeout = std::round(10 * (where.timeout - Seconds(Clock::now() - begin).count())) / 10;
+      const double left = where.timeout - Seconds(Clock::now() - begin).count();
+      where.timeout = std::max(0.1, std::round(10 * left) / 10);
       return {};
     }
     // Anything may listen where a job that crashed did: only an error of our own ends this.
