@@ -30,7 +30,8 @@ bool parts_count(Collective which);
 Problem problem_of(const Question& question, int ranks, std::size_t bytes);
 Prediction row_of(const Question& question, const Problem& problem, std::string_view algorithm, double time);
 // All ranks' steps, by the algorithm's cost formula.
-double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters, CostModel model);
+double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
+                const CostModel& model);
 
 class Predictor {
  public:

@@ -7,7 +7,7 @@
 #include "api/address_limit.h"
 #include "topology/presets.h"
 #include "transport/child.h"
-#include "tuning/prediction.h"
+#include "tuning/predictor.h"
 
 namespace paceline {
 namespace {
@@ -24,7 +24,52 @@ Result<Answer> answer_of(std::string algorithm, int ranks) {
   return predict(*preset("rx2", ranks), question);
 }
 
+void check_count_of_steps(std::string_view name, Collective collective, int ranks, std::size_t chunk) {
+  INFO(name, " ", title(collective), " on ", ranks, " ranks, chunk ", chunk);
+  const Problem problem{
+      .collective = collective, .ranks = ranks, .count = 1000, .in_place = may_be_in_place(collective)};
+  const Algorithm& algorithm = *algorithm_named(name);
+  Parameters parameters = algorithm.parameters(problem, {});
+  parameters.chunk = chunk;
+  Schedule schedule(problem, parameters);
+  algorithm.write(schedule);
+  std::size_t steps = 0;
+  for (int rank = 0; rank < ranks; ++rank) steps += schedule.steps(rank).size();
+  CHECK(steps_of(algorithm, problem, parameters, {}) == doctest::Approx(static_cast<double>(steps)).epsilon(1e-3));
+}
+
 }  // namespace
+
+TEST_CASE("where a root has most of the steps, all ranks' steps are counted exactly") {
+  using enum Collective;
+  for (const auto& [name, collective] : {std::pair{"direct", broadcast},
+                                         {"direct", reduce},
+                                         {"direct", gather},
+                                         {"direct", scatter},
+                                         {"fan_out", broadcast},
+                                         {"chain", broadcast},
+                                         {"pipelined_chain", broadcast},
+                                         {"pipelined_chain", reduce},
+                                         {"knomial", broadcast},
+                                         {"knomial", reduce}})
+    for (const int ranks : {2, 3, 8, 200})
+      for (const std::size_t chunk : {300, 1 << 30}) check_count_of_steps(name, collective, ranks, chunk);
+}
+
+TEST_CASE("a direct broadcast to 8,192 ranks has a step for each message's end") {
+  Question question;
+  question.collective = Collective::broadcast;
+  question.algorithm = "direct";
+  question.sizes = {8};
+  question.gpus.resize(8192);
+  std::iota(question.gpus.begin(), question.gpus.end(), 0);
+  question.machine = typical_machine();
+  const auto answer = predict(*preset("rx2", 8192), question);
+  REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+  CHECK(answer->rows[0].method == "simulated");
+  const Problem problem{.collective = Collective::broadcast, .ranks = 8192, .count = 2};
+  CHECK(steps_of(*algorithm_named("direct"), problem, {.chunk = 2}, {}) == doctest::Approx(16382));
+}
 
 TEST_CASE("a ring of 800 ranks with a straggler is simulated if it is asked for by name") {
   const auto answer = answer_of("ring", 800);
