@@ -235,7 +235,10 @@ Result<std::string> answer_to(const char* text) {
   } else {
     auto topology = topology_of(request);
     PACE_TRY(topology.status());
-    if (request.contains("machine")) PACE_TRY(slow(request["machine"], *topology, question.machine));
+    if (request.contains("machine")) {
+      PACE_TRY(slow(request["machine"], *topology, question.machine));
+      question.timed = request["machine"].contains("start_us") || request["machine"].contains("delay_us");
+    }
     auto gpus = gpus_of(request, *topology);
     PACE_TRY(gpus.status());
     if (request.contains("ranks")) {

@@ -47,7 +47,7 @@ inline double ring_sources(double M, int n, const Rates& rates) { return (n - 1)
 struct Multicast {
   double chunk = 512 << 10;  // C, bytes
   double datagram = 4096;    // U, bytes
-  double pcie = 12000;       // B_P, bytes per us
+  double pcie = 12000;       // B_P, bytes per us: what the GPU writes into host memory
   double host = 12500;       // B_H: what the NIC reads from host memory
   double start = 0.05;       // t_s of a datagram, us
   double alpha = 17.5;       // t_o(n) = ln(n) / alpha, us

@@ -45,6 +45,7 @@ struct Question {
   int sources = 0;                // broadcasts from so many ranks at once; 0: an ordinary collective
   int servers = 0;                // of a reduction_server; 0: as many as there are ranks
   Machine machine;                // stragglers by their numbers in the topology
+  bool timed = false;             // the machine's start or delay is no estimate, but asked for
   bool in_detail = false;         // with links and timeline, for one algorithm and one size
 };
 

@@ -60,6 +60,7 @@ class Predictor {
   Status add_rings(const Problem& problem);
   void add_formula(std::string_view name, const Problem& problem, double time);
   void add_formulas(const Problem& problem);
+  void add_multicast(const Problem& problem);
   Status add_sources(const Problem& problem);
   [[nodiscard]] double counted_steps(const Algorithm& algorithm, const Problem& problem,
                                      const Parameters& parameters) const;

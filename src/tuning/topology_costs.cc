@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <optional>
 
 #include "base/index.h"
 
@@ -21,6 +23,20 @@ int node_ranks(const Topology& topology, std::span<const int> gpus) {
     if (rank >= first && rank % first == 0 && node(rank) == node(rank - first)) return 1;
   }
   return static_cast<int>(first);
+}
+
+// Bytes per us from the GPUs' memory into their hosts': of the slowest GPU, by its own widest link. Nothing where no
+// GPU has a link to its host.
+std::optional<double> host_copy_rate(const Topology& topology, std::span<const int> gpus) {
+  std::map<int, double> widest;  // by vertex
+  for (const Link& link : topology.links())
+    if (link.kind == LinkKind::pcie || link.kind == LinkKind::c2c)
+      widest[link.from] = std::max(widest[link.from], link.bandwidth * 1000);
+  std::optional<double> slowest;
+  for (const int gpu : gpus)
+    if (const auto own = widest.find(topology.gpus()[at(gpu)]); own != widest.end())
+      slowest = std::min(slowest.value_or(own->second), own->second);
+  return slowest;
 }
 
 }  // namespace
@@ -64,7 +80,8 @@ NodeRates node_rates(WayFinder& finder, std::span<const int> gpus, const Machine
   const auto node = [&](int gpu) { return topology.vertex(topology.gpus()[at(gpu)]).node; };
   const auto elsewhere = [&](int gpu) { return node(gpu) != node(gpus.front()); };
   const auto other = std::ranges::find_if(gpus, elsewhere);
-  if (other == gpus.end()) return {model.bandwidth, model.bandwidth};
+  const std::optional<double> pcie = host_copy_rate(topology, gpus);
+  if (other == gpus.end()) return {model.bandwidth, model.bandwidth, pcie.value_or(model.bandwidth)};
   std::vector<double> streams(topology.links().size());
   for (const int gpu : gpus) {
     // Messages leave a node by the same NIC wherever they go.
@@ -76,13 +93,14 @@ NodeRates node_rates(WayFinder& finder, std::span<const int> gpus, const Machine
       for (const int link : way.links)
         if (topology.vertex(topology.link(link).to).node == node(gpu)) streams[at(link)] += way.part;
   }
-  NodeRates rates{machine.send_bandwidth, machine.send_bandwidth};
+  NodeRates rates{machine.send_bandwidth, machine.send_bandwidth, 0};
   for (std::size_t l = 0; l < streams.size(); ++l) {
     if (streams[l] == 0) continue;
     const double bandwidth = topology.links()[l].bandwidth * 1000;
     rates.alone = std::min(rates.alone, bandwidth);
     rates.shared = std::min(rates.shared, bandwidth / std::max(1.0, streams[l]));
   }
+  rates.pcie = pcie.value_or(rates.alone);
   return rates;
 }
 

@@ -14,6 +14,7 @@ CostModel cost_model_of(WayFinder& finder, std::span<const int> gpus, const Mach
 struct NodeRates {
   double alone = 0;   // where one rank sends
   double shared = 0;  // of each, where all ranks do
+  double pcie = 0;    // from a GPU's memory into its host's, over its own link; as `alone` where it has none
 };
 // Where all ranks are on one node, and nothing leaves it: by the cost model's bandwidth.
 NodeRates node_rates(WayFinder& finder, std::span<const int> gpus, const Machine& machine, const CostModel& model);

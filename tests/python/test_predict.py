@@ -255,6 +255,10 @@ def test_a_barrier_is_predicted_once(tmp_path: Path) -> None:
                 ("--algorithm", "ring", "--sources", "2"),
             )
         ),
+        *(
+            (("--preset", "rx2", "--algorithm", "multicast", option, "1"), "takes no other (--start, --delay)")
+            for option in ("--start", "--delay")
+        ),
         (("--preset", "rx2", "--sources", "2", "--chunk", "4K"), "either --chunk or --sources"),
         (("--preset", "rx2", "--transport", "shm"), "--transport goes with --profile"),
         (("--preset", "rx2", "--plot", "f.xyz"), "'f.xyz' does not end with a format of pictures: .png, .svg, .pdf"),

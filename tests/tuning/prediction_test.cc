@@ -326,6 +326,38 @@ TEST_CASE("a multicast passes each NIC once, wherever ranks are placed") {
   CHECK(predicted(machine, question).time_us == in_order);
 }
 
+TEST_CASE("a multicast is copied at the rate of its GPUs' PCIe links") {
+  constexpr std::size_t chunk = 512 << 10;
+  // (NIC, PCIe) in GB/s, of two ranks on two nodes.
+  for (const auto& [name, nic, pcie] : {std::tuple{"hgx-h200", 50.0, 63.0}, {"rx2", 12.5, 15.75}}) {
+    INFO(name);
+    const Topology machine = *preset(name, 2);
+    Question question = question_of(Collective::broadcast, 0, {16 * chunk}, "multicast");
+    question.gpus = {0, static_cast<int>(machine.gpus().size()) / 2};
+    const double copy = chunk / (1000 * pcie);
+    const double cast = chunk / 4096.0 * (0.05 + std::log(2) / 17.5) + chunk / (1000 * nic);
+    const double time = copy + 15 * std::max(copy, cast) + cast;
+    CHECK(predicted(machine, question).time_us == doctest::Approx(time).epsilon(1e-9));
+    question.sources = 1;
+    CHECK(predicted(machine, question).time_us == doctest::Approx(time).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("a multicast takes no other start and delay than its datagrams'") {
+  const Topology machine = *preset("rx2");
+  Question question = question_of(Collective::broadcast, 16, {1 << 20}, "multicast");
+  question.timed = true;
+  const std::string_view reason =
+      "multicast: its formula has its datagrams' own start and delay, and takes no other (--start, --delay)";
+  CHECK(predict(machine, question).status().message() == reason);
+  question.algorithm = "all";
+  question.sources = 2;
+  const auto answer = predict(machine, question);
+  REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+  CHECK(answer->rows.size() == 2);
+  CHECK(answer->left_out == std::vector<std::string>{std::string(reason)});
+}
+
 TEST_CASE("a model answers without a topology") {
   CostModel model;
   Question question = question_of(Collective::all_reduce, 0, {1 << 20}, "ring");
