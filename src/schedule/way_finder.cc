@@ -172,27 +172,43 @@ class WayFinder::Search {
     return nearest;
   }
 
-  // Link by link nearer to the switch that the other NIC is at.
   bool cross(std::vector<int>& links, int out, int in) {
-    const std::size_t turn = turn_of(in);
+    if (entering_nic_.empty()) sort_network_links();
     int here = out;
     for (int hops = 0; here != in; ++hops) {
-      std::vector<int> nearer;
-      int least = std::numeric_limits<int>::max();
-      for (const int l : leaving_[at(here)]) {
-        const int next = topology_.link(l).to;
-        if (next != in && topology_.vertex(next).kind != VertexKind::network_switch) continue;
-        const int distance = next == in ? 0 : distance_to(next, in);
-        if (distance < least) nearer.clear();
-        least = std::min(least, distance);
-        if (distance == least && distance < std::numeric_limits<int>::max()) nearer.push_back(l);
-        if (distance == 0) break;
-      }
-      if (nearer.empty() || hops > 16) return false;
-      links.push_back(nearer[turn % nearer.size()]);
-      here = topology_.link(links.back()).to;
+      const int link = link_towards(here, in);
+      if (link < 0 || hops > 16) return false;
+      links.push_back(link);
+      here = topology_.link(link).to;
     }
     return true;
+  }
+
+  // To the NIC, or nearer to the switch that it is at; -1: there is none. Of a switch's many links those to NICs are
+  // not looked at.
+  int link_towards(int here, int nic) {
+    for (const int l : entering_nic_[at(nic)])
+      if (topology_.link(l).from == here) return l;
+    std::vector<int> nearer;
+    int least = std::numeric_limits<int>::max();
+    for (const int l : leaving_to_switch_[at(here)]) {
+      const int distance = distance_to(topology_.link(l).to, nic);
+      if (distance < least) nearer.clear();
+      least = std::min(least, distance);
+      if (distance == least && distance < std::numeric_limits<int>::max()) nearer.push_back(l);
+    }
+    return nearer.empty() ? -1 : nearer[turn_of(nic) % nearer.size()];
+  }
+
+  void sort_network_links() {
+    entering_nic_.resize(topology_.vertices().size());
+    leaving_to_switch_.resize(topology_.vertices().size());
+    for (std::size_t l = 0; l < topology_.links().size(); ++l) {
+      const Link& link = topology_.links()[l];
+      const VertexKind to = topology_.vertex(link.to).kind;
+      if (to == VertexKind::nic) entering_nic_[at(link.to)].push_back(static_cast<int>(l));
+      if (to == VertexKind::network_switch) leaving_to_switch_[at(link.from)].push_back(static_cast<int>(l));
+    }
   }
 
   // The NIC's number among those at its switch.
@@ -264,6 +280,8 @@ class WayFinder::Search {
   std::vector<Tree> nvlink_trees_;                       // likewise; none where no NVSwitch joins nodes
   std::vector<std::vector<int>> gpus_of_node_;           // by node + 1
   std::unordered_map<int, int> nic_of_;                  // by GPU, of those asked for and the others of their nodes
+  std::vector<std::vector<int>> entering_nic_;           // links by vertex, of the NICs; empty until asked for
+  std::vector<std::vector<int>> leaving_to_switch_;      // links by vertex: to network switches; likewise
   std::vector<std::size_t> turns_;                       // by vertex, of the NICs; empty until asked for
   std::vector<int> switch_number_;                       // by vertex, of the network switches
   std::vector<std::vector<int>> switches_before_;        // by a switch's number: those with a link to it

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <ctime>
 #include <set>
 
 #include "api/address_limit.h"
@@ -51,6 +52,23 @@ TEST_CASE("GPUs that are as near to the same NICs take one each, however GPUs ar
         if (const int to = machine.link(link).to; machine.vertex(to).kind == VertexKind::nic) nics.insert(to);
     CHECK(nics.size() == 8);
   }
+}
+
+// CPU time, of which as many ways on sixteen times as many nodes take as much, but for the caches.
+TEST_CASE("finding a way takes no longer where a switch has more nodes") {
+  const auto seconds = [](int nodes, int repetitions) {
+    const Topology machine = *cluster(*preset("rx2", 1), nodes, {.nic = {12.5, 0}});
+    std::clock_t taken = 0;
+    for (int i = 0; i < repetitions; ++i) {
+      WayFinder finder(machine);
+      finder.between(0, 1);  // sorts the links
+      const std::clock_t began = std::clock();
+      for (int gpu = 0; gpu < nodes; ++gpu) finder.between(gpu, (gpu + nodes - 1) % nodes);
+      taken += std::clock() - began;
+    }
+    return static_cast<double>(taken) / CLOCKS_PER_SEC;
+  };
+  CHECK(seconds(32768, 1) < 6 * seconds(2048, 16) + 0.1);
 }
 
 }  // namespace paceline
