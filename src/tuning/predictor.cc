@@ -17,6 +17,8 @@ namespace paceline {
 namespace {
 
 constexpr double most_steps_by_name = 5e7;
+// A connection takes the memory of so many steps: about 950 bytes for 95.
+constexpr std::size_t steps_of_a_connection = 10;
 constexpr double most_steps_counted = 1e9;
 constexpr int most_chunks = 1024;
 
@@ -155,12 +157,20 @@ bool Predictor::are_too_many(double steps, std::string_view name, double most, s
 }
 
 bool Predictor::has_too_many_connections(const std::vector<Traffic>& traffic, std::string_view name) {
-  if (by_name(name)) return false;
   std::size_t connections = 0;
-  for (const Traffic& each : traffic)
-    for (const Program& program : each.programs)
+  std::size_t steps = 0;
+  for (const Traffic& each : traffic) {
+    for (const Program& program : each.programs) {
       connections += std::set<int>(program.peers.begin(), program.peers.end()).size();
-  if (connections <= most_connections) return false;
+      steps += program.acts.size();
+    }
+  }
+  if (static_cast<double>(steps + steps_of_a_connection * connections) > most_steps_by_name) {
+    leave_out(name,
+              fmt::format("its {} connections and {} steps take too much memory to simulate", connections, steps));
+    return true;
+  }
+  if (by_name(name) || connections <= most_connections) return false;
   leave_out(name, fmt::format("its {} connections take long to simulate; ask for it by name", connections));
   return true;
 }

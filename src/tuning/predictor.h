@@ -18,7 +18,7 @@
 namespace paceline {
 
 // A simulation of more steps takes longer than a person waits; longer chunks make fewer. Who asks for one algorithm by
-// name and cannot have fewer steps may wait two minutes, with 8 GiB.
+// name and cannot have fewer steps may wait a minute and a half, with 6 GB.
 inline constexpr double most_steps = 2.5e6;
 // So do simulations in which so many ranks exchange with all others at once: minutes, which only who asks by name
 // waits.

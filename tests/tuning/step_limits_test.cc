@@ -99,6 +99,11 @@ TEST_CASE("of all algorithms, exchanges of 1,300 ranks with all others are left 
   CHECK(std::ranges::none_of(answer->rows, [](const Prediction& row) { return row.algorithm == "one_shot"; }));
 }
 
+TEST_CASE("exchanges of 2,400 ranks with all others are refused, though they have few steps: connections take memory") {
+  CHECK(answer_of("one_shot", 2400).status().message() ==
+        "one_shot: its 5757600 connections and 4800 steps take too much memory to simulate");
+}
+
 TEST_CASE("short chunks of a few ranks are refused before their schedules fill the memory") {
   Child child([] {
     if (!testing::limit_addresses(std::size_t{256} << 20)) return false;
