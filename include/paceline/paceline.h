@@ -354,7 +354,8 @@ PACE_API paceResult_t paceTopology(const char* request, const char** answer);
  * many times as long (10^-6 to 10^6) it takes on "slow_gpus" ({"3": 2}) and "slow_links" ({"gpu0 -> switch0": 2});
  *   "detail": for one algorithm at one size, the links and the timeline too.
  * The answer has "collective", "ranks", "rows" ("algorithm", "asked_bytes" (the request's size), "bytes" (of whole
- * elements), "count", "chunk_bytes", "time_us", "algbw_gbs", "busbw_gbs", "method", "busiest_link", "busiest_share"),
+ * elements), "count", "chunk_bytes" (the longest message that is simulated; by a model, what longer ones are cut into;
+ * 0 where there is none), "time_us", "algbw_gbs", "busbw_gbs", "method", "busiest_link", "busiest_share"),
  * "left_out" (why an algorithm has no row), in detail "links" ("from", "to", "gbs", "bytes", "share") and "trace"
  * (Chrome's format). It is valid until this thread's next call of pacePredict. */
 PACE_API paceResult_t pacePredict(const char* request, const char** answer);

@@ -168,7 +168,7 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
       Prediction row = row_of(question, problem, algorithm.name, choice->predicted_us);
       row.method = tuned != nullptr && tuned->measured(algorithm, problem.collective) ? "measured" : "model";
       row.asked_bytes = bytes;
-      row.chunk_bytes = std::min(choice->parameters.chunk, std::max<std::size_t>(problem.count, 1)) * of_type.element;
+      row.chunk_bytes = std::min(choice->parameters.chunk, problem.count) * of_type.element;
       answer.rows.push_back(std::move(row));
     }
   }

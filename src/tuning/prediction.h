@@ -54,7 +54,9 @@ struct Prediction {
   std::size_t asked_bytes = 0;  // the question's size
   std::size_t bytes = 0;        // of whole elements, as many on every rank
   std::size_t count = 0;        // the call's
-  std::size_t chunk_bytes = 0;  // the longest message
+  // The longest message that is simulated, or by a model, what longer ones are cut into; 0: none has data, or a formula
+  // knows no chunks.
+  std::size_t chunk_bytes = 0;
   double time_us = 0;
   double algbw_gbs = 0;
   double busbw_gbs = 0;

@@ -37,6 +37,15 @@ CostModel counting(CostModel model) {
   return model;
 }
 
+std::size_t longest_message(const std::vector<Traffic>& traffic) {
+  double longest = 0;
+  for (const Traffic& each : traffic)
+    for (const Program& program : each.programs)
+      for (const Program::Act& act : program.acts)
+        if (act.action == Action::send) longest = std::max(longest, act.bytes);
+  return static_cast<std::size_t>(longest);
+}
+
 }  // namespace
 
 bool parts_count(Collective which) {
@@ -85,20 +94,19 @@ Predictor::Predictor(Topology topology, const Question& question)
 }
 
 // Simulates, and notes the row.
-Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
-                      std::size_t chunk) {
+Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name) {
   if (has_too_many_connections(traffic, name)) return {};
   auto result = simulate(finder, traffic, question_.machine, question_.in_detail);
   if (!result.ok()) return unless_unsupported(name, result.status());
-  note(finder.topology(), std::move(*result), std::move(traffic), problem, name, chunk);
+  note(finder.topology(), std::move(*result), std::move(traffic), problem, name);
   return {};
 }
 
 void Predictor::note(const Topology& topology, Simulation result, std::vector<Traffic> traffic, const Problem& problem,
-                     std::string_view name, std::size_t chunk) {
+                     std::string_view name) {
   Prediction row = row_of(question_, problem, name, result.time);
   row.method = "simulated";
-  row.chunk_bytes = std::min(chunk, std::max<std::size_t>(problem.count, 1)) * question_.element_bytes;
+  row.chunk_bytes = problem.count > 0 ? longest_message(traffic) : 0;  // a barrier's messages are tokens
   for (std::size_t l = 0; l < result.link_bytes.size() && result.time > 0; ++l) {
     const Link& link = topology.links()[l];
     const auto slow = question_.machine.slow_links.find(static_cast<int>(l));
@@ -190,7 +198,7 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
       if (even.count - problem.count <= problem.count / 100) {
         std::vector<Traffic> one;
         one.push_back(std::move(*traffic));
-        return run(folded_, std::move(one), problem, name, parameters.chunk);
+        return run(folded_, std::move(one), problem, name);
       }
       advice = fmt::format("; of {} bytes, which make equal blocks, one part's ranks would stand for all",
                            even.count * question_.element_bytes);
@@ -206,7 +214,7 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
   algorithm.write(schedule);
   std::vector<Traffic> traffic;
   traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
-  return run(finder_, std::move(traffic), problem, name, parameters.chunk);
+  return run(finder_, std::move(traffic), problem, name);
 }
 
 Status Predictor::add_table(const Problem& problem) {

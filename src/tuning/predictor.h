@@ -70,10 +70,9 @@ class Predictor {
   bool has_too_many_connections(const std::vector<Traffic>& traffic, std::string_view name);
   Result<std::optional<Topology>> small_part(std::string_view name);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
-  Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name,
-             std::size_t chunk);
+  Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name);
   void note(const Topology& topology, Simulation result, std::vector<Traffic> traffic, const Problem& problem,
-            std::string_view name, std::size_t chunk);
+            std::string_view name);
 
   Topology topology_;
   const Question& question_;

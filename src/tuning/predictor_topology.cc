@@ -121,7 +121,7 @@ Status Predictor::add_trees(const Problem& problem) {
     }
     if (fastest.time <= 1.015 * bound || messages > most_steps) break;
   }
-  note(topology_, std::move(fastest), std::move(best), problem, "packed_trees", parameters.chunk);
+  note(topology_, std::move(fastest), std::move(best), problem, "packed_trees");
   return {};
 }
 
@@ -158,7 +158,7 @@ Status Predictor::add_rings(const Problem& problem) {
     algorithm.write(schedule);
     traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
   }
-  return run(finder, std::move(traffic), problem, "rings", parameters.chunk);
+  return run(finder, std::move(traffic), problem, "rings");
 }
 
 }  // namespace paceline

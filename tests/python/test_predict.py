@@ -233,6 +233,7 @@ def test_a_barrier_is_predicted_once(tmp_path: Path) -> None:
     shown = paceline("barrier", "--preset", "rx2", "--algorithm", "fan", "--json", str(tmp_path / "f.json"))
     assert shown.returncode == 0, shown.stderr
     assert [row["bytes"] for row in json.loads((tmp_path / "f.json").read_text())["rows"]] == [0]
+    assert shown.stdout.splitlines()[-1].split()[:4] == ["0", "0", "fan", "-"]
 
 
 @pytest.mark.parametrize(

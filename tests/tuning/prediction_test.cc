@@ -85,6 +85,26 @@ TEST_CASE("rings on a DGX-1V: the rates of NCCL's rings") {
   CHECK(busbw({0, 1, 2, 3, 4, 5, 6, 7}) == doctest::Approx(150).epsilon(0.01));
 }
 
+TEST_CASE("the chunk of a prediction is the longest message that is sent") {
+  const Topology machine = *preset("dgx1-v100");
+  const auto chunk = [&](Collective collective, std::size_t bytes, std::string algorithm) {
+    Question question = question_of(collective, 8, {bytes}, std::move(algorithm));
+    question.in_detail = true;
+    const auto answer = predict(machine, question);
+    REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+    double longest = 0;
+    for (const Deed& deed : answer->simulation.timeline) longest = std::max(longest, deed.bytes);
+    CHECK(static_cast<double>(answer->rows[0].chunk_bytes) == longest);
+    return answer->rows[0].chunk_bytes;
+  };
+  CHECK(chunk(Collective::all_reduce, 1 << 20, "ring") == 1 << 17);
+  CHECK(chunk(Collective::all_gather, 1 << 20, "direct") == 1 << 17);
+  CHECK(chunk(Collective::broadcast, 1 << 20, "chain") == 1 << 20);
+  CHECK(predicted(machine, question_of(Collective::barrier, 8, {0}, "dissemination")).chunk_bytes == 0);
+  const auto model = predict(CostModel(), 8, question_of(Collective::barrier, 8, {0}, "dissemination"));
+  CHECK(model->rows[0].chunk_bytes == 0);
+}
+
 TEST_CASE("the order of the chain: 8 streams on a link, or 1") {
   const auto machine = preset("cs-storm-k80");
   Question question = question_of(Collective::broadcast, 16, {gigabyte}, "pipelined_chain");
