@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -42,7 +43,7 @@ class Fields {
           into = value.get<Number>();
           return true;
         },
-        "a whole number >= 0");
+        fmt::format("a whole number from 0 to {}", std::numeric_limits<Number>::max()));
   }
   // Of what is larger no times can be told.
   Status number(const char* key, double& into, double least, double unit = 1) {

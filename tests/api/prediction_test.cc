@@ -95,7 +95,8 @@ TEST_CASE("requests that make no sense say why") {
   CHECK(with(R"(, "nodes": -1)") == "nodes must be a whole number, not -1");
   CHECK(with(R"(, "nodes": 1000000000)").starts_with("a cluster has 1 to 65536 nodes"));
   CHECK(with(R"(, "root": 8)") == "root 8 is none of the 8 ranks");
-  CHECK(with(R"(, "root": -1)") == "root must be a whole number >= 0, not -1");
+  CHECK(with(R"(, "root": -1)") == "root must be a whole number from 0 to 2147483647, not -1");
+  CHECK(with(R"(, "root": 99999999999)") == "root must be a whole number from 0 to 2147483647, not 99999999999");
   CHECK(with(R"(, "ranks": 0)") == "0 ranks: there are 8 GPUs");
   CHECK(with(R"(, "ranks": 9)") == "9 ranks: there are 8 GPUs");
   CHECK(with(R"(, "gpus": [0, 8])") == "there is no GPU 8: this topology has GPUs 0 to 7");
