@@ -172,9 +172,10 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
       answer.rows.push_back(std::move(row));
     }
   }
-  if (answer.rows.empty())
-    return wrong(fmt::format("there is no algorithm '{}' for {} on {} ranks", question.algorithm,
-                             title(question.collective), ranks));
+  if (answer.rows.empty()) {
+    const Problem problem = problem_of(question, ranks, question.sizes[0]);
+    return no_algorithm(question, problem, names_that_serve(problem));
+  }
   return answer;
 }
 

@@ -1,6 +1,6 @@
 #include "tuning/predictor.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
@@ -12,6 +12,7 @@
 #include "topology/arborescences.h"
 #include "tuning/symmetry.h"
 #include "tuning/topology_costs.h"
+#include "tuning/tree_predictions.h"
 
 namespace paceline {
 namespace {
@@ -81,6 +82,18 @@ double steps_of(const Algorithm& algorithm, const Problem& problem, const Parame
   CostModel shared = counting(model);
   shared.sharing = times * problem.ranks;
   return algorithm.cost(problem, parameters, shared) / times;
+}
+
+std::vector<std::string_view> names_that_serve(const Problem& problem) {
+  std::vector<std::string_view> names;
+  for (const Algorithm& algorithm : algorithms())
+    if (serves(algorithm, problem)) names.push_back(algorithm.name);
+  return names;
+}
+
+Status no_algorithm(const Question& question, const Problem& problem, const std::vector<std::string_view>& names) {
+  return wrong(fmt::format("there is no algorithm '{}' for {} on {} ranks: take one of {}, or all", question.algorithm,
+                           title(problem.collective), problem.ranks, fmt::join(names, ", ")));
 }
 
 Predictor::Predictor(Topology topology, const Question& question)
@@ -234,6 +247,18 @@ Status Predictor::add_size(const Problem& problem) {
   return {};
 }
 
+// Of all that add_size() knows.
+std::vector<std::string_view> Predictor::names(const Problem& problem) const {
+  std::vector<std::string_view> names = names_that_serve(problem);
+  const auto serves_it = [&](std::string_view name) { return serves(*algorithm_named(name), problem); };
+  if (serves_it("pipelined_chain")) names.push_back("topology_chain");
+  if (has_trees(problem.collective)) names.push_back("packed_trees");
+  if (serves_it("ring") && ranks() > 1) names.push_back("rings");
+  if (problem.collective == Collective::broadcast) names.push_back("multicast");
+  if (problem.collective == Collective::all_reduce) names.push_back("reduction_server");
+  return names;
+}
+
 Result<Answer> Predictor::answer() {
   for (const std::size_t bytes : question_.sizes) {
     const std::size_t before = answer_.rows.size();
@@ -245,8 +270,8 @@ Result<Answer> Predictor::answer() {
     if (question_.sources > 0)
       return wrong(fmt::format("there is no algorithm '{}' for several sources: they have knomial, ring and multicast",
                                question_.algorithm));
-    return wrong(fmt::format("there is no algorithm '{}' for {} on {} ranks", question_.algorithm,
-                             title(question_.collective), ranks()));
+    const Problem problem = problem_of(question_, ranks(), question_.sizes[0]);
+    return no_algorithm(question_, problem, names(problem));
   }
   return std::move(answer_);
 }

@@ -33,6 +33,11 @@ Prediction row_of(const Question& question, const Problem& problem, std::string_
 double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
                 const CostModel& model);
 
+// Names of the table's algorithms that serve the problem.
+std::vector<std::string_view> names_that_serve(const Problem& problem);
+// An error that lists those that there are.
+Status no_algorithm(const Question& question, const Problem& problem, const std::vector<std::string_view>& names);
+
 class Predictor {
  public:
   // Of NVSwitches that are alike the topology has one. The question must outlive it.
@@ -62,6 +67,7 @@ class Predictor {
   void add_formulas(const Problem& problem);
   void add_multicast(const Problem& problem);
   Status add_sources(const Problem& problem);
+  [[nodiscard]] std::vector<std::string_view> names(const Problem& problem) const;
   [[nodiscard]] double counted_steps(const Algorithm& algorithm, const Problem& problem,
                                      const Parameters& parameters) const;
   void leave_out(std::string_view name, std::string_view reason);

@@ -244,7 +244,7 @@ def test_a_barrier_is_predicted_once(tmp_path: Path) -> None:
         (("--preset", "dgx1-v100", "--sizes", "-5"), "'-5' is no size"),
         (("--preset", "dgx1-v100", "--gpus", "0,9"), "there is no GPU 9"),
         (("--preset", "dgx1-v100", "--root", "8"), "root 8 is none of the 8 ranks"),
-        (("--preset", "dgx1-v100", "--algorithm", "magic"), "there is no algorithm 'magic'"),
+        (("--preset", "dgx1-v100", "--algorithm", "magic"), "there is no algorithm 'magic' for broadcast on 8 ranks: "),
         *(
             ((option, "f.svg", "--preset", "rx2", "--size", "1M", *words), f"{option} shows one algorithm at one size")
             for option in ("--trace", "--link-plot")

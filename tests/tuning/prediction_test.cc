@@ -215,8 +215,14 @@ TEST_CASE("questions that make no sense are errors") {
   CHECK(error([](Question& q) { q.root = -1; }) == "root -1 is none of the 4 ranks");
   CHECK(error([](Question& q) { q.sizes.clear(); }) == "no sizes are given");
   CHECK(error([](Question& q) { q.sizes = {SIZE_MAX}; }) == "18446744073709551615 bytes are more than memory can hold");
-  CHECK(error([](Question& q) { q.algorithm = "magic"; }) == "there is no algorithm 'magic' for broadcast on 4 ranks");
-  CHECK(error([](Question& q) { q.algorithm = "bruck"; }) == "there is no algorithm 'bruck' for broadcast on 4 ranks");
+  CHECK(error([](Question& q) { q.algorithm = "magic"; }) ==
+        "there is no algorithm 'magic' for broadcast on 4 ranks: take one of direct, fan_out, chain, pipelined_chain, "
+        "knomial, scatter_ring, scatter_doubling, hierarchical, topology_chain, packed_trees, multicast, or all");
+  CHECK(error([](Question& q) { q.algorithm = "bruck", q.collective = Collective::all_reduce; }) ==
+        "there is no algorithm 'bruck' for all-reduce on 4 ranks: take one of one_shot, two_shot, ring, "
+        "recursive_doubling, rabenseifner, double_tree, hierarchical, packed_trees, rings, reduction_server, or all");
+  CHECK(predict(CostModel(), 4, question_of(Collective::barrier, 0, {0}, "ring")).status().message() ==
+        "there is no algorithm 'ring' for barrier on 4 ranks: take one of dissemination, central, fan, or all");
   CHECK(error([](Question& q) { q.sources = 5; }) == "5 sources: there are 4 ranks");
   CHECK(error([](Question& q) { q.sources = 2, q.algorithm = "pipelined_chain"; }) ==
         "there is no algorithm 'pipelined_chain' for several sources: they have knomial, ring and multicast");
