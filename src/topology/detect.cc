@@ -46,6 +46,25 @@ Cpu first_cpu(const fs::path& root) {
   return cpu;
 }
 
+// Those with CPUs: memory without CPUs is a GPU's or an expander's.
+std::vector<long> numa_nodes(const fs::path& root) {
+  std::vector<long> numbers;
+  const fs::path nodes = root / "sys/devices/system/node";
+  for (const std::string& name : names_in(nodes)) {
+    long number = -1;
+    if (!name.starts_with("node")) continue;
+    std::from_chars(name.data() + 4, name.data() + name.size(), number);
+    if (number >= 0 && !text_of(nodes / name / "cpulist").empty()) numbers.push_back(number);
+  }
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
+bool is_gpu(const std::string& kind, const std::string& vendor) {
+  const bool display = kind.starts_with("0x03") || kind.starts_with("0x12");
+  return display && (vendor == "0x10de" || vendor == "0x1002");
+}
+
 class Machine {
  public:
   Machine(const fs::path& root, const std::optional<std::vector<NvmlGpu>>& gpus) : root_(root), gpus_(gpus) {}
@@ -90,17 +109,7 @@ void Machine::cpus() {
     set(cpu, "modelid", model.model);
     cpus_.emplace(number, cpu);
   };
-  std::vector<long> numbers;
-  const fs::path nodes = root_ / "sys/devices/system/node";
-  for (const std::string& name : names_in(nodes)) {
-    long number = -1;
-    if (!name.starts_with("node")) continue;
-    std::from_chars(name.data() + 4, name.data() + name.size(), number);
-    // Memory without CPUs is a GPU's or an expander's.
-    if (number >= 0 && !text_of(nodes / name / "cpulist").empty()) numbers.push_back(number);
-  }
-  std::ranges::sort(numbers);
-  for (const long number : numbers) add(number);
+  for (const long number : numa_nodes(root_)) add(number);
   if (cpus_.empty()) add(0);
 }
 
@@ -148,12 +157,9 @@ void Machine::add_gpus() {
   if (gpus_) {
     gpus = *gpus_;
   } else {
-    for (const std::string& bus_id : names_in(root_ / "sys/bus/pci/devices")) {
-      const std::string kind = text_of(device(bus_id) / "class");
-      const std::string vendor = text_of(device(bus_id) / "vendor");
-      const bool display = kind.starts_with("0x03") || kind.starts_with("0x12");
-      if (display && (vendor == "0x10de" || vendor == "0x1002")) gpus.push_back({.bus_id = bus_id});
-    }
+    for (const std::string& bus_id : names_in(root_ / "sys/bus/pci/devices"))
+      if (is_gpu(text_of(device(bus_id) / "class"), text_of(device(bus_id) / "vendor")))
+        gpus.push_back({.bus_id = bus_id});
   }
   int number = 0;
   for (const NvmlGpu& facts : gpus) {
@@ -205,6 +211,21 @@ void Machine::add_nics() {
 
 std::string describe_machine(const fs::path& root, const std::optional<std::vector<NvmlGpu>>& gpus) {
   return Machine(root, gpus).describe();
+}
+
+std::string describe_parts(const fs::path& root) {
+  const Cpu cpu = first_cpu(root);
+  std::string text = fmt::format("CPU {} {} {}\n", cpu.vendor, cpu.family, cpu.model);
+  for (const long node : numa_nodes(root)) text += fmt::format("NUMA node {}\n", node);
+  const fs::path devices = root / "sys/bus/pci/devices";
+  for (const std::string& bus_id : names_in(devices)) {
+    const std::string kind = text_of(devices / bus_id / "class");
+    const std::string vendor = text_of(devices / bus_id / "vendor");
+    const bool nic = kind.starts_with("0x02");
+    if (nic || is_gpu(kind, vendor))
+      text += fmt::format("PCI {} {} {} {}\n", bus_id, kind, vendor, text_of(devices / bus_id / "device"));
+  }
+  return text;
 }
 
 Result<Topology> detect_topology() { return read_nccl_machine(describe_machine("/", nvml_gpus())); }

@@ -26,4 +26,8 @@ Result<Topology> detect_topology();
 // NVIDIA and AMD display and compute devices of the PCI tree. What cannot be read is left out.
 std::string describe_machine(const std::filesystem::path& root, const std::optional<std::vector<NvmlGpu>>& gpus);
 
+// Which machine it is: CPU model, NUMA nodes, and the GPUs and NICs of the PCI tree, a line each, whatever state links
+// are in and whichever network interfaces this process sees.
+std::string describe_parts(const std::filesystem::path& root);
+
 }  // namespace paceline

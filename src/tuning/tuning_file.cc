@@ -34,9 +34,8 @@ std::filesystem::path cache_folder() {
 
 }  // namespace
 
-// Not NVML's word: it takes a tenth of a second to start.
 std::string machine_fingerprint() {
-  return fmt::format("{:016x}", hash(fmt::format("{} CPUs\n{}", machine_cpus(), describe_machine("/", std::nullopt))));
+  return fmt::format("{:016x}", hash(fmt::format("{} CPUs\n{}", machine_cpus(), describe_parts("/"))));
 }
 
 std::string tuning_path(bool even_if_missing) {

@@ -183,4 +183,25 @@ TEST_CASE("NVML's bus ids become the kernel's") {
   CHECK(kernel_bus_id("0000:3b:00.0") == "0000:3b:00.0");
 }
 
+TEST_CASE(
+    "a machine stays the same whatever its links do and whichever interfaces are seen; another NIC makes another") {
+  const FakeMachine machine;
+  two_sockets(machine);
+  const std::string before = describe_parts(machine.root());
+  CHECK(before ==
+        "CPU GenuineIntel 6 143\nNUMA node 0\nNUMA node 1\n"
+        "PCI 0000:03:00.0 0x030200 0x10de \nPCI 0000:04:00.0 0x030200 0x10de \nPCI 0000:05:00.0 0x020700 0x10de \n"
+        "PCI 0000:43:00.0 0x030200 0x10de \nPCI 0000:44:00.0 0x030200 0x10de \nPCI 0000:45:00.0 0x020700 0x10de \n");
+  const fs::path port = "sys/class/infiniband/mlx5_0/ports/1";
+  machine.file(port / "rate", "100 Gb/sec (4X EDR)");
+  CHECK(describe_parts(machine.root()) == before);
+  machine.file(port / "state", "1: DOWN");
+  CHECK(describe_parts(machine.root()) == before);
+  fs::remove_all(machine.root() / "sys/class/net");
+  fs::remove_all(machine.root() / "sys/class/infiniband");
+  CHECK(describe_parts(machine.root()) == before);
+  machine.pci("0000:46:00.0", "0x020000", 0);
+  CHECK(describe_parts(machine.root()) != before);
+}
+
 }  // namespace paceline
