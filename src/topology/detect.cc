@@ -10,16 +10,13 @@
 #include <sstream>
 
 #include "topology/nccl_xml.h"
+#include "topology/nccl_xml_element.h"
 #include "topology/sysfs.h"
 
 namespace paceline {
 namespace {
 
 namespace fs = std::filesystem;
-
-void set(pugi::xml_node element, const char* key, const std::string& value) {
-  element.append_attribute(key).set_value(value.c_str());
-}
 
 // The number at the beginning of a text ("32.0 GT/s PCIe"); 0 if there is none.
 double leading_number(const std::string& text) {

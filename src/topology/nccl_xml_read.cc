@@ -11,11 +11,11 @@
 #include "base/wrong.h"
 #include "topology/link_rates.h"
 #include "topology/nccl_xml.h"
+#include "topology/nccl_xml_element.h"
 
 namespace paceline {
 namespace {
 
-constexpr int deepest = 32;
 // Machines have fewer: NCCL itself takes a few hundred of a kind, on all machines together. Each two CPUs of a machine
 // have a link.
 constexpr std::size_t most_cpus = 128;
@@ -158,7 +158,8 @@ Result<Rating> Reader::pcie(const pugi::xml_node& element) const {
 }
 
 Status Reader::pci(const pugi::xml_node& element, int above, int depth) {
-  if (depth > deepest) return wrong(fmt::format("{} is nested more than {} deep", describe(element), deepest));
+  if (depth > deepest_element)
+    return wrong(fmt::format("{} is nested more than {} deep", describe(element), deepest_element));
   const auto up = pcie(element);
   PACE_TRY(up.status());
   const std::string bus_id = element.attribute("busid").value();

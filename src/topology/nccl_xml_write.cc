@@ -11,20 +11,15 @@
 #include "base/index.h"
 #include "topology/link_rates.h"
 #include "topology/nccl_xml.h"
+#include "topology/nccl_xml_element.h"
 
 namespace paceline {
 namespace {
-
-constexpr int deepest = 32;
 
 std::string text_of(const pugi::xml_document& document) {
   std::ostringstream text;
   document.save(text, "  ", pugi::format_indent | pugi::format_no_declaration);
   return std::move(text).str();
-}
-
-void set(pugi::xml_node element, const char* key, const std::string& value) {
-  element.append_attribute(key).set_value(value.c_str());
 }
 
 // The generation and width that come nearest to a rate; of several the one with 16 lanes, as slots of GPUs have.
@@ -129,9 +124,9 @@ void Writer::cpu(pugi::xml_node element, int vertex) {
 Status Writer::below(pugi::xml_node parent, int above, double up, int vertex, int depth) {
   const VertexKind kind = topology_.vertex(vertex).kind;
   if (written_[at(vertex)] || kind == VertexKind::cpu) return {};
-  if (depth > deepest)
-    return Status(Code::unsupported,
-                  fmt::format("{} is more than {} PCIe links below its CPU", topology_.vertex(vertex).name, deepest));
+  if (depth > deepest_element)
+    return Status(Code::unsupported, fmt::format("{} is more than {} PCIe links below its CPU",
+                                                 topology_.vertex(vertex).name, deepest_element));
   written_[at(vertex)] = true;
   pugi::xml_node element = parent.append_child("pci");
   set(element, "busid", bus_id_[at(vertex)]);
