@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/hash.h"
+
 namespace paceline {
 namespace {
 
@@ -25,12 +27,9 @@ std::string_view service(const Call& call) {
 
 }  // namespace
 
-// FNV-1a.
 std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto mix = [&](std::uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
-  for (const char letter : algorithm) mix(static_cast<unsigned char>(letter));
-  for (int shift = 0; shift < 64; shift += 8) mix(chunk_bytes >> shift & 0xff);
+  std::uint64_t hash = add_to_hash(empty_hash, algorithm);
+  for (int shift = 0; shift < 64; shift += 8) hash = add_to_hash(hash, chunk_bytes >> shift & 0xff);
   return static_cast<std::uint16_t>(hash >> 48);
 }
 

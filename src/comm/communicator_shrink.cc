@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/configuration.h"
+#include "base/hash.h"
 #include "base/index.h"
 #include "bootstrap/member.h"
 #include "bootstrap/socket.h"
@@ -84,8 +85,8 @@ class Survivors {
 
 // Tells those who stay from others, who may come to the same place.
 std::uint64_t mark_of(const std::vector<int>& staying) {
-  std::uint64_t mark = 0xcbf29ce484222325U;
-  for (const int rank : staying) mark = (mark ^ static_cast<std::uint64_t>(rank)) * 0x100000001b3U;
+  std::uint64_t mark = empty_hash;
+  for (const int rank : staying) mark = add_to_hash(mark, static_cast<std::uint64_t>(rank));
   return mark;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/hash.h"
 #include "schedule/simulator_state.h"
 
 namespace paceline {
@@ -73,8 +74,8 @@ void Simulator::let_flow(int number) {
   std::sort(links.begin(), links.end());
   links.erase(std::unique(links.begin(), links.end()), links.end());
   if (links.empty()) return sent(number);
-  std::uint64_t key = 1469598103934665603U;
-  for (const int link : links) key = (key ^ static_cast<std::uint64_t>(link)) * 1099511628211U;
+  std::uint64_t key = empty_hash;
+  for (const int link : links) key = add_to_hash(key, static_cast<std::uint64_t>(link));
   const std::vector<int>*& known = union_of_[key];
   if (known == nullptr || *known != links) known = &unions_.emplace_back(std::move(links));
   parcels_[number].flows = 1;

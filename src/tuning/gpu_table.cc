@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
+
 namespace paceline {
 namespace {
 
@@ -10,18 +12,14 @@ constexpr std::array names{"brief", "wide", "streaming", "deep", "large"};
 constexpr std::uint64_t kilo = 1 << 10;
 constexpr std::uint64_t mega = 1 << 20;
 
-// FNV-1a.
-std::uint64_t add(std::uint64_t digest, std::uint64_t value) { return (digest ^ value) * 0x100000001b3U; }
-constexpr std::uint64_t no_digest = 0xcbf29ce484222325U;
-
-std::uint64_t add(std::uint64_t digest, const GpuWay& way) {
+std::uint64_t add_way(std::uint64_t hash, const GpuWay& way) {
   // In an order in which ways that are one call's have marks of their own.
   for (const std::uint64_t value :
        {std::uint64_t{way.engines}, static_cast<std::uint64_t>(way.family), std::uint64_t{way.direct},
         std::uint64_t{way.pushed}, std::uint64_t{way.passed}, std::uint64_t{way.two_steps}, std::uint64_t{way.lanes},
         std::uint64_t{way.blocks}, std::uint64_t{way.chunk}})
-    digest = add(digest, value);
-  return digest;
+    hash = add_to_hash(hash, value);
+  return hash;
 }
 
 // From which size on the users' buffers are faster than the window, and, where they win at all, from which on copy
@@ -80,7 +78,7 @@ std::string_view name(GpuFamily family) { return names[static_cast<std::size_t>(
 
 std::uint8_t mark(const GpuWay& way) {
   // Fields that differ in few bits differ in the topmost eight.
-  return static_cast<std::uint8_t>(add(no_digest, way) * 0x9e3779b97f4a7c15U >> 56);
+  return static_cast<std::uint8_t>(add_way(empty_hash, way) * 0x9e3779b97f4a7c15U >> 56);
 }
 
 GpuTable GpuTable::rules(int ranks) {
@@ -132,10 +130,13 @@ std::vector<GpuRow> GpuTable::rows() const {
 }
 
 std::uint64_t GpuTable::digest() const {
-  std::uint64_t digest = no_digest;
-  for (const auto& rows : rows_)
-    for (const GpuRow& row : rows)
-      digest = add(add(add(digest, static_cast<std::uint64_t>(row.collective)), row.from), row.way);
+  std::uint64_t digest = empty_hash;
+  for (const auto& rows : rows_) {
+    for (const GpuRow& row : rows) {
+      digest = add_to_hash(digest, static_cast<std::uint64_t>(row.collective));
+      digest = add_way(add_to_hash(digest, row.from), row.way);
+    }
+  }
   return digest;
 }
 

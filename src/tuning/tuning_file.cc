@@ -9,6 +9,7 @@
 #include "base/configuration.h"
 #include "base/cpus.h"
 #include "base/file_text.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "paceline/paceline.h"
 #include "topology/detect.h"
@@ -16,13 +17,6 @@
 
 namespace paceline {
 namespace {
-
-// FNV-1a: nobody has a reason to forge it.
-std::uint64_t hash(std::string_view text) {
-  std::uint64_t value = 0xcbf29ce484222325U;
-  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return value;
-}
 
 std::filesystem::path cache_folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
@@ -35,7 +29,8 @@ std::filesystem::path cache_folder() {
 }  // namespace
 
 std::string machine_fingerprint() {
-  return fmt::format("{:016x}", hash(fmt::format("{} CPUs\n{}", machine_cpus(), describe_parts("/"))));
+  return fmt::format("{:016x}",
+                     add_to_hash(empty_hash, fmt::format("{} CPUs\n{}", machine_cpus(), describe_parts("/"))));
 }
 
 std::string tuning_path(bool even_if_missing) {
