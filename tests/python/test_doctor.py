@@ -51,6 +51,8 @@ def test_shared_memory_of_killed_ranks_is_found(tmp_path: Path) -> None:
         tmp_path / "paceline-notes",
     ):
         path.touch()
+    # Gone since it was listed.
+    (tmp_path / f"paceline-{ended.pid}-{namespace}-fedcba9876543210").symlink_to(tmp_path / "nothing")
     assert doctor.left_behind(tmp_path) == [left]
 
 

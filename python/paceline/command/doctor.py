@@ -184,7 +184,14 @@ def left_behind(folder: Path = Path("/dev/shm")) -> list[Path]:
     here = f"{Path('/proc/self/ns/pid').stat().st_ino:x}"
     ours = ((path, re.match(r"paceline-(\d+)-([0-9a-f]+)-", path.name)) for path in sorted(folder.glob("paceline-*")))
     dead = [path for path, name in ours if name and name[2] == here and not Path("/proc", name[1]).exists()]
-    return [path for path in dead if path.stat().st_uid == os.geteuid()]
+    return [path for path in dead if _is_own(path)]
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.geteuid()
+    except FileNotFoundError:  # it has gone since it was listed
+        return False
 
 
 def descriptors() -> Check:
