@@ -130,6 +130,12 @@ def load(path: Path) -> dict[str, Any] | None:
     return None if document is None or reason_against(document) else {"gpus": [], **document}
 
 
+def reason_against_file(path: Path) -> str:
+    """Why communicators on this machine do not use this file; empty: they do."""
+    document = _read(path)
+    return "it is no file with a JSON object" if document is None else reason_against(document)
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     """What a file holds, if it is a JSON object. A regular file: a device or a pipe may never end."""
     try:

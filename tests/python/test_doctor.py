@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from paceline import tuning
 from paceline.command import doctor
 
 
@@ -66,6 +67,26 @@ def test_single_copy_tells_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_single_copy_probe_ends() -> None:
     assert doctor.single_copy().state in ("ok", "warn")
+
+
+def test_it_says_which_profile_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tuning.tuning_file()
+
+    def looks_for(path: str) -> doctor.Check:
+        monkeypatch.setattr(tuning, "tuning_file", lambda: here | {"path": path})
+        return doctor.tuned()
+
+    assert (found := looks_for("")).state == "ok" and "switched off" in found.finding
+    path = tmp_path / "tuning-here.json"
+    assert (found := looks_for(str(path))).state == "ok" and f"there is no {path}" in found.finding
+    (tmp_path / "tuning-there.json").write_text("{}")
+    assert (found := looks_for(str(path))).state == "warn" and "but tuning-there.json" in found.finding
+    path.write_text("[]")
+    assert (found := looks_for(str(path))).state == "warn" and "no file with a JSON object" in found.finding
+    path.write_text(json.dumps(tuning.profile([]) | {"fingerprint": "elsewhere"}))
+    assert (found := looks_for(str(path))).state == "warn" and "another machine" in found.finding and found.remedy
+    path.write_text(json.dumps(tuning.profile([])))
+    assert looks_for(str(path)) == doctor.Check("tuning", "ok", f"algorithms are chosen by {path}")
 
 
 def test_a_library_that_does_not_load() -> None:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .. import __version__, _native, interpreter
+from .. import __version__, _native, interpreter, tuning
 from .files import output_file
 from .sizes import size_text
 
@@ -296,6 +296,26 @@ def gpus() -> Check:
     return Check("gpus", "ok", f"{count.value} visible")
 
 
+def tuned() -> Check:
+    """What the choice of algorithms goes by: a profile of `paceline tune`, if there is one of this machine."""
+    try:
+        named = tuning.tuning_file()["path"]
+    except OSError:
+        return Check("tuning", "ok", "unknown: the library does not load")
+    if not named:
+        return Check("tuning", "ok", "switched off (PACELINE_TUNING): algorithms are chosen by built-in costs")
+    path, remedy = Path(named), "paceline tune, which takes three minutes"
+    if path.exists():
+        if reason := tuning.reason_against_file(path):
+            return Check("tuning", "warn", f"{path} is not used: {reason}", remedy)
+        return Check("tuning", "ok", f"algorithms are chosen by {path}")
+    finding = f"algorithms are chosen by built-in costs: there is no {path}"
+    if others := sorted(path.parent.glob("tuning-*.json")):
+        finding += f", but {others[0].name}, of another machine or of this one with other parts"
+        return Check("tuning", "warn", finding, remedy)
+    return Check("tuning", "ok", f"{finding}, which `paceline tune` makes")
+
+
 def job_on_this_machine() -> Check:
     """Two ranks meet and add two numbers: the whole way of a call."""
     from ..launch import rank_environment
@@ -333,5 +353,5 @@ def _read(path: Path) -> str:
 
 CHECKS: tuple[Callable[[], Check], ...] = (
     library, python, kernel, cpus, shared_memory, descriptors, locked_memory, single_copy, huge_pages, loopback, gpus,
-    job_on_this_machine,
+    tuned, job_on_this_machine,
 )  # fmt: skip
