@@ -40,7 +40,7 @@ Translated translated(ncclComm* comm, ncclRedOp_t op) {
 template <class Call>
 ncclResult_t serve(ncclComm* comm, Call call) {
   if (group().depth > 0) [[unlikely]]
-    if (ncclResult_t joined = join_paceline_group(); joined != ncclSuccess) return spoil_if_failed(joined);
+    if (ncclResult_t joined = join_paceline_group(comm); joined != ncclSuccess) return spoil_if_failed(joined);
   const paceResult_t result = call(comm->pace);
   if (result == paceSuccess) [[likely]]
     return ncclSuccess;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <mutex>
+#include <span>
 
 #include "communicator.h"
 #include "real_library.h"
@@ -15,24 +16,35 @@ namespace {
 struct Last {
   std::mutex mutex;
   NotedError newest;
-  NotedError of_no_communicator;
 };
 Last& last() {
   static auto* error = new Last;
   return *error;
 }
+// This thread's: one of another's says nothing of a communicator that has an error of its own.
+NotedError& of_no_communicator() {
+  thread_local NotedError error;
+  return error;
+}
 
-void note(ncclComm* comm, const std::string& sentence) {
+// As the last error of the process, and of this thread or of these communicators.
+void note(std::span<ncclComm* const> comms, const std::string& sentence) {
   NotedError error;
   {
     const std::lock_guard lock(last().mutex);
     error = {last().newest.number + 1, sentence};
     last().newest = error;
-    if (comm == nullptr) last().of_no_communicator = error;
   }
-  if (comm == nullptr) return;
-  const std::lock_guard lock(comm->mutex);
-  comm->last_error = error;
+  if (comms.empty()) of_no_communicator() = error;
+  for (ncclComm* comm : comms) {
+    const std::lock_guard lock(comm->mutex);
+    comm->last_error = error;
+  }
+}
+
+void note(ncclComm* comm, const std::string& sentence) {
+  if (comm == nullptr) return note(std::span<ncclComm* const>(), sentence);
+  note(std::span<ncclComm* const>(&comm, 1), sentence);
 }
 
 }  // namespace
@@ -58,6 +70,11 @@ ncclResult_t nccl_code(paceResult_t result) {
 
 ncclResult_t failed_in_paceline(ncclComm* comm, paceResult_t result) {
   return fail(comm, nccl_code(result), paceGetLastError(nullptr));
+}
+
+ncclResult_t failed_in_paceline(const std::vector<ncclComm*>& comms, paceResult_t result) {
+  note(comms, paceGetLastError(nullptr));
+  return nccl_code(result);
 }
 
 ncclResult_t from_real(ncclComm* comm, ncclResult_t result) {
@@ -87,14 +104,14 @@ ncclResult_t fail_to_forward(ncclComm* comm, const char* function) {
 }
 
 std::string last_sentence(ncclComm* comm) {
-  NotedError own;
   if (comm != nullptr) {
     const std::lock_guard lock(comm->mutex);
-    own = comm->last_error;
+    const NotedError& own = comm->last_error;
+    if (own.number < of_no_communicator().number) return of_no_communicator().sentence;
+    if (own.number != 0) return own.sentence;
   }
   const std::lock_guard lock(last().mutex);
-  if (own.number == 0) return last().newest.sentence;
-  return own.number > last().of_no_communicator.number ? own.sentence : last().of_no_communicator.sentence;
+  return last().newest.sentence;
 }
 
 }  // namespace paceline::nccl

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "nccl_api.h"
 #include "paceline/paceline.h"
@@ -18,10 +19,12 @@ struct NotedError {
   std::string sentence;
 };
 
-// Note the sentence as the last error (of the process, and of the communicator unless that is nullptr).
+// Note the sentence as the last error: of the process, and of the communicator or, for nullptr, of this thread.
 ncclResult_t fail(ncclComm* comm, ncclResult_t code, const std::string& sentence);
 // A call of paceline.h failed, on this thread: its sentence is the last error.
 ncclResult_t failed_in_paceline(ncclComm* comm, paceResult_t result);
+// Likewise a group with calls on these communicators.
+ncclResult_t failed_in_paceline(const std::vector<ncclComm*>& comms, paceResult_t result);
 // What the real library returned: on an error its own sentence is the last one.
 ncclResult_t from_real(ncclComm* comm, ncclResult_t result);
 
@@ -41,7 +44,7 @@ inline ncclResult_t worse(ncclResult_t first, ncclResult_t second) {
 }
 
 // The last error's sentence; empty: the real library has it, or there is none. A communicator's: its own, or a later
-// one that was no communicator's, as a group's is.
+// one of this thread that was no communicator's, as that of a group of NCCL's is.
 std::string last_sentence(ncclComm* comm);
 
 }  // namespace paceline::nccl

@@ -38,9 +38,11 @@ ncclResult_t run_deferred(const std::vector<Deferred>& calls) {
   return worse(result, from_real(nullptr, real()->ncclGroupEnd()));
 }
 
-ncclResult_t end_of_paceline() {
+ncclResult_t end_of_paceline(std::vector<ncclComm*>& served) {
   const paceResult_t ended = paceGroupEnd();
-  return ended == paceSuccess ? ncclSuccess : failed_in_paceline(nullptr, ended);
+  const ncclResult_t result = ended == paceSuccess ? ncclSuccess : failed_in_paceline(served, ended);
+  served.clear();
+  return result;
 }
 
 // The communicators of the group. One whose threads cannot all be had is spoiled.
@@ -97,9 +99,11 @@ bool waits_for_real(const ncclComm* comm) {
   return std::any_of(calls.begin(), calls.end(), [&](const Deferred& call) { return call.comm == comm; });
 }
 
-ncclResult_t join_paceline_group() {
+ncclResult_t join_paceline_group(ncclComm* comm) {
   Group& here = group();
-  if (here.depth == 0 || here.paceline_open) return ncclSuccess;
+  if (here.depth == 0) return ncclSuccess;
+  if (here.served.empty() || here.served.back() != comm) here.served.push_back(comm);
+  if (here.paceline_open) return ncclSuccess;
   here.paceline_open = true;
   return static_cast<ncclResult_t>(paceGroupStart());
 }
@@ -153,7 +157,7 @@ ncclResult_t end_group() {
   const bool paceline_open = std::exchange(here.paceline_open, false);
   const bool real_open = std::exchange(here.real_open, false);
   // Every rank ends its groups in this order.
-  if (paceline_open) result = worse(result, end_of_paceline());
+  if (paceline_open) result = worse(result, end_of_paceline(here.served));
   if (real_open) result = worse(result, from_real(nullptr, real()->ncclGroupEnd()));
   if (!here.deferred.empty()) [[unlikely]]
     result = worse(result, run_deferred(std::exchange(here.deferred, {})));

@@ -27,6 +27,7 @@ struct Group {
   bool paceline_open = false;
   bool real_open = false;
   ncclResult_t error = ncclSuccess;  // of the first call that failed
+  std::vector<ncclComm*> served;     // by Paceline, one after another: one may be there twice
   std::vector<std::function<ncclResult_t()>> births;
   std::vector<std::function<ncclResult_t()>> makers;
   std::vector<std::function<void(ncclResult_t)>> drops;  // what becomes of communicators where the group does not run
@@ -48,7 +49,7 @@ inline ncclResult_t spoil_if_failed(ncclResult_t result) {
 bool waits_for_real(const ncclComm* comm);
 
 // Before a call of paceline.h or of the real library: inside a group theirs is open too.
-ncclResult_t join_paceline_group();
+ncclResult_t join_paceline_group(ncclComm* comm);
 ncclResult_t join_real_group();
 
 // Make a communicator of Paceline's: at the group's end, or at once. As in NCCL no group makes blocking and nonblocking

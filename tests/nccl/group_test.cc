@@ -246,3 +246,24 @@ TEST_CASE("a communicator's last error is no other communicator's") {
   CHECK(last_error() == "ncclCommUserRank: rank is NULL");
   for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
+
+TEST_CASE("a communicator's last error is no other thread's, and its group's whoever asks") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    const auto elsewhere = [](auto&& act) { std::thread(act).join(); };
+    PACE_REQUIRE(ncclCommCount(comm, nullptr) == ncclInvalidArgument);
+    ncclResult_t theirs = ncclSuccess;
+    elsewhere([&] { theirs = ncclGroupEnd(); });
+    PACE_REQUIRE(theirs == ncclInvalidUsage);
+    PACE_REQUIRE(last_error() == "ncclGroupEnd without ncclGroupStart");
+    PACE_REQUIRE(last_error(comm) == "ncclCommCount: count is NULL");
+    int value = 1;
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclSend(&value, 1, ncclInt32, 0, comm, nullptr));
+    PACE_REQUIRE(ncclGroupEnd() == ncclInvalidUsage);
+    std::string seen;
+    elsewhere([&] { seen = last_error(comm); });
+    PACE_REQUIRE(seen.starts_with("rank 0 sends and receives different messages to itself"));
+    return "";
+  });
+}
