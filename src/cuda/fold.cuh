@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/float_formats.h"
 #include "base/types.h"
 
 namespace paceline::cuda {
@@ -109,13 +110,38 @@ struct Bfloat16 {
   static __device__ Stored store(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
   static __device__ float times(float a, float b) { return __fmul_rn(a, b); }
 };
-template <__nv_fp8_interpretation_t format>
+// CUDA's own functions write what is too large by way of doubles, and read by a loop before compute capability 8.9.
+template <FloatFormat format, __nv_fp8_interpretation_t as_cuda_has_it>
 struct Float8 {
   using Stored = std::uint8_t;
   using Number = float;
-  static constexpr Stored nan = 0x7f;
-  static __device__ float load(Stored bits) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, format))); }
-  static __device__ Stored store(float value) { return __nv_cvt_float_to_fp8(value, __NV_NOSAT, format); }
+  static constexpr Stored nan = format.nan;
+  static constexpr int shorter = 23 - format.mantissa_bits;                            // than a float32's mantissa
+  static constexpr std::uint32_t one_less = (126 + format.smallest_exponent()) << 23;  // than its least exponent
+  // A float32 whose last place is that of the format's subnormal numbers: to add it is to round to them.
+  static constexpr std::uint32_t rounder = (150 + format.smallest_exponent() - format.mantissa_bits) << 23;
+
+  static __device__ float load(Stored bits) {
+#if __CUDA_ARCH__ >= 890
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, as_cuda_has_it)));
+#else
+    const std::uint32_t magnitude = bits & 0x7f, sign = (bits & 0x80) << 24;
+    constexpr std::uint32_t infinity = 0x7f800000, no_number = 0x7fc00000;
+    constexpr std::uint32_t beyond = format.beyond == format.nan ? no_number : infinity;
+    const float scaled = __fmul_rn(__uint_as_float(magnitude << shorter), __uint_as_float((254 - format.bias()) << 23));
+    const std::uint32_t special = magnitude == format.beyond ? beyond : no_number;
+    return __uint_as_float((magnitude >= format.beyond ? special : __float_as_uint(scaled)) | sign);
+#endif
+  }
+  static __device__ Stored store(float value) {
+    const std::uint32_t bits = __float_as_uint(value), magnitude = bits & 0x7fffffff;
+    const std::uint32_t half_less = (1 << (shorter - 1)) - 1 + ((magnitude >> shorter) & 1);  // ties go to even
+    const std::uint32_t normal = (magnitude - one_less + half_less) >> shorter;
+    const float moved = __fadd_rn(__uint_as_float(magnitude), __uint_as_float(rounder));
+    const std::uint32_t small = __float_as_uint(moved) - rounder;
+    const bool is_small = magnitude < one_less + (1 << 23);
+    return (is_small ? small : min(normal, format.beyond)) | (bits >> 24 & 0x80);
+  }
   static __device__ float times(float a, float b) { return __fmul_rn(a, b); }
 };
 
@@ -163,11 +189,11 @@ struct ElementOf<DataType::bfloat16> {
 };
 template <>
 struct ElementOf<DataType::float8e4m3> {
-  using type = Floating<Float8<__NV_E4M3>>;
+  using type = Floating<Float8<float8e4m3, __NV_E4M3>>;
 };
 template <>
 struct ElementOf<DataType::float8e5m2> {
-  using type = Floating<Float8<__NV_E5M2>>;
+  using type = Floating<Float8<float8e5m2, __NV_E5M2>>;
 };
 
 // The elements of one vector of memory while they are computed with.
