@@ -78,7 +78,7 @@ wheel_sources = $(shell find src include plugins python cmake CMakeLists.txt pyp
 test-cpp: setup-test install
 	cmake -DPACELINE_TESTS=ON build/wheel >/dev/null
 	cmake --build build/wheel --target paceline_tests
-	ctest --test-dir build/wheel --output-on-failure
+	ctest --test-dir build/wheel --output-on-failure --parallel 3
 
 test-python: wheel
 	pytest

@@ -18,9 +18,12 @@ if(NOT CMAKE_CUDA_HOST_COMPILER)
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})  # nvcc's default is a `gcc` that a machine need not have
 endif()
 
-# Machine code for the GPUs of data centres, PTX for all later ones.
+# Machine code for the GPUs of data centres, PTX for all later ones. Nothing in src/cuda is for compute capability 10
+# alone, so its machine code comes from 9.0's PTX, too: a sixth less to compile.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--generate-code=arch=compute_80,code=[sm_80]>"
+                      "$<$<COMPILE_LANGUAGE:CUDA>:--generate-code=arch=compute_90,code=[compute_90,sm_90,sm_100]>")
 endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <link.h>
 #include <sys/stat.h>
 
@@ -13,6 +12,8 @@
 #include <fstream>
 #include <span>
 #include <sstream>
+
+#include "base/listed.h"
 
 namespace paceline::nccl {
 namespace {
@@ -187,7 +188,7 @@ Found those_there(const std::vector<std::string>& files) {
     else if (!is_ourselves(path.string()))
       add(found.paths, path.string());
   }
-  if (found.paths.empty()) found.why = fmt::format("there is no {} in {}", file_name, fmt::join(looked, ", "));
+  if (found.paths.empty()) found.why = fmt::format("there is no {} in {}", file_name, listed(looked));
   return found;
 }
 

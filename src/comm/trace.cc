@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <iterator>
 #include <vector>
 
 #include "schedule/schedule.h"
@@ -156,26 +155,24 @@ Status Trace::write(const std::string& path) const {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"), std::fclose);
   const auto failed = [&] { return Status::system("writing the trace to " + path, errno); };
   if (file == nullptr) return failed();
-  // fmt::print to the file would throw where the disk is full.
-  fmt::memory_buffer text;
-  const auto written = [&] { return std::fwrite(text.data(), 1, text.size(), file.get()) == text.size(); };
+  const auto written = [&](const std::string& text) {
+    return std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
+  };
   const char* separator = "[";
   for (const auto& tracer : tracers_) {
     if (tracer == nullptr) continue;
     for (const Event& event : tracer->events()) {
-      text.clear();
-      fmt::format_to(std::back_inserter(text),
-                     "{}\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
-                     "\"dur\":{:.3f},\"args\":{{\"peer\":{},\"bytes\":{},\"call\":\"{}\"}}}}",
-                     separator, event.name, tracer->name(), wiring_.rank, event.channel, event.begin,
-                     event.end - event.begin, event.peer, event.bytes, describe(event.call));
-      if (!written()) return failed();
+      const std::string text = fmt::format(
+          "{}\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
+          "\"dur\":{:.3f},\"args\":{{\"peer\":{},\"bytes\":{},\"call\":\"{}\"}}}}",
+          separator, event.name, tracer->name(), wiring_.rank, event.channel, event.begin, event.end - event.begin,
+          event.peer, event.bytes, describe(event.call));
+      if (!written(text)) return failed();
       separator = ",";
     }
   }
-  text.clear();
-  fmt::format_to(std::back_inserter(text), "{}\n]\n", *separator == '[' ? "[" : "");
-  if (!written() || std::fclose(file.release()) != 0) return failed();
+  const std::string end = fmt::format("{}\n]\n", *separator == '[' ? "[" : "");
+  if (!written(end) || std::fclose(file.release()) != 0) return failed();
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/listed.h"
 #include "base/rounding.h"
 #include "base/wrong.h"
 #include "topology/arborescences.h"
@@ -93,7 +94,7 @@ std::vector<std::string_view> names_that_serve(const Problem& problem) {
 
 Status no_algorithm(const Question& question, const Problem& problem, const std::vector<std::string_view>& names) {
   return wrong(fmt::format("there is no algorithm '{}' for {} on {} ranks: take one of {}, or all", question.algorithm,
-                           title(problem.collective), problem.ranks, fmt::join(names, ", ")));
+                           title(problem.collective), problem.ranks, listed(names)));
 }
 
 Predictor::Predictor(Topology topology, const Question& question)

@@ -1,0 +1,19 @@
+// Names in a sentence.
+#pragma once
+
+#include <string>
+
+namespace paceline {
+
+// "a, b, c"
+template <class Names>
+std::string listed(const Names& names) {
+  std::string text;
+  for (const auto& name : names) {
+    if (!text.empty()) text += ", ";
+    text += name;
+  }
+  return text;
+}
+
+}  // namespace paceline
