@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,14 +12,18 @@
 
 namespace paceline::testing {
 
-// Runs function(rank) for each rank in a thread of its own. A rank says what is wrong; the first that does fails the
-// test. Empty: all is well.
+// Runs function(rank) for each rank in a thread of its own. A rank says what is wrong, and the test fails; empty: all
+// is well. It is written at once, for others may wait for that rank until the test's time is up.
 template <class Function>
 void on_every_rank(int ranks, Function function) {
   std::vector<std::string> complaints(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] { complaints[static_cast<std::size_t>(rank)] = function(rank); });
+    threads.emplace_back([&, rank] {
+      std::string& complaint = complaints[static_cast<std::size_t>(rank)];
+      complaint = function(rank);
+      if (!complaint.empty()) std::fprintf(stderr, "rank %d of %d: %s\n", rank, ranks, complaint.c_str());
+    });
   for (std::thread& thread : threads) thread.join();
   for (int rank = 0; rank < ranks; ++rank) {
     INFO("rank ", rank, " of ", ranks);
