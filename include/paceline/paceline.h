@@ -253,13 +253,13 @@ PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, in
  * other, then the collectives, one after another; ranks that make the same calls without a group must make them in
  * this order. No communicator waits for another one's calls in the group, unless they are on one CUDA stream: none may
  * write what those of another one read or write. All wait for what was queued on streams before, for any of them, and
- * where some communicators have their first call on GPU memory, for their ranks to meet. On GPU memory messages go
- * together on whatever streams they are: they begin when all before them on these have ended, and what follows on
- * these comes after all; a second message from one rank to another begins only when the group's first message between
- * every two ranks has ended. A group whose call fails its checks starts nothing; one that fails later ends each
- * communicator whose part is not done. What a message receives has a place that no other of the group reads or writes:
- * on one communicator and host memory paceInvalidArgument. Of a message to itself both ends may be one place.
- * Groups nest. */
+ * where some communicators have their first call on GPU memory, for their ranks to meet. On GPU memory a
+ * communicator's calls go together on whatever streams they are: they begin when all before them on these has ended,
+ * and what follows on these comes after all; a second message from one rank to another begins only when the group's
+ * first message between every two ranks has ended. A group whose call fails its checks starts nothing; one that fails
+ * later ends each communicator whose part is not done. What a message receives has a place that no other of the group
+ * reads or writes: on one communicator and host memory paceInvalidArgument. Of a message to itself both ends may be
+ * one place. Groups nest. */
 PACE_API paceResult_t paceGroupStart(void);
 PACE_API paceResult_t paceGroupEnd(void);
 

@@ -6,15 +6,17 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "api/group.h"
-#include "base/signals_blocked.h"
+#include "base/all_or_none.h"
 #include "comm/host_copies.h"
 #include "cuda/device.h"
+#include "cuda/driver.h"
 
 namespace paceline::api {
 namespace {
@@ -55,7 +57,7 @@ Status meet_on_gpus(std::span<const OnDevice> on_device, paceComm*& failing) {
   std::mutex mutex;
   const auto meet = [&](std::size_t i) {
     const Status met = guarded([&]() -> Status {
-      if (i != 0 && gpu.ok()) PACE_TRY(use_device(*gpu));
+      if (gpu.ok()) PACE_TRY(use_device(*gpu));  // on another thread than the caller's
       return inside(*first[i], [](Communicator& c) { return c.meet_on_gpus(); });
     });
     const std::lock_guard lock(mutex);
@@ -67,13 +69,14 @@ Status meet_on_gpus(std::span<const OnDevice> on_device, paceComm*& failing) {
       if (other != first[i]) break_off_group(other, met, false);
   };
   failing = first.front();
-  {
-    std::vector<std::jthread> others;
-    {
-      const SignalsBlocked in_others;
-      for (std::size_t i = 1; i < first.size(); ++i) others.emplace_back(meet, i);
-    }
+  if (first.size() == 1) {
     meet(0);
+    return first_failure;
+  }
+  const auto can = [](std::size_t) { return true; };
+  if (const auto failed = all_or_none(first.size(), can, meet)) {
+    failing = first[failed->thread];
+    return guarded([&]() -> Status { std::rethrow_exception(failed->why); });
   }
   return first_failure;
 }
@@ -121,32 +124,59 @@ Status store(Brought& brought, const Status& run) {
   return stored;
 }
 
-// A group's calls that are launched on GPUs: first the messages of each communicator, together, then the collectives in
-// order. They only begin here, so no order among communicators can block. Those that have begun lose their
-// communicator; after a failure `failing` is the one that it is of.
-Status run_group_on_device(std::vector<OnDevice>& calls, paceComm*& failing) {
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (calls[i].comm == nullptr || !is_message(calls[i].request.which)) continue;
-    paceComm* const comm = calls[i].comm;
-    const auto goes_along = [&](const OnDevice& call) { return call.comm == comm && is_message(call.request.which); };
-    failing = comm;
-    std::vector<Request> messages;
-    std::vector<void*> streams;
-    for (const OnDevice& call : calls) {
-      if (!goes_along(call)) continue;
-      messages.push_back(call.request);
-      streams.push_back(call.stream);
-    }
-    PACE_TRY(inside(*comm, [&](Communicator& c) { return c.run_messages_on_device(messages, streams); }));
-    for (OnDevice& call : calls)
-      if (goes_along(call)) call.comm = nullptr;
+// One communicator's calls of a group: first the messages, together, then the collectives in order. All on the first of
+// their streams: as NCCL has it they begin behind what is on any of them, and what comes on these follows all of them.
+Status run_on_gpu(std::span<OnDevice* const> calls) {
+  paceComm& comm = *calls.front()->comm;
+  void* const stream = calls.front()->stream;
+  std::set<void*> others;
+  std::vector<Request> messages;
+  for (const OnDevice* call : calls) {
+    if (call->stream != stream) others.insert(call->stream);
+    if (is_message(call->request.which)) messages.push_back(call->request);
   }
-  for (OnDevice& call : calls)
-    if (call.comm != nullptr) {
-      failing = call.comm;
-      PACE_TRY(inside(*call.comm, [&](Communicator& c) { return c.run_on_device(call.request, call.stream); }));
-      call.comm = nullptr;
+  for (void* const other : others)
+    PACE_TRY(inside(comm, [&](Communicator& c) { return c.order_streams(other, stream); }));
+  if (!messages.empty())
+    PACE_TRY(inside(comm, [&](Communicator& c) { return c.run_messages_on_device(messages, stream); }));
+  for (OnDevice* call : calls)
+    if (is_message(call->request.which)) call->comm = nullptr;
+  for (OnDevice* call : calls) {
+    if (call->comm == nullptr) continue;
+    PACE_TRY(inside(comm, [&](Communicator& c) { return c.run_on_device(call->request, stream); }));
+    call->comm = nullptr;
+  }
+  for (void* const other : others)
+    PACE_TRY(inside(comm, [&](Communicator& c) { return c.order_streams(stream, other); }));
+  return {};
+}
+
+// A group's calls that are launched on GPUs, those of one communicator after those of another. They only begin here, so
+// no order among communicators can block. Those that have begun lose their communicator; after a failure `failing` is
+// the one that it is of.
+Status run_group_on_device(std::vector<OnDevice>& calls, paceComm*& failing) {
+  std::vector<std::pair<paceComm*, std::vector<OnDevice*>>> by_comm;  // in the order of their first calls
+  for (OnDevice& call : calls) {
+    const auto same = [&](const auto& whose) { return whose.first == call.comm; };
+    auto found = std::ranges::find_if(by_comm, same);
+    if (found == by_comm.end()) found = by_comm.insert(found, {call.comm, {}});
+    found->second.push_back(&call);
+  }
+  std::optional<cuda::NothingCloses> until_all_are_launched;
+  if (by_comm.size() > 1) {
+    for (const auto& [comm, whose] : by_comm) {
+      failing = comm;
+      PACE_TRY(inside(*comm, [](Communicator& c) {
+        c.let_go();
+        return Status();
+      }));
     }
+    until_all_are_launched.emplace();
+  }
+  for (const auto& [comm, whose] : by_comm) {
+    failing = comm;
+    PACE_TRY(run_on_gpu(whose));
+  }
   return {};
 }
 

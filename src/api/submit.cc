@@ -62,7 +62,7 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
       return {};
     }
     return inside(*comm, [&](Communicator& communicator) {
-      return is_message(request.which) ? communicator.run_messages_on_device({&request, 1}, {&stream, 1})
+      return is_message(request.which) ? communicator.run_messages_on_device({&request, 1}, stream)
                                        : communicator.run_on_device(request, stream);
     });
   }

@@ -63,6 +63,10 @@ class Communicator {
   [[nodiscard]] bool gpus_direct() const { return device_calls_ != nullptr && device_calls_->engine() != nullptr; }
   // Whether that is known.
   [[nodiscard]] bool knows_gpus() const { return device_calls_ != nullptr; }
+  // Unmaps GPU memory that other ranks have freed. Waits for the kernels of this GPU, if there is something.
+  void let_go() {
+    if (gpus_direct()) device_calls_->engine()->let_go();
+  }
   // Whether a call on GPU memory would be refused for where its buffers are.
   [[nodiscard]] Status check_memory(const Request& request, void* stream) const {
     return gpus_direct() ? device_calls_->check_memory(request, stream) : Status();
@@ -93,9 +97,10 @@ class Communicator {
   // One call on GPU memory: begun on `stream` (a cudaStream_t) when it returns. The first needs all ranks, as a
   // collective does.
   Status run_on_device(const Request& request, void* stream);
-  // Sends and receives on GPU memory that go on side by side: each comes after what is on its stream of `streams`, and
-  // what comes there later follows all of them.
-  Status run_messages_on_device(std::span<const Request> messages, std::span<void* const> streams);
+  // Sends and receives on GPU memory that go on side by side.
+  Status run_messages_on_device(std::span<const Request> messages, void* stream);
+  // What comes on the stream `later` from now on follows what has come on `earlier`.
+  Status order_streams(void* earlier, void* later);
 
   // nullptr for a negative color.
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);

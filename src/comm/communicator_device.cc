@@ -1,6 +1,5 @@
 // The communicator's calls on GPU memory.
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "comm/communicator.h"
 #include "comm/host_copies.h"
@@ -66,27 +65,25 @@ Status Communicator::run_on_device(const Request& request, void* stream) {
   return begun.ok() ? begun : not_begun(request.which, begun);
 }
 
-Status Communicator::run_messages_on_device(std::span<const Request> messages, std::span<void* const> streams) {
+Status Communicator::run_messages_on_device(std::span<const Request> messages, void* stream) {
   PACE_TRY(failure());
   PACE_TRY(meet_on_gpus());
   cuda::GpuEngine* const engine = device_calls_->engine();
-  if (engine == nullptr) return run_through_host(messages, streams.front());
+  if (engine == nullptr) return run_through_host(messages, stream);
   std::vector<const Request*> all;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    PACE_TRY(device_calls_->check_memory(messages[i], streams[i]));
-    all.push_back(&messages[i]);
+  for (const Request& message : messages) {
+    PACE_TRY(device_calls_->check_memory(message, stream));
+    all.push_back(&message);
   }
   if (auto own = messages_to_self(all, rank()); !own.ok()) return own.status();
-  void* const stream = streams.front();
-  std::set<void*> others(streams.begin(), streams.end());
-  others.erase(stream);
-  const Status begun = begun_by([&]() -> Status {
-    for (void* const other : others) PACE_TRY(engine->order(other, stream));
-    PACE_TRY(engine->run_messages(messages, stream));
-    for (void* const other : others) PACE_TRY(engine->order(stream, other));
-    return {};
-  });
+  const Status begun = begun_by([&] { return engine->run_messages(messages, stream); });
   return begun.ok() ? begun : not_begun(messages.front().which, begun);
+}
+
+Status Communicator::order_streams(void* earlier, void* later) {
+  PACE_TRY(failure());
+  if (!gpus_direct()) return {};  // through host memory calls wait for their streams
+  return begun_by([&] { return device_calls_->engine()->order(earlier, later); });
 }
 
 }  // namespace paceline

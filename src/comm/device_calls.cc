@@ -106,7 +106,7 @@ Status DeviceCalls::failure() const {
   }
   const Member& other = members_[static_cast<std::size_t>(complaint->rank)];
   Status::Detail detail;
-  detail.code = complaint->left ? Code::remote : Code::timeout;
+  detail.code = complaint->left || complaint->gave_up ? Code::remote : Code::timeout;
   detail.rank = complaint->rank;
   detail.host = other.host;
   detail.peer = rank_;
@@ -115,6 +115,9 @@ Status DeviceCalls::failure() const {
     detail.message =
         fmt::format("rank {} ({}, pid {}) left before {} on its GPU: it closed its communicator, or its program ended",
                     complaint->rank, other.host, other.pid, describe(complaint->mine));
+  else if (complaint->gave_up)
+    detail.message = fmt::format("rank {} ({}, pid {}) gave up {} while rank {} loaded from its GPU", complaint->rank,
+                                 other.host, other.pid, describe(complaint->mine), rank_);
   else
     detail.message = fmt::format(
         "rank {} ({}, pid {}) did not come to {} on its GPU: rank {} waited {:g} s for it (PACELINE_TIMEOUT)",

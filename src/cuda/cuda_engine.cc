@@ -85,13 +85,14 @@ class WindowUsers {
   }
 
  private:
+  // Never destroyed: an engine may end after them, with a global object of the program's.
   static std::mutex& mutex() {
-    static std::mutex one;
-    return one;
+    static auto* one = new std::mutex;
+    return *one;
   }
   static std::map<std::byte*, int>& users() {
-    static std::map<std::byte*, int> one;
-    return one;
+    static auto* one = new std::map<std::byte*, int>;
+    return *one;
   }
 };
 

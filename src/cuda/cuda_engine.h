@@ -31,6 +31,7 @@ class CudaEngine final : public GpuEngine {
 
   Status connect(std::span<const GpuSetting> measured, const Gather& gather);
 
+  void let_go() override;
   void use_tables(std::span<const GpuSetting> measured) override;
   [[nodiscard]] int device() const override { return device_; }
   [[nodiscard]] const GpuMachine& machine() const override { return machine_; }

@@ -90,6 +90,7 @@ std::optional<Complaint> CudaEngine::complaint() const {
   Complaint complaint;
   complaint.mismatch = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::mismatch);
   complaint.left = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::left);
+  complaint.gave_up = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::gave_up);
   complaint.rank = static_cast<int>(alarm_->rank);
   complaint.mine = call_of(alarm_->number, alarm_->what, alarm_->count);
   complaint.other = call_of(alarm_->other_number, alarm_->other_what, alarm_->other_count);
@@ -362,6 +363,12 @@ Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorit
     PACE_TRY(start(kernels.walk, how, &task, on));
   }
   return {};
+}
+
+void CudaEngine::let_go() {
+  if (registration_ == nullptr || cudaSetDevice(device_) != cudaSuccess) return;
+  const OutsideOfCapture outside;
+  registration_->let_go();
 }
 
 // Long pieces to others: where these see them.

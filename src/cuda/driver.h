@@ -55,6 +55,23 @@ bool ipc_handle(std::uint64_t base, IpcHandle& into);
 void* ipc_open(const IpcHandle& handle);
 void ipc_close(void* memory);
 
+// As long as one lives, this thread closes nothing: between the launches of a group such a wait might be for ranks that
+// launch in another order.
+class NothingCloses {
+ public:
+  NothingCloses() { ++alive(); }
+  ~NothingCloses() { --alive(); }
+  NothingCloses(const NothingCloses&) = delete;
+  NothingCloses& operator=(const NothingCloses&) = delete;
+  static bool here() { return alive() != 0; }
+
+ private:
+  static int& alive() {
+    thread_local int count = 0;
+    return count;
+  }
+};
+
 // What comes on the stream, a cudaStream_t, waits until the word of GPU memory has reached `value`; false: it does not.
 bool wait_for_word(void* stream, std::uint64_t word, std::uint32_t value);
 

@@ -84,13 +84,17 @@ __device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers
   if (thread == direct_threads - 1 && (!task.folds || task.folding == Folding::loaded) &&
       from_the_end() < static_cast<int>(task.link_blocks))
     Deal::end(mine, task.link_blocks);
-  if (!all_well || thread >= task.ranks || thread == task.rank) return;
-  const std::uint32_t number = numbers.taken() + 1;
-  post(&words(task.windows[thread]).finished[task.rank][blockIdx.x], numbers.given() + 1);
-  const Expected message = expected(task, thread, number);
-  Patience patience(task);
-  while (peek_acquire(&mine.finished[thread][blockIdx.x]) != number)
-    if (!patience.more(message)) break;
+  if (!all_well || thread >= 32) return;
+  bool gives_up = false;
+  if (thread < task.ranks && thread != task.rank) {
+    const std::uint32_t number = numbers.taken() + 1;
+    post(&words(task.windows[thread]).finished[task.rank][blockIdx.x], numbers.given() + 1);
+    const Expected message = expected(task, thread, number);
+    check_sight(task, message);
+    Patience patience(task);
+    while (!gives_up && peek_acquire(&mine.finished[thread][blockIdx.x]) != number) gives_up = !patience.more(message);
+  }
+  if (__any_sync(0xffffffff, gives_up)) take_sights_back(task, numbers);
 }
 
 // Through the window. numbers: of its messages.

@@ -55,8 +55,9 @@ __device__ inline double smaller(double a, double b) {
   return b < a ? b : a;
 }
 
-template <class Format>
+template <class AFormat>
 struct Floating {
+  using Format = AFormat;
   using Stored = typename Format::Stored;
   using Number = typename Format::Number;
   using Factor = Number;
@@ -143,7 +144,32 @@ struct Float8 {
     return (is_small ? small : min(normal, format.beyond)) | (bits >> 24 & 0x80);
   }
   static __device__ float times(float a, float b) { return __fmul_rn(a, b); }
+
+  // What is at least so large, without its sign, rounds to what is too large; at half way to the code that is even.
+  static constexpr std::uint32_t least_beyond =
+      (format.beyond << shorter) - (1 << (shorter - 1)) + (format.beyond & 1) + one_less;
+
+  // Two at once, where there are instructions for it.
+  static constexpr bool by_twos =
+#if __CUDA_ARCH__ >= 890
+      true;
+#else
+      false;
+#endif
+  static __device__ float2 load_two(std::uint16_t bits) {
+    return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(bits, as_cuda_has_it)));
+  }
+  // Of numbers that are not too large.
+  static __device__ std::uint16_t store_two(float2 values) {
+    return __nv_cvt_float2_to_fp8x2(values, __NV_SATFINITE, as_cuda_has_it);
+  }
 };
+
+// Whether elements go two at once, as 8-bit floats do.
+template <class Element>
+constexpr bool by_twos = false;
+template <FloatFormat format, __nv_fp8_interpretation_t as_cuda_has_it>
+constexpr bool by_twos<Floating<Float8<format, as_cuda_has_it>>> = Float8<format, as_cuda_has_it>::by_twos;
 
 template <DataType type>
 struct ElementOf;
@@ -202,18 +228,32 @@ struct Row {
   using Stored = typename Element::Stored;
   using Number = typename Element::Number;
   static constexpr int count = sizeof(Vector) / sizeof(Stored);
+  static constexpr bool in_twos = by_twos<Element> && count % 2 == 0;
 
   Number values[count];
 
   static __device__ Row load(const Vector& vector) {
+    Row row;
+    if constexpr (in_twos) {
+      std::uint16_t twos[count / 2];
+      memcpy(twos, &vector, sizeof vector);
+#pragma unroll
+      for (int i = 0; i < count; i += 2) {
+        const float2 two = Element::Format::load_two(twos[i / 2]);
+        row.values[i] = two.x;
+        row.values[i + 1] = two.y;
+      }
+      return row;
+    }
     Stored stored[count];
     memcpy(stored, &vector, sizeof vector);
-    Row row;
 #pragma unroll
     for (int i = 0; i < count; ++i) row.values[i] = Element::load(stored[i]);
     return row;
   }
   __device__ Vector store() const {
+    if constexpr (in_twos)
+      if (largest() < __uint_as_float(Element::Format::least_beyond)) return store_by_twos();
     Stored stored[count];
 #pragma unroll
     for (int i = 0; i < count; ++i) stored[i] = Element::store(values[i]);
@@ -245,6 +285,21 @@ struct Row {
   }
 
  private:
+  // Without its sign; NaN if one is.
+  __device__ float largest() const {
+    float found = 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) found = larger(found, fabsf(values[i]));
+    return found;
+  }
+  __device__ Vector store_by_twos() const {
+    std::uint16_t twos[count / 2];
+#pragma unroll
+    for (int i = 0; i < count; i += 2) twos[i / 2] = Element::Format::store_two(make_float2(values[i], values[i + 1]));
+    Vector vector;
+    memcpy(&vector, twos, sizeof vector);
+    return vector;
+  }
   template <class Function>
   __device__ void combine(const Row& other, Function function) {
 #pragma unroll

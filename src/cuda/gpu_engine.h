@@ -27,6 +27,7 @@ using Gather = std::function<Result<std::vector<std::vector<std::byte>>>(std::sp
 struct Complaint {
   bool mismatch = false;  // else it waited in vain
   bool left = false;      // for a rank that had left, else its time was up
+  bool gave_up = false;   // or the other one has, in the midst of the call
   int rank = -1;
   Call mine;   // `sequence` counts the messages between the two ranks
   Call other;  // of a mismatch
@@ -63,6 +64,9 @@ class GpuEngine {
   virtual Status run_messages(std::span<const Request> messages, void* stream) = 0;
   // What comes on the stream `later` from now on follows what has come on `earlier`.
   virtual Status order(void* earlier, void* later) = 0;
+
+  // Unmaps what other ranks have freed. Waits for the kernels of this GPU, if there is something.
+  virtual void let_go() = 0;
 
   // Other tables from the next call on, the same on every rank.
   virtual void use_tables(std::span<const GpuSetting> measured) = 0;

@@ -115,6 +115,7 @@ class Incoming {
     if (atomicAdd(&shared_.settled[source_], 1u) + 1 != lanes_in_block) return;
     fence_system();  // after all loads
     post(&words(task_.windows[source_]).loaded[task_.rank][blockIdx.x], number_);
+    if (was_loaded) check_sight(task_, message_);
     if (blockIdx.x == 0 && was_loaded) atomicAdd(&words(task_.windows[task_.rank]).direct_calls, 1ull);
   }
 

@@ -129,7 +129,7 @@ Registration::Board* Registration::board_of(int rank) const {
 
 void Registration::look() {
   pieces_->look();
-  unmap_unheld();
+  let_go();
   for (int owner = 0; owner < ranks_; ++owner) {
     Board* const board = elsewhere(owner) ? board_of(owner) : nullptr;
     if (board == nullptr) continue;
@@ -172,13 +172,14 @@ void Registration::map(int owner, int entry, Mapped& mapped) {
   answer.id.store(id, std::memory_order_release);  // after the address
 }
 
-// At once, or when no graph loads from it any more.
+// At once, or when no graph loads from it any more, and no group is being launched.
 void Registration::unmap(Mapped& mapped) {
   if (mapped.address != nullptr) freed_.push_back(std::move(mapped));
-  unmap_unheld();
+  let_go();
 }
 
-void Registration::unmap_unheld() {
+void Registration::let_go() {
+  if (NothingCloses::here()) return;
   // Who alone has a hold stays alone: nobody else can copy it.
   std::erase_if(freed_, [](const Mapped& mapped) {
     if (mapped.hold.use_count() > 1) return false;

@@ -69,6 +69,9 @@ class Registration {
   // One answer, the same on every rank; none: some rank makes another call, or does not see all. In step as above.
   std::optional<Agreement> agree(const Offer& mine, const std::function<bool()>& ended);
 
+  // Unmaps what its owner has freed and no graph loads from: when all kernels of this GPU have ended.
+  void let_go();
+
  private:
   struct Board;
   // Another rank's allocation.
@@ -87,7 +90,6 @@ class Registration {
   void map(int owner, int entry, Mapped& mapped);
   [[nodiscard]] std::shared_ptr<void> hold_of(int owner, std::uint64_t address) const;
   void unmap(Mapped& mapped);
-  void unmap_unheld();
 
   const int rank_;
   const int ranks_;

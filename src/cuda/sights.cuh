@@ -24,8 +24,18 @@ __device__ Sight look_at_sight(const Task& task, int source, std::uint32_t numbe
   const auto* const here =
       reinterpret_cast<const uint4*>(words(task.windows[task.rank]).sights[source][blockIdx.x][number & 1]);
   const uint4 found = peek(here + which);
-  return {found.y, reinterpret_cast<std::byte*>(static_cast<std::uint64_t>(found.x) |
-                                                static_cast<std::uint64_t>(found.z) << 32)};
+  const std::uint32_t whole = found.y == found.w ? found.y : number - 1;  // else it has come in part
+  return {whole, reinterpret_cast<std::byte*>(static_cast<std::uint64_t>(found.x) | static_cast<std::uint64_t>(found.z)
+                                                                                        << 32)};
+}
+
+// By a thread that has loaded from where it saw the other's memory: who has given up meanwhile has taken the sight
+// back, and its memory may have been its program's again. That is no success.
+template <class Task>
+__device__ void check_sight(const Task& task, const Expected& message) {
+  const Sight sight = look_at_sight(task, message.source, message.number, 0);
+  if (sight.number == message.number && sight.address == nullptr)
+    raise_alarm(task, AlarmCause::gave_up, message.source, message.number, message.count, Announcement{});
 }
 
 }  // namespace paceline::cuda

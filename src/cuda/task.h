@@ -26,7 +26,7 @@ struct alignas(8) Alarm {  // the first two are read at once
   std::uint64_t long_wait;     // LongWaitWord, by threads that have waited so long, again and again; 0: none ever has
 };
 static_assert(max_gpus <= 32);
-enum class AlarmCause : std::uint32_t { timeout = 1, mismatch = 2, left = 3 };
+enum class AlarmCause : std::uint32_t { timeout = 1, mismatch = 2, left = 3, gave_up = 4 };
 
 // A wait for a rank that has not come to a call, by a thread that has waited for seconds: what the host is told of it
 // in one word. Time is cut to units of 2^27 ns, so that the word changes several times a second.

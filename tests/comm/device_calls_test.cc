@@ -32,6 +32,7 @@ class FakeEngine final : public cuda::GpuEngine {
   Status run_schedule(const Request&, const Algorithm&, std::size_t, void*) override { return {}; }
   Status run_messages(std::span<const Request>, void*) override { return {}; }
   Status order(void*, void*) override { return {}; }
+  void let_go() override {}
   void use_tables(std::span<const GpuSetting>) override {}
   [[nodiscard]] int device() const override { return 0; }
   [[nodiscard]] const GpuMachine& machine() const override { return machine_; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import paceline
 from paceline import _native
 
 PATIENCE = 60  # seconds that a thread may need beside its waits
+WAIT_UNTIL_EQUAL = 1  # CU_STREAM_WAIT_VALUE_EQ
 
 
 class Rank:
@@ -50,6 +52,21 @@ class Rank:
         error = self.comm.get_async_error()
         if error is not None:
             raise error
+
+
+class Gate:
+    """Holds up what comes behind it on a stream, until it is opened."""
+
+    def __init__(self, stream: Any) -> None:
+        import torch
+
+        self._word = torch.zeros(1, dtype=torch.int32).pin_memory()
+        wait = ctypes.CDLL("libcuda.so.1").cuStreamWaitValue32_v2
+        wait.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint]
+        assert wait(stream.cuda_stream, self._word.data_ptr(), 1, WAIT_UNTIL_EQUAL) == 0
+
+    def open(self) -> None:
+        self._word[0] = 1
 
 
 def on_gpus(

@@ -5,18 +5,18 @@ Needs two GPUs and torch. With PACELINE_GPU_DIRECT=off in the environment nothin
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import paceline
 import pytest
-from gpu_ranks import Rank, on_gpus
+from gpu_ranks import Gate, Rank, on_gpus
 from gpu_tables import go_direct
 
 torch = pytest.importorskip("torch")
@@ -25,20 +25,6 @@ if not torch.cuda.is_available() or torch.cuda.device_count() < 2:
 
 TIMEOUT = 3  # seconds
 CANARY = 42.0
-WAIT_UNTIL_EQUAL = 1  # CU_STREAM_WAIT_VALUE_EQ
-
-
-class Gate:
-    """Holds up what comes behind it on a stream, until it is opened."""
-
-    def __init__(self, stream: Any) -> None:
-        self._word = torch.zeros(1, dtype=torch.int32).pin_memory()
-        wait = ctypes.CDLL("libcuda.so.1").cuStreamWaitValue32_v2
-        wait.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint]
-        assert wait(stream.cuda_stream, self._word.data_ptr(), 1, WAIT_UNTIL_EQUAL) == 0
-
-    def open(self) -> None:
-        self._word[0] = 1
 
 
 def call_that_one_comes_to_late(
@@ -120,6 +106,36 @@ def test_a_late_receiver_does_not_take_what_the_sender_has_there_now() -> None:
         barrier.wait(60)
 
     on_gpus(2, body, timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("begun_before", [0.001, 0.002, 0.003, 0.004, 0.005])  # s; it loads for 5.7 ms
+def test_a_receiver_that_loads_while_the_sender_gives_up_learns_it(begun_before: float) -> None:
+    """What it has loaded may be what the sender's program wrote there meanwhile, on the stream behind the call."""
+    gates: list[Gate] = []
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with torch.cuda.stream(rank.stream):
+            x = torch.full((1 << 29,), 1.0 - rank.rank, device="cuda")
+            for _ in range(3):  # the last ones go direct
+                rank.comm.send(x, 1) if rank.rank == 0 else rank.comm.recv(x, 0)
+                rank.finish()
+            if rank.rank == 1:
+                x.zero_()
+                gates.append(Gate(rank.stream))
+                rank.comm.recv(x, 0)
+            barrier.wait(60)
+            if rank.rank == 0:
+                rank.comm.send(x, 1)
+                gives_up = time.monotonic() + 33 / 32  # a timeout of 1 s, and its grace (patience.cuh)
+                x.fill_(CANARY)
+                time.sleep(gives_up - begun_before - time.monotonic())
+                gates[0].open()
+            rank.stream.synchronize()
+            if rank.rank == 1:
+                assert rank.comm.get_async_error() is not None or bool((x == 1).all())
+        barrier.wait(60)
+
+    on_gpus(2, body, timeout=1)
 
 
 # All-reduces of each kind of kernel, in elements of four bytes; with more than two ranks those of some length are

@@ -1,0 +1,48 @@
+"""Groups of calls on GPU memory, on several streams. Needs two GPUs and torch."""
+
+from __future__ import annotations
+
+import threading
+
+import paceline
+import pytest
+from gpu_ranks import Gate, Rank, on_gpus
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available() or torch.cuda.device_count() < 2:
+    pytest.skip("fewer than two GPUs", allow_module_level=True)
+
+
+def test_a_groups_calls_begin_behind_all_its_streams_and_these_go_on_behind_all_calls() -> None:
+    """As NCCL has it: a buffer may be written, and a result read, on any stream of the group."""
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        comm, one, other = rank.comm, rank.stream, torch.cuda.Stream()
+        for elements in (64, 8 << 20):
+            with torch.cuda.stream(one):
+                x, y, z, seen = (torch.zeros(elements, device="cuda") for _ in range(4))
+                comm.all_reduce(y)  # what is made at a first call may wait for all streams
+            rank.finish()
+            gate = Gate(other)
+            with torch.cuda.stream(other):
+                x.fill_(1 + rank.rank)
+            with paceline.group():
+                with torch.cuda.stream(one):
+                    comm.all_reduce(x)
+                    if rank.rank == 0:
+                        comm.send(x, 1)
+                    else:
+                        comm.recv(z, 0)
+                with torch.cuda.stream(other):
+                    comm.all_reduce(y)
+            with torch.cuda.stream(other):
+                seen.copy_(x)
+            barrier.wait(60)
+            gate.open()
+            other.synchronize()
+            assert bool((seen == 3).all()), seen
+            rank.finish()
+            if rank.rank == 1:
+                assert bool((z == 1).all()), z  # messages come before collectives
+
+    on_gpus(2, body)
