@@ -5,6 +5,7 @@
 #include <mutex>
 #include <span>
 
+#include "base/of_thread.h"
 #include "communicator.h"
 #include "real_library.h"
 
@@ -22,10 +23,7 @@ Last& last() {
   return *error;
 }
 // This thread's: one of another's says nothing of a communicator that has an error of its own.
-NotedError& of_no_communicator() {
-  thread_local NotedError error;
-  return error;
-}
+NotedError& of_no_communicator() { return of_thread<NotedError>(); }
 
 // As the last error of the process, and of this thread or of these communicators.
 void note(std::span<ncclComm* const> comms, const std::string& sentence) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/all_or_none.h"
+#include "base/of_thread.h"
 #include "errors.h"
 #include "paceline/paceline.h"
 #include "real_library.h"
@@ -89,10 +90,7 @@ ncclResult_t end_unrun(const Group& spoiled) {
 
 }  // namespace
 
-Group& group() {
-  thread_local Group open;
-  return open;
-}
+Group& group() { return of_thread<Group>(); }
 
 bool waits_for_real(const ncclComm* comm) {
   const std::vector<Deferred>& calls = group().deferred;

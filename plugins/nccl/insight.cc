@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/of_thread.h"
 #include "births.h"
 #include "errors.h"
 #include "nccl_api.h"
@@ -139,7 +140,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 
 const char* ncclGetLastError(ncclComm_t comm) {
-  thread_local std::string copy;
+  auto& copy = paceline::of_thread<std::string, struct LastAskedFor>();
   copy = last_sentence(comm);
   if (!copy.empty()) return copy.c_str();
   const Real* library = real();
@@ -153,7 +154,7 @@ void ncclResetDebugInit() {
 }
 
 const char* paceNcclDescribe() {
-  thread_local std::string text;
+  auto& text = paceline::of_thread<std::string, struct Description>();
   const Real* library = real();
   nlohmann::json state = {{"path", own_path()},
                           {"stands_in_for", version_text(version_stood_for())},

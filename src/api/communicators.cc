@@ -10,6 +10,7 @@
 #include "api/handle.h"
 #include "base/all_or_none.h"
 #include "base/configuration.h"
+#include "base/of_thread.h"
 #include "base/reduction.h"
 #include "bootstrap/launch.h"
 #include "cuda/device.h"
@@ -147,7 +148,7 @@ paceResult_t paceGetVersion(int* version) {
 const char* paceGetErrorString(paceResult_t result) { return name(static_cast<Code>(result)); }
 
 const char* paceGetLastError(paceComm_t comm) try {
-  thread_local Status last;
+  auto& last = of_thread<Status, struct LastAskedFor>();
   last = last_error_of(comm);
   return last.ok() ? "no error" : last.message().c_str();
 } catch (...) {

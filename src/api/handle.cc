@@ -12,21 +12,22 @@
 
 #include "api/group.h"
 #include "base/fork_hold.h"
+#include "base/of_thread.h"
 #include "cuda/driver.h"
 
 namespace paceline::api {
 namespace {
 
-thread_local Status thread_error;
+Status& thread_error() { return of_thread<Status, struct LastError>(); }
 
 }  // namespace
 
-const Status& last_error_of_thread() { return thread_error; }
+const Status& last_error_of_thread() { return thread_error(); }
 
 paceResult_t finish(const Status& status, paceComm* comm) {
   if (status.ok()) [[likely]]
     return paceSuccess;
-  thread_error = status;
+  thread_error() = status;
   // A forked child leaves the mutex alone: it may be another thread's of the parent for ever.
   if (is_valid(comm) && !comm->in_child()) {
     const std::lock_guard lock(comm->error_mutex);

@@ -1,6 +1,7 @@
 // Groups with calls and communicators of Paceline's.
 #include <array>
 #include <barrier>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -266,4 +267,44 @@ TEST_CASE("a communicator's last error is no other thread's, and its group's who
     PACE_REQUIRE(seen.starts_with("rank 0 sends and receives different messages to itself"));
     return "";
   });
+}
+
+TEST_CASE("a group that runs while a thread's variables are destroyed writes into none of them") {
+  const Door door(has_engine, nullptr, nullptr);
+  static ncclComm_t comm = nullptr;
+  REQUIRE(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
+  static int value = 5;
+  static std::string seen;
+  static bool untouched = false;
+  struct Late {
+    static bool act() {
+      const bool grouped = ncclGroupStart() == ncclSuccess &&
+                           ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclSuccess &&
+                           ncclGroupEnd() == ncclSuccess;
+      return grouped && ncclGroupEnd() == ncclInvalidUsage;
+    }
+    ~Late() {
+      // These lie where the variables had their memory.
+      std::vector<std::string> others;
+      for (const std::size_t size : {16, 24, 34, 40, 60, 68, 80, 16, 24, 34, 40, 60, 68, 80})
+        others.emplace_back(size, 'x');
+      std::array<std::unique_ptr<void*>, 8> pointers;
+      for (std::unique_ptr<void*>& pointer : pointers) pointer = std::make_unique<void*>(nullptr);
+      const bool acted = act();
+      seen = acted ? last_error() : "an act failed";
+      untouched = true;
+      for (const std::string& other : others) untouched &= other == std::string(other.size(), 'x');
+      for (const std::unique_ptr<void*>& pointer : pointers) untouched &= *pointer == nullptr;
+    }
+  };
+  std::thread([] {
+    thread_local Late first;  // ends last
+    (void)first;
+    CHECK(Late::act());
+    CHECK(last_error() == "ncclGroupEnd without ncclGroupStart");
+  }).join();
+  CHECK(seen == "ncclGroupEnd without ncclGroupStart");
+  CHECK(untouched);
+  CHECK(value == 5);
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
