@@ -239,7 +239,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
       return result;
     });
   }
-  const ncclResult_t result = start_making([made, whole, parent, give_up] {
+  return start_making([made, whole, parent, give_up] {
     join_line(parent, made);
     std::thread maker = start_thread([whole] { (void)whole(); });
     if (!maker.joinable())
@@ -249,7 +249,6 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     maker.detach();
     return ncclInProgress;
   });
-  return worse(result, ncclInProgress);
 }
 
 }  // namespace paceline::nccl

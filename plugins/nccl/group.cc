@@ -84,7 +84,7 @@ ncclResult_t end_unrun(const Group& spoiled) {
   if (spoiled.paceline_open) end_paceline_unrun();
   if (spoiled.real_open) end_real_unrun();
   for (const std::function<void(ncclResult_t)>& drop : spoiled.drops) drop(spoiled.error);
-  for (const std::function<void()>& ending : spoiled.endings) ending();
+  for (const std::function<ncclResult_t()>& ending : spoiled.endings) (void)ending();
   return spoiled.error;
 }
 
@@ -131,9 +131,10 @@ void if_dropped(std::function<void(ncclResult_t)> drop) {
   if (group().depth > 0) group().drops.push_back(std::move(drop));
 }
 
-void end_later(std::function<void()> ending) {
+ncclResult_t end_later(std::function<ncclResult_t()> ending) {
   if (group().depth == 0) return ending();
   group().endings.push_back(std::move(ending));
+  return ncclSuccess;
 }
 
 ncclResult_t start_group() {
@@ -162,7 +163,8 @@ ncclResult_t end_group() {
   if (!here.makers.empty()) [[unlikely]]
     for (const std::function<ncclResult_t()>& start : std::exchange(here.makers, {})) result = worse(result, start());
   if (!here.endings.empty()) [[unlikely]]
-    for (const std::function<void()>& ending : std::exchange(here.endings, {})) ending();
+    for (const std::function<ncclResult_t()>& ending : std::exchange(here.endings, {}))
+      result = worse(result, ending());
   return result;
 }
 
@@ -179,7 +181,7 @@ ncclResult_t simulate_group(ncclSimInfo_t* info) {
                                 "not know: ask paceExplain, or set PACELINE_NCCL_FORWARD=all"));
   if (is_error(result))
     for (const std::function<void(ncclResult_t)>& drop : ended.drops) drop(result);
-  for (const std::function<void()>& ending : ended.endings) ending();
+  for (const std::function<ncclResult_t()>& ending : ended.endings) (void)ending();
   return result;
 }
 

@@ -32,7 +32,7 @@ struct Group {
   std::vector<std::function<ncclResult_t()>> makers;
   std::vector<std::function<void(ncclResult_t)>> drops;  // what becomes of communicators where the group does not run
   std::vector<Deferred> deferred;
-  std::vector<std::function<void()>> endings;  // after everything else
+  std::vector<std::function<ncclResult_t()>> endings;  // after everything else
 };
 
 // This thread's.
@@ -60,8 +60,8 @@ ncclResult_t start_making(std::function<ncclResult_t()> start);
 // What to do, with the group's error, if the group ends without running its calls.
 void if_dropped(std::function<void(ncclResult_t)> drop);
 
-// Now, or when the group's calls are done.
-void end_later(std::function<void()> ending);
+// Now, or when the group's calls are done: then the group ends with its result.
+ncclResult_t end_later(std::function<ncclResult_t()> ending);
 
 ncclResult_t start_group();
 ncclResult_t end_group();

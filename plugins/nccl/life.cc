@@ -95,7 +95,11 @@ ncclResult_t end_aborted(ncclComm* comm) {
   if (const ncclComm_t target = take_real(comm); target != nullptr)
     result = worse(result, from_real(comm, real()->ncclCommAbort(target)));
   // Programs abort all their communicators in one group: each is told to end before the first is freed.
-  if (comm->pace != nullptr) end_later([comm] { free_in_time(comm); });
+  if (comm->pace != nullptr)
+    (void)end_later([comm] {
+      free_in_time(comm);
+      return ncclSuccess;
+    });
   return result;
 }
 
@@ -118,8 +122,9 @@ void wait_for_calls(ncclComm* comm) {
 }
 
 // The same after the group's calls; of a nonblocking communicator behind the program's back, if there is a thread.
-void wait_for_calls_later(ncclComm* comm) {
-  end_later([comm] {
+// `beside`: what became of the real communicator.
+ncclResult_t wait_for_calls_later(ncclComm* comm, ncclResult_t beside) {
+  const ncclResult_t result = end_later([comm, beside] {
     comm->finalizing.store(true, std::memory_order_relaxed);  // for this thread
     const auto wait = [comm] {
       wait_for_calls(comm);
@@ -131,7 +136,9 @@ void wait_for_calls_later(ncclComm* comm) {
       thread.detach();  // nobody waits for it: its last act tells
     else
       wait();
+    return comm->config.nonblocking() ? worse(beside, ncclInProgress) : beside;
   });
+  return is_error(beside) ? beside : result;
 }
 
 // A thread that waits for the communicator's calls is inside it until they have ended.
@@ -231,10 +238,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     return changed;
   const ncclResult_t beside =
       real_of(comm) == nullptr ? ncclSuccess : from_real(comm, real()->ncclCommFinalize(real_of(comm)));
-  if (comm->config.nonblocking() || group().depth > 0) {
-    wait_for_calls_later(comm);
-    return comm->config.nonblocking() ? worse(beside, ncclInProgress) : beside;
-  }
+  if (comm->config.nonblocking() || group().depth > 0) return wait_for_calls_later(comm, beside);
   wait_for_calls(comm);
   const paceResult_t trouble = trouble_of(comm);
   return trouble == paceSuccess ? beside : failed_in_paceline(comm, trouble);

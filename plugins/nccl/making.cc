@@ -54,6 +54,10 @@ ncclResult_t made_from(ncclComm* parent, ncclComm_t* out, ncclComm* made, const 
   return result;
 }
 
+// What a call that makes a communicator from another one, or for one that grows, ends with: NCCL says ncclInProgress of
+// these only by the end of a group and by ncclCommGetAsyncError, and programs take all but success for an error.
+ncclResult_t begun(ncclResult_t result) { return result == ncclInProgress ? ncclSuccess : result; }
+
 // The calling thread's device. A program may use CUDA here first: the runtime would then take device 0, and NCCL has it
 // do so.
 DeviceContext current_or_first() {
@@ -352,12 +356,12 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* device) 
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
-  return spoil_if_failed(split(comm, color, key, made, config));
+  return spoil_if_failed(begun(split(comm, color, key, made, config)));
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config,
                             int flags) {
-  return spoil_if_failed(shrink(comm, excluded, count, made, config, flags));
+  return spoil_if_failed(begun(shrink(comm, excluded, count, made, config, flags)));
 }
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
@@ -374,8 +378,8 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
 
 ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made,
                           ncclConfig_t* config) {
-  return spoil_if_failed(comm == nullptr ? come_new(ranks, id, rank, made, config)
-                                         : grow(comm, ranks, id, rank, made, config));
+  return spoil_if_failed(
+      begun(comm == nullptr ? come_new(ranks, id, rank, made, config) : grow(comm, ranks, id, rank, made, config)));
 }
 
 }  // extern "C"

@@ -2,7 +2,8 @@
 //
 // Communicators and their making act as NCCL's do: inside a group they are written at its end, unless a call of it was
 // without a communicator; a nonblocking one, as all are with NCCL_COMM_BLOCKING=0, is in progress until it has been
-// asked twice. It calls functions of its own where NCCL does. What a test drives it by is at the end.
+// asked twice, which in a group only its end says, and a split, shrink or grow never does. It calls functions of its
+// own where NCCL does. What a test drives it by is at the end.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -107,9 +108,10 @@ ncclResult_t make(ncclComm_t* out, int ranks, int rank, const ncclConfig_t* conf
   const char* blocking = std::getenv("NCCL_COMM_BLOCKING");
   if (blocking != nullptr ? *blocking == '0' : config != nullptr && config->blocking == 0) {
     made.questions = 2;
-    in_progress = depth > 0;
     *out = &made;
-    return ncclInProgress;
+    if (depth == 0) return ncclInProgress;
+    in_progress = true;
+    return ncclSuccess;
   }
   if (depth > 0)
     pending.push_back({out, &made});
@@ -117,6 +119,8 @@ ncclResult_t make(ncclComm_t* out, int ranks, int rank, const ncclConfig_t* conf
     *out = &made;
   return ncclSuccess;
 }
+
+ncclResult_t begun(ncclResult_t result) { return result == ncclInProgress ? ncclSuccess : result; }
 
 // What a function does besides being noted.
 template <class Tag>
@@ -168,13 +172,13 @@ FAKE_ACT(ncclCommInitAll, ncclComm_t* made, int devices, const int*) {
   return result;
 }
 FAKE_ACT(ncclCommSplit, ncclComm_t comm, int color, int, ncclComm_t* made, ncclConfig_t* config) {
-  return color < 0 ? ncclSuccess : make(made, comm->ranks, comm->rank, config);
+  return color < 0 ? ncclSuccess : begun(make(made, comm->ranks, comm->rank, config));
 }
 FAKE_ACT(ncclCommShrink, ncclComm_t comm, int*, int count, ncclComm_t* made, ncclConfig_t* config, int) {
-  return make(made, comm->ranks - count, comm->rank, config);
+  return begun(make(made, comm->ranks - count, comm->rank, config));
 }
 FAKE_ACT(ncclCommGrow, ncclComm_t, int ranks, const ncclUniqueId*, int rank, ncclComm_t* made, ncclConfig_t* config) {
-  return make(made, ranks, rank, config);
+  return begun(make(made, ranks, rank, config));
 }
 FAKE_ACT(ncclCommCount, ncclComm_t comm, int* count) {
   *count = comm->ranks;
