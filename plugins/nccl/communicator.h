@@ -87,6 +87,7 @@ struct ncclComm {
   bool ends_parent = false;              // its making does: NCCL_SHRINK_ABORT
   std::deque<const ncclComm*> unborn;    // made of this one, one after another; splitting while one is nonblocking
   std::condition_variable one_born;
+  ncclUniqueId growth{};  // of ncclCommGetUniqueId, until it grows
   std::vector<paceline::nccl::Operator> operators;
   std::set<void*> registrations;
 };

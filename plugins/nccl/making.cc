@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "births.h"
@@ -148,17 +150,16 @@ paceResult_t split_revoked(const ncclComm* parent, int color, int key, paceComm_
   return paceCommSplit(part, 0, key, made, &config);
 }
 
-// Whoever of the old ranks has the id of ncclCommGetUniqueId tells it to the others.
-ncclResult_t tell_growth(ncclComm* parent, const ncclUniqueId* mine, ncclUniqueId& id) {
+// Whoever of the old ranks has the id of ncclCommGetUniqueId tells it to the others. `mine`: zeros where this one has
+// none.
+ncclResult_t tell_growth(ncclComm* parent, const ncclUniqueId& mine, ncclUniqueId& id) {
   std::vector<ncclUniqueId> told(static_cast<std::size_t>(parent->ranks));
-  const ncclUniqueId none{};
-  if (paceResult_t result =
-          paceAllGather(mine == nullptr ? &none : mine, told.data(), sizeof none, paceUint8, parent->pace, nullptr);
+  if (paceResult_t result = paceAllGather(&mine, told.data(), sizeof mine, paceUint8, parent->pace, nullptr);
       result != paceSuccess)
     return failed_in_paceline(parent, result);
   const auto found = std::find_if(told.begin(), told.end(), is_pacelines);
   if (found == told.end())
-    return fail(parent, ncclInvalidArgument, "ncclCommGrow: no rank has given the id of ncclCommGetUniqueId");
+    return fail(parent, ncclInvalidArgument, "ncclCommGrow: no rank has called ncclCommGetUniqueId, or given its id");
   id = *found;
   return ncclSuccess;
 }
@@ -271,6 +272,12 @@ ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
       comm);
 }
 
+// The id by which the communicator grows, on the rank that has made it: it is good for one growth.
+ncclUniqueId take_growth(ncclComm* comm) {
+  const std::lock_guard lock(comm->mutex);
+  return std::exchange(comm->growth, {});
+}
+
 // A new rank of a communicator that grows.
 ncclResult_t come_new(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* made, ncclConfig_t* config) {
   if (id == nullptr) return missing(nullptr, "ncclCommGrow", "uniqueId");
@@ -293,13 +300,13 @@ ncclResult_t grow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, 
     return fail(comm, ncclInvalidArgument,
                 fmt::format("ncclCommGrow: from {} ranks to {}, which are no more", comm->ranks, ranks));
   child->ranks = ranks;
-  const bool giver = id != nullptr;
-  const ncclUniqueId given = giver ? *id : ncclUniqueId{};
+  const ncclUniqueId kept = take_growth(comm);
+  const ncclUniqueId given = id != nullptr ? *id : kept;
   return hand_out(
       made, child,
       [=] {
         ncclUniqueId shared{};
-        if (ncclResult_t told = tell_growth(comm, giver ? &given : nullptr, shared); told != ncclSuccess) return told;
+        if (ncclResult_t told = tell_growth(comm, given, shared); told != ncclSuccess) return told;
         return join(child, shared);
       },
       comm);
@@ -373,6 +380,8 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
   paceUniqueId own{};
   if (paceResult_t made = paceGetUniqueId(&own); made != paceSuccess) return failed_in_paceline(comm, made);
   std::memcpy(id, &own, sizeof *id);
+  const std::lock_guard lock(comm->mutex);
+  comm->growth = *id;
   return ncclSuccess;
 }
 

@@ -66,6 +66,39 @@ TEST_CASE("split, shrink and grow of Paceline's communicators") {
   });
 }
 
+TEST_CASE("only new ranks need give the id of a growth, which is good for one") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId growth{};
+  std::atomic<bool> told{false};
+  on_ranks(2, [&](int rank, ncclComm_t comm) -> std::string {
+    ncclComm_t newcomer = nullptr, grown = nullptr, none = nullptr;
+    if (rank == 1) {
+      NCCL_EXPECT(ncclCommGetUniqueId(comm, &growth));
+      told = true;
+      told.notify_all();
+    } else {
+      told.wait(false);
+      ncclConfig_t config = nonblocking();
+      NCCL_EXPECT(ncclCommGrow(nullptr, 3, &growth, 2, &newcomer, &config));
+    }
+    const ncclResult_t result = ncclCommGrow(comm, 3, nullptr, -1, &grown, nullptr);
+    if (result != ncclSuccess) (void)ncclCommAbort(newcomer);
+    NCCL_EXPECT(result);
+    for (ncclResult_t state = ncclInProgress; newcomer != nullptr && state == ncclInProgress;)
+      NCCL_EXPECT(ncclCommGetAsyncError(newcomer, &state));
+    int mine = 1, theirs = 10;
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclAllReduce(&mine, &mine, 1, ncclInt32, ncclSum, grown, nullptr));
+    if (rank == 0) NCCL_EXPECT(ncclAllReduce(&theirs, &theirs, 1, ncclInt32, ncclSum, newcomer, nullptr));
+    NCCL_EXPECT(ncclGroupEnd());
+    PACE_REQUIRE(mine == 12);
+    PACE_REQUIRE(ncclCommGrow(comm, 3, nullptr, -1, &none, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "ncclCommGrow: no rank has called ncclCommGetUniqueId, or given its id");
+    for (ncclComm_t made : {grown, newcomer}) NCCL_EXPECT(ncclCommAbort(made));
+    return "";
+  });
+}
+
 TEST_CASE("a shrink that aborts ends what its parent still runs, on every rank, and the parent can be destroyed") {
   const Door door(has_engine, nullptr, nullptr);
   for (const bool blocking : {true, false})
