@@ -102,6 +102,7 @@ bool Config::has(Field ncclConfig_t::*field) const {
 
 Config::Config(const ncclConfig_t* given) {
   if (given == nullptr || given->size < offsetof(ncclConfig_t, blocking) || given->size > largest_config) return;
+  if (given->magic != NCCL_API_MAGIC) return;  // who makes the communicator refuses it: its texts may be anywhere
   bytes_.resize(given->size);
   std::memcpy(bytes_.data(), given, given->size);
   // The program's texts need not outlive its call.

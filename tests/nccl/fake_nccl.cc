@@ -100,6 +100,7 @@ ncclResult_t failure_of(const char* name) {
 }
 
 ncclResult_t make(ncclComm_t* out, int ranks, int rank, const ncclConfig_t* config = nullptr) {
+  if (config != nullptr && config->magic != NCCL_API_MAGIC) return ncclInvalidArgument;
   const std::lock_guard lock(mutex);
   ncclComm& made = comms.emplace_back();
   made.number = static_cast<int>(comms.size());

@@ -235,6 +235,16 @@ TEST_CASE("what comes from a nonblocking communicator is nonblocking, also where
   for (ncclComm_t comm : {child, parent}) CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
+TEST_CASE("a configuration that nobody started goes to NCCL unread, and NCCL refuses it") {
+  const Door door;
+  ncclConfig_t config{};
+  config.size = sizeof config;
+  config.commName = at<const char>(8);
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitRankConfig(&comm, 2, unique_id(), 1, &config) == ncclInvalidArgument);
+  CHECK(comm == nullptr);
+}
+
 TEST_CASE("a configuration that nobody started is refused") {
   const Door door(has_engine, nullptr, nullptr);
   ncclUniqueId id{};
