@@ -94,7 +94,7 @@ void join_line(ncclComm* parent, const ncclComm* child) {
   parent->unborn.push_back(child);
   State ready = State::ready;  // another one, such as of an abort, stays
   // Release: the child in the line comes before, for who finds the parent splitting. Acquire: as state_of().
-  if (is_nonblocking(child)) parent->state.compare_exchange_strong(ready, State::splitting, std::memory_order_acq_rel);
+  if (is_made_behind(child)) parent->state.compare_exchange_strong(ready, State::splitting, std::memory_order_acq_rel);
 }
 
 void wait_in_line(ncclComm* parent, const ncclComm* child) {
@@ -109,7 +109,7 @@ void leave_line(ncclComm* parent, const ncclComm* child) {
   parent->one_born.notify_all();
   State splitting = State::splitting;
   // Release: the child's calls on the parent come before the next ones, of whoever finds it ready.
-  if (std::none_of(parent->unborn.begin(), parent->unborn.end(), is_nonblocking))
+  if (std::none_of(parent->unborn.begin(), parent->unborn.end(), is_made_behind))
     parent->state.compare_exchange_strong(splitting, State::ready, std::memory_order_acq_rel);
 }
 
@@ -231,7 +231,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     before.restore();
     return conclude(parent, made, result);
   };
-  if (!is_nonblocking(made)) {
+  if (!is_made_behind(made)) {
     join_line(parent, made);
     return give_birth([out, whole] {
       const ncclResult_t result = whole();

@@ -77,6 +77,7 @@ struct ncclComm {
   paceline::nccl::Services forwarded = 0;  // of one that Paceline serves: what goes to NCCL nonetheless
   int rank = 0;
   int ranks = 0;
+  bool made_behind = false;  // the program's back, on a thread of its own
   paceline::nccl::Config config;
   paceline::nccl::DeviceContext device;
 
@@ -85,7 +86,7 @@ struct ncclComm {
   ncclResult_t result = ncclInProgress;  // of a nonblocking communicator's making
   bool unwanted = false;                 // aborted: who makes or destroys it puts it away
   bool ends_parent = false;              // its making does: NCCL_SHRINK_ABORT
-  std::deque<const ncclComm*> unborn;    // made of this one, one after another; splitting while one is nonblocking
+  std::deque<const ncclComm*> unborn;    // made of this one, one after another; splitting while one is made behind
   std::condition_variable one_born;
   ncclUniqueId growth{};  // of ncclCommGetUniqueId, until it grows
   std::vector<paceline::nccl::Operator> operators;
@@ -113,6 +114,7 @@ inline bool serves(const ncclComm* comm, Service service) {
 }
 
 inline bool is_nonblocking(const ncclComm* comm) { return comm->config.nonblocking(); }
+inline bool is_made_behind(const ncclComm* comm) { return comm->made_behind; }
 
 // What a call finds. It asks once: a communicator that was not ready then takes none, whatever it is by now.
 inline State state_of(const ncclComm* comm) {

@@ -315,7 +315,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     state = state_of(comm);
     ends =
         std::any_of(comm->unborn.begin(), comm->unborn.end(), [](const ncclComm* child) { return child->ends_parent; });
-    makes = std::any_of(comm->unborn.begin(), comm->unborn.end(), is_nonblocking);
+    makes = std::any_of(comm->unborn.begin(), comm->unborn.end(), is_made_behind);
     if (state == State::making || state == State::failed) {
       *error = comm->result;
       return ncclSuccess;

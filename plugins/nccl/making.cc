@@ -76,7 +76,8 @@ ncclComm* new_rank(int ranks, int rank, const ncclConfig_t* config, const Device
   return made;
 }
 
-// It lives on its parent's device, whatever is current on the calling thread.
+// It lives on its parent's device, whatever is current on the calling thread. Whether its making blocks is the parent's
+// to say where it is split or shrunk, and its own where it grows, as in NCCL.
 ncclComm* child_of(const ncclComm* parent, const ncclConfig_t* config) {
   const bool known = parent->device.device() >= 0;
   ncclComm* made = new_rank(parent->ranks, parent->rank, config, known ? parent->device : DeviceContext::current());
@@ -115,6 +116,7 @@ ncclResult_t init(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
   ncclComm* made = new_rank(ranks, rank, config, current_or_first());
   if (!is_pacelines(id))
     return made_by_nccl(comm, made, name, function, [&](Function target) { return call(target, &made->real); });
+  made->made_behind = is_nonblocking(made);
   return hand_out(comm, made, [made, id] { return join(made, id); });
 }
 
@@ -214,6 +216,7 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
   if (comm->pace != nullptr)
     if (ncclResult_t bad = bad_config(config, "ncclCommSplit"); bad != ncclSuccess) return bad;
   ncclComm* child = child_of(comm, config);
+  child->made_behind = is_nonblocking(comm);
   ncclResult_t result = ncclSuccess;
   if (comm->pace == nullptr)
     result = made_from(comm, made, child, "ncclCommSplit", &Real::ncclCommSplit, [=](auto function, ncclComm_t real) {
@@ -248,6 +251,7 @@ ncclResult_t shrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
       return fail(comm, ncclInvalidArgument, fmt::format("ncclCommShrink: there are no flags {}", flags));
   }
   ncclComm* child = child_of(comm, config);
+  child->made_behind = is_nonblocking(comm);
   if (comm->pace == nullptr)
     return made_from(comm, made, child, "ncclCommShrink", &Real::ncclCommShrink, [=](auto function, ncclComm_t real) {
       return function(real, excluded, count, &child->real, config, flags);
@@ -292,6 +296,7 @@ ncclResult_t grow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, 
   if (comm->pace != nullptr)
     if (ncclResult_t bad = bad_config(config, "ncclCommGrow"); bad != ncclSuccess) return bad;
   ncclComm* child = child_of(comm, config);
+  child->made_behind = is_nonblocking(child);
   if (comm->pace == nullptr)
     return made_from(comm, made, child, "ncclCommGrow", &Real::ncclCommGrow, [=](auto function, ncclComm_t real) {
       return function(real, ranks, id, rank, &child->real, config);

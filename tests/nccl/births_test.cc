@@ -138,7 +138,7 @@ TEST_CASE("without a thread, nothing is made behind the program's back, and its 
     config.blocking = 0;
     if (!use_up_threads()) return;
     ncclComm_t made = parent;
-    const ncclResult_t result = ncclCommSplit(parent, 0, 0, &made, &config);
+    const ncclResult_t result = ncclCommGrow(parent, 2, nullptr, -1, &made, &config);
     say(std::to_string(result) + " " + last_error());
     ncclResult_t state = ncclInternalError;
     (void)ncclCommGetAsyncError(parent, &state);

@@ -99,10 +99,58 @@ TEST_CASE("only new ranks need give the id of a growth, which is good for one") 
   });
 }
 
+TEST_CASE("a split and a shrink of a blocking communicator block, whatever the configuration of the new one says") {
+  const Door door(has_engine, nullptr, nullptr);
+  on_ranks(3, [](int rank, ncclComm_t comm) -> std::string {
+    ncclConfig_t config = nonblocking();
+    int excluded[] = {2};
+    for (const bool by_split : {true, false}) {
+      if (!by_split && rank == 2) break;
+      ncclComm_t made = nullptr;
+      NCCL_EXPECT(by_split ? ncclCommSplit(comm, 0, rank, &made, &config)
+                           : ncclCommShrink(comm, excluded, 1, &made, &config, NCCL_SHRINK_DEFAULT));
+      PACE_REQUIRE(nccl::state_of(made) == nccl::State::ready);
+      PACE_REQUIRE(nccl::state_of(comm) == nccl::State::ready);
+      int sum = 1;
+      NCCL_EXPECT(ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, made, nullptr));
+      PACE_REQUIRE(sum == (by_split ? 3 : 2));
+      NCCL_EXPECT(ncclCommDestroy(made));
+    }
+    return "";
+  });
+}
+
+TEST_CASE("a split and a shrink of a nonblocking communicator block nobody, whatever the configuration says") {
+  const Door door(has_engine, nullptr, nullptr);
+  const std::vector<ncclComm_t> comms = nonblocking_ranks(3);
+  ncclConfig_t config = nonblocking();
+  config.blocking = NCCL_CONFIG_UNDEF_INT;
+  int excluded[] = {2};
+  for (const bool by_split : {true, false}) {
+    std::vector<ncclComm_t> made(by_split ? 3 : 2);
+    for (std::size_t rank = 0; rank < made.size(); ++rank) {
+      CHECK((by_split
+                 ? ncclCommSplit(comms[rank], 0, 0, &made[rank], &config)
+                 : ncclCommShrink(comms[rank], excluded, 1, &made[rank], &config, NCCL_SHRINK_DEFAULT)) == ncclSuccess);
+      ncclResult_t state = ncclSuccess;
+      CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess);
+      if (rank == 0) CHECK(state == ncclInProgress);
+    }
+    for (const std::vector<ncclComm_t>& all : {comms, made})
+      for (ncclComm_t comm : all)
+        for (ncclResult_t state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+          REQUIRE(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+    // The new ones block, as they say nothing else.
+    for (ncclComm_t comm : made) CHECK(ncclCommFinalize(comm) == ncclSuccess);
+    for (ncclComm_t comm : made) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  }
+  for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
 TEST_CASE("a shrink that aborts ends what its parent still runs, on every rank, and the parent can be destroyed") {
   const Door door(has_engine, nullptr, nullptr);
   for (const bool blocking : {true, false})
-    on_ranks(3, [&](int rank, ncclComm_t comm) -> std::string {
+    on_ranks(3, blocking, [&](int rank, ncclComm_t comm) -> std::string {
       int value = 1;
       if (rank == 0) {
         NCCL_EXPECT(ncclGroupStart());
@@ -146,9 +194,12 @@ TEST_CASE("a shrink with flags that there are not ends no parent") {
 }
 
 // Communicators of all of `ranks` ranks, of which the last one has aborted its own.
-std::vector<ncclComm_t> left_by_last(int ranks) {
+std::vector<ncclComm_t> left_by_last(int ranks, bool blocking = true) {
   std::vector<ncclComm_t> comms(static_cast<std::size_t>(ranks));
-  REQUIRE(ncclCommInitAll(comms.data(), ranks, nullptr) == ncclSuccess);
+  if (blocking)
+    REQUIRE(ncclCommInitAll(comms.data(), ranks, nullptr) == ncclSuccess);
+  else
+    comms = nonblocking_ranks(ranks);
   CHECK(ncclCommAbort(comms.back()) == ncclSuccess);
   return comms;
 }
@@ -157,7 +208,7 @@ TEST_CASE("a shrink without a rank that has aborted, of either kind, and another
   const Door door(has_engine, nullptr, nullptr);
   for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT})
     for (const bool blocking : {true, false}) {
-      const auto comms = left_by_last(3);
+      const auto comms = left_by_last(3, blocking);
       on_every_rank(2, [&](int rank) -> std::string {
         const ncclComm_t comm = comms[static_cast<std::size_t>(rank)];
         ncclConfig_t config = nonblocking();
@@ -182,7 +233,7 @@ TEST_CASE("a shrink without a rank that has aborted, of either kind, and another
 TEST_CASE("a revoked communicator can be shrunk and split, but takes no calls") {
   const Door door(has_engine, nullptr, nullptr);
   for (const bool blocking : {true, false})
-    on_ranks(4, [&](int rank, ncclComm_t comm) -> std::string {
+    on_ranks(4, blocking, [&](int rank, ncclComm_t comm) -> std::string {
       ncclConfig_t config = nonblocking();
       config.blocking = blocking ? 1 : 0;
       NCCL_EXPECT(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
@@ -252,8 +303,8 @@ TEST_CASE("an abort of the parent ends the making of a shrunk communicator that 
   const Door door(has_engine, nullptr, nullptr);
   // Who waits where they meet, who looks for the other there, and both, where a third does not come.
   for (const std::vector<std::size_t>& there : {std::vector<std::size_t>{0}, {1}, {0, 1}, {1, 0}}) {
-    ncclComm_t comms[4] = {}, made[2] = {};
-    REQUIRE(ncclCommInitAll(comms, 4, nullptr) == ncclSuccess);
+    const std::vector<ncclComm_t> comms = nonblocking_ranks(4);
+    ncclComm_t made[2] = {};
     ncclConfig_t config = nonblocking();
     int excluded[] = {3};
     for (const std::size_t rank : there)
@@ -269,8 +320,8 @@ TEST_CASE("an abort of the parent ends the making of a shrunk communicator that 
 
 TEST_CASE("a parent whose child is still being made is not destroyed, also where it has been revoked") {
   const Door door(has_engine, nullptr, nullptr);
-  ncclComm_t comms[2] = {}, made = nullptr;
-  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  const std::vector<ncclComm_t> comms = nonblocking_ranks(2);
+  ncclComm_t made = nullptr;
   ncclConfig_t config = nonblocking();
   CHECK(ncclCommRevoke(comms[0], NCCL_REVOKE_DEFAULT) == ncclSuccess);
   CHECK(ncclCommSplit(comms[0], 0, 0, &made, &config) == ncclSuccess);

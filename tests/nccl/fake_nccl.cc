@@ -24,6 +24,7 @@ struct alignas(16) ncclComm {  // as malloc gives it
   int number = 0;
   int ranks = 0;
   int rank = 0;
+  bool nonblocking = false;
   std::atomic<int> questions{0};  // until it is no more in progress
 };
 
@@ -99,7 +100,9 @@ ncclResult_t failure_of(const char* name) {
   return found == failures.end() ? ncclSuccess : found->second;
 }
 
-ncclResult_t make(ncclComm_t* out, int ranks, int rank, const ncclConfig_t* config = nullptr) {
+// `parent`: of a split or a shrink, which goes by its parent's configuration.
+ncclResult_t make(ncclComm_t* out, int ranks, int rank, const ncclConfig_t* config = nullptr,
+                  const ncclComm* parent = nullptr) {
   if (config != nullptr && config->magic != NCCL_API_MAGIC) return ncclInvalidArgument;
   const std::lock_guard lock(mutex);
   ncclComm& made = comms.emplace_back();
@@ -107,7 +110,11 @@ ncclResult_t make(ncclComm_t* out, int ranks, int rank, const ncclConfig_t* conf
   made.ranks = ranks;
   made.rank = rank;
   const char* blocking = std::getenv("NCCL_COMM_BLOCKING");
-  if (blocking != nullptr ? *blocking == '0' : config != nullptr && config->blocking == 0) {
+  const bool inherits = config == nullptr && parent != nullptr;
+  made.nonblocking = blocking != nullptr ? *blocking == '0'
+                     : inherits          ? parent->nonblocking
+                                         : config != nullptr && config->blocking == 0;
+  if (parent == nullptr ? made.nonblocking : parent->nonblocking) {
     made.questions = 2;
     *out = &made;
     if (depth == 0) return ncclInProgress;
@@ -173,10 +180,10 @@ FAKE_ACT(ncclCommInitAll, ncclComm_t* made, int devices, const int*) {
   return result;
 }
 FAKE_ACT(ncclCommSplit, ncclComm_t comm, int color, int, ncclComm_t* made, ncclConfig_t* config) {
-  return color < 0 ? ncclSuccess : begun(make(made, comm->ranks, comm->rank, config));
+  return color < 0 ? ncclSuccess : begun(make(made, comm->ranks, comm->rank, config, comm));
 }
 FAKE_ACT(ncclCommShrink, ncclComm_t comm, int*, int count, ncclComm_t* made, ncclConfig_t* config, int) {
-  return begun(make(made, comm->ranks - count, comm->rank, config));
+  return begun(make(made, comm->ranks - count, comm->rank, config, comm));
 }
 FAKE_ACT(ncclCommGrow, ncclComm_t, int ranks, const ncclUniqueId*, int rank, ncclComm_t* made, ncclConfig_t* config) {
   return begun(make(made, ranks, rank, config));

@@ -297,8 +297,7 @@ TEST_CASE("a communicator that another thread aborts while it is made is not mad
 
 TEST_CASE("while a nonblocking child is made its parent takes no calls, and can be aborted") {
   const Door door(has_engine, nullptr, nullptr);
-  ncclComm_t comms[2] = {};
-  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  const std::vector<ncclComm_t> comms = nonblocking_ranks(2);
   ncclConfig_t config = nonblocking();
   ncclComm_t child = nullptr, other = nullptr;
   CHECK(ncclCommSplit(comms[0], 0, 0, &child, &config) == ncclSuccess);
@@ -326,7 +325,7 @@ TEST_CASE("while a nonblocking child is made its parent takes no calls, and can 
 TEST_CASE("the children of one parent are made in the order in which they were asked for, after its calls") {
   const Door door(has_engine, nullptr, nullptr);
   for (const bool blocking : {true, false})
-    on_ranks(2, [&](int rank, ncclComm_t comm) -> std::string {
+    on_ranks(2, blocking, [&](int rank, ncclComm_t comm) -> std::string {
       ncclConfig_t config = nonblocking();
       config.blocking = blocking ? 1 : 0;
       for (int round = 0; round < 20; ++round) {
@@ -389,7 +388,7 @@ TEST_CASE("what no communicator can be made by is refused at once, as in NCCL") 
 
 TEST_CASE("when a parent says that it is ready its nonblocking child is, too") {
   const Door door(has_engine, nullptr, nullptr);
-  on_ranks(2, [](int rank, ncclComm_t comm) -> std::string {
+  on_ranks(2, false, [](int rank, ncclComm_t comm) -> std::string {
     ncclConfig_t config = nonblocking();
     for (int round = 0; round < 300; ++round) {
       ncclComm_t child = nullptr;
@@ -445,8 +444,7 @@ TEST_CASE("while one thread is in a blocking split another one finds the parent 
 
 TEST_CASE("while a nonblocking child is made buffers can be registered with its parent, and all is given back") {
   const Door door(has_engine, nullptr, nullptr);
-  ncclComm_t comms[2] = {};
-  REQUIRE(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  const std::vector<ncclComm_t> comms = nonblocking_ranks(2);
   ncclConfig_t config = nonblocking();
   float scalar = 2;
   ncclRedOp_t op{};

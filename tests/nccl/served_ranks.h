@@ -18,18 +18,36 @@
 
 namespace paceline::testing {
 
-// function(rank, communicator) on every rank of one communicator.
+inline ncclConfig_t nonblocking() {
+  ncclConfig_t config{};
+  config.size = sizeof config;
+  config.magic = NCCL_API_MAGIC;
+  config.blocking = 0;
+  return config;
+}
+
+// function(rank, communicator) on every rank of one communicator, which blocks or not.
 template <class Function>
-void on_ranks(int ranks, Function function) {
+void on_ranks(int ranks, bool blocking, Function function) {
   ncclUniqueId id{};
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   on_every_rank(ranks, [&](int rank) -> std::string {
+    ncclConfig_t config = nonblocking();
     ncclComm_t comm = nullptr;
-    NCCL_EXPECT(ncclCommInitRank(&comm, ranks, id, rank));
+    const ncclResult_t asked =
+        blocking ? ncclCommInitRank(&comm, ranks, id, rank) : ncclCommInitRankConfig(&comm, ranks, id, rank, &config);
+    if (asked != ncclInProgress) NCCL_EXPECT(asked);
+    for (ncclResult_t state = ncclInProgress; state == ncclInProgress; std::this_thread::yield())
+      NCCL_EXPECT(ncclCommGetAsyncError(comm, &state));
     std::string complaint = function(rank, comm);
     NCCL_EXPECT(ncclCommDestroy(comm));
     return complaint;
   });
+}
+
+template <class Function>
+void on_ranks(int ranks, Function function) {
+  on_ranks(ranks, true, function);
 }
 
 // Whether the state comes while a test may wait for it.
@@ -41,14 +59,6 @@ bool comes(Condition condition) {
 }
 
 using Floats = std::vector<float>;
-
-inline ncclConfig_t nonblocking() {
-  ncclConfig_t config{};
-  config.size = sizeof config;
-  config.magic = NCCL_API_MAGIC;
-  config.blocking = 0;
-  return config;
-}
 
 // Made behind the program's back, and ready.
 inline std::vector<ncclComm_t> nonblocking_ranks(int ranks) {
