@@ -43,6 +43,9 @@ constexpr std::chrono::milliseconds between_turns{100};
 constexpr double shared_sleep_us = 200;
 // The clock of a wait starts after so many looks in vain.
 constexpr std::uint64_t looks_before_clock = 31;
+// Looks are about a millisecond apart; with more ranks than CPUs, sometimes some 100. Between two so far apart this
+// process did not run: it was stopped or frozen, with its whole job perhaps, and nobody has kept it waiting.
+constexpr std::chrono::seconds not_running{1};
 // From when on, and how often, a wait looks for reasons why it might be in vain.
 constexpr double doubt_us = 5000;
 
@@ -132,10 +135,13 @@ class Wait {
   // Some have got on. An error: another one waits in vain.
   Status over() {
     measure();
+    const bool looked = timed_ && looks_ != 0;
     looks_ = 0;
+    if (all_.size() == 1) return {};
+    if (looked) return watch(Clock::now());
+    stepped_ = true;
     // Reading the clock costs as much as a step.
-    if (all_.size() == 1 || (++steps_ & 63U) != 0) return {};
-    return watch(Clock::now());
+    return (++steps_ & 63U) == 0 ? watch(Clock::now()) : Status();
   }
 
   // Something has got on, or all is done.
@@ -184,6 +190,11 @@ class Wait {
  private:
   // Look for reasons why those that have not got on for some time might wait in vain.
   Status watch(Clock::time_point now) {
+    const auto apart = now - looked_;
+    // Many steps may take so long.
+    const bool ran = stepped_ || apart < not_running;
+    looked_ = now;
+    stepped_ = false;
     for (Driven& one : all_) {
       if (!one.timed) {
         one.timed = true;
@@ -193,6 +204,7 @@ class Wait {
         one.told = {};
         continue;
       }
+      if (!ran) one.since += apart;
       const double waited = duration<double, std::micro>(now - one.since).count();
       if (waited <= one.doubted_us) continue;
       one.doubted_us = waited + doubt_us;
@@ -263,6 +275,8 @@ class Wait {
   bool announced_ = false;
   std::uint64_t looks_ = 0;
   std::uint64_t steps_ = 0;
+  bool stepped_ = false;  // since the last look
+  Clock::time_point looked_;
   int yields_ = 0;
   Clock::time_point begin_;
   double announced_us_ = 0;

@@ -249,6 +249,39 @@ TEST_CASE("wait: the timeout counts from the last step taken") {
   CHECK(rank.membership.timeouts[0].seconds >= 1);
 }
 
+TEST_CASE("wait: time in which this process did not run is not waited for anybody") {
+  for (const bool in_group : {false, true}) {
+    Waiting one;
+    Waiting other;
+    for (Waiting* each : {&one, &other}) each->wiring.timeout = 0.5;
+    Clock::time_point runs_again;
+    one.transport.on = [&](const std::string&) {
+      if (one.transport.log.size() < 100) return;
+      if (runs_again == Clock::time_point()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+        runs_again = Clock::now();
+        // What has come meanwhile is taken before anything is looked into.
+        if (in_group) other.transport.deliver(0, 1, bytes_of({6}));
+      }
+      if (Clock::now() - runs_again > std::chrono::milliseconds(100) && one.transport.taken(0, 1))
+        one.transport.deliver(0, 1, bytes_of({5}));
+    };
+    Execution* both[] = {&one.execution, &other.execution};
+    CHECK((in_group ? run(both, nothing_more) : run(one.execution)).ok());
+    CHECK(one.output == Floats{5});
+  }
+
+  // From then on it waits for as long as ever.
+  Waiting rank;
+  rank.wiring.timeout = 0.1;
+  bool stopped = false;
+  rank.transport.on = [&](const std::string&) {
+    if (!std::exchange(stopped, true)) std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  };
+  CHECK(rank.run().message() == "too late");
+  CHECK(rank.membership.timeouts[0].seconds < 1);
+}
+
 TEST_CASE("wait: a rank found in another call ends it") {
   Waiting rank(all_reduce(5));
   rank.transport.other_call = true;
