@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/configuration.h"
+#include "base/default_arithmetic.h"
 #include "base/reduction.h"
 #include "base/rounding.h"
 #include "bootstrap/member.h"
@@ -197,6 +198,7 @@ Status Communicator::not_begun(Collective which, const Status& why) {
 }
 
 Status Communicator::run(const Request& request, KnownPlan& known) {
+  const DefaultArithmetic arithmetic;
   PACE_TRY(known_failure());
   const bool message = is_message(request.which);
   Status begun = begun_by([&] { return message ? begin_message(request, known) : begin(request, known); });
@@ -219,6 +221,7 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
 }
 
 Status Communicator::run_group(std::span<Communicator* const> communicators, std::span<const Request> calls) {
+  const DefaultArithmetic arithmetic;
   Parts parts = parts_of(communicators, calls);
   for (auto& [communicator, part] : parts) PACE_TRY(communicator->deliver_to_self(part.messages));
 
