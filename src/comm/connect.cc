@@ -284,6 +284,7 @@ class Connecting {
     group.channels = max_channels;
     group.host = me().host;
     group.secret = secret_;
+    group.has_left = [&membership = membership_](int rank) { return membership.has_left(rank, nullptr); };
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (std::ranges::find(node_, static_cast<int>(i)) != node_.end()) continue;
       group.peers.push_back(

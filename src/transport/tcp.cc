@@ -233,9 +233,12 @@ void TcpTransport::announce(const Call& call) {
   for (Line& line : lines_) (void)line.connection.peek(&header, collective_);
 }
 
-// Once a call.
+// Once a call, while the other side is there.
 Attempt TcpTransport::announce(Line& line, const Call& call) {
   if (line.asked == call) return Attempt::done;
+  // Nobody reads it there any more: a kernel that gets bytes for a connection that was closed resets it, and drops what
+  // it has yet to deliver of the last messages.
+  if (group_.has_left && group_.has_left(group_.peers[line.peer].rank)) return Attempt::done;
   line.asked = call;
   line.connection.inquire(call);
   return line.flushing ? Attempt::later : flush(line, call);

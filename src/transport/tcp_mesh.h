@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,8 @@ struct TcpGroup {
   int channels = 1;
   std::string host;  // this rank's, for messages
   std::string secret;
-  std::vector<TcpPeer> peers;  // with their listeners
+  std::vector<TcpPeer> peers;                   // with their listeners
+  std::function<bool(int rank)> has_left = {};  // in peace, as far as is known; empty: nobody would know
 };
 
 // The connected, non-blocking sockets: that to peers[i] on channel c is number c * peers.size() + i. Errors: timeout

@@ -107,6 +107,21 @@ TEST_CASE("tcp: a rank that has ended a call of no elements is seen to differ by
   }
 }
 
+TEST_CASE("tcp: a rank that has left is asked nothing, for its kernel would drop what it has yet to deliver") {
+  BareRank0 rank_0(1);
+  CHECK(rank_0.transport->compare(0, sum_of(3, 1)) == Attempt::done);
+  rank_0.left = true;
+  CHECK(rank_0.transport->compare(0, sum_of(3, 2)) == Attempt::done);
+  rank_0.transport->announce(sum_of(0, 3));
+  // It would have been answered.
+  rank_0.say(0, MessageKind::inquiry, sum_of(3, 1));
+  CHECK(rank_0.transport->compare(-1, sum_of(3, 4), false) == Attempt::done);
+  rank_0.left = false;
+  CHECK(rank_0.transport->compare(0, sum_of(3, 5)) == Attempt::done);
+  CHECK(rank_0.hear(0).call == sum_of(3, 1));
+  CHECK(rank_0.hear(0).call == sum_of(3, 5));
+}
+
 TEST_CASE("tcp: who waits for a rank on its own node still looks at what the others ask") {
   std::barrier<> step(2);
   run_ranks(2, 1, [&](int rank, TcpTransport& transport) {

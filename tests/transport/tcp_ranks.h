@@ -71,6 +71,7 @@ struct BareRank0 {
         lines[channel] = std::move(*line);
       }
     });
+    job.groups[1].has_left = [this](int) { return left; };
     auto connected = job.connect(1);
     rank_0.join();
     REQUIRE_MESSAGE(connected.ok(), connected.status().message());
@@ -84,6 +85,21 @@ struct BareRank0 {
     CHECK(send_all(lines[static_cast<std::size_t>(channel)].get(), frame, seconds_from_now(20)).ok());
   }
 
+  // The next frame of a channel, which has no data.
+  MessageHeader hear(int channel) {
+    EncodedHeader frame{};
+    for (std::size_t have = 0; have < frame.size();) {
+      const auto got = receive_some(lines[static_cast<std::size_t>(channel)].get(), std::span(frame).subspan(have),
+                                    seconds_from_now(20));
+      REQUIRE(got.ok());
+      have += *got;
+    }
+    const auto header = decode(frame);
+    REQUIRE(header.ok());
+    return *header;
+  }
+
+  bool left = false;  // what rank 1 knows of it
   TcpRanks job;
   std::vector<PrivateDescriptor> lines;
   std::unique_ptr<TcpTransport> transport;
