@@ -260,12 +260,9 @@ class Connecting {
       const Card& card = cards[static_cast<std::size_t>(rank)];
       readable_.push_back(rank == rank_ ||
                           (configuration().single_copy != "off" && can_read(static_cast<pid_t>(card.pid), card.probe)));
+      mappable_.push_back(rank == rank_ || can_map(static_cast<pid_t>(card.pid), card.heap, card.probe.value));
     }
-    const auto maps = [&](int rank) {
-      const Card& card = cards[static_cast<std::size_t>(rank)];
-      return rank == rank_ || can_map(static_cast<pid_t>(card.pid), card.heap, card.probe.value);
-    };
-    outcome.heaps = std::ranges::all_of(node_, maps) ? 1 : 0;
+    outcome.heaps = std::ranges::find(mappable_, false) == mappable_.end() ? 1 : 0;
     outcome.single_copy = std::ranges::find(readable_, false) == readable_.end() ? 1 : 0;
     if (configuration().single_copy == "on" && outcome.single_copy == 0)
       return Status(Code::unsupported,
@@ -343,7 +340,9 @@ class Connecting {
     bool heaps = configuration().single_copy != "off";
     for (int rank : node_) {
       const auto pid = static_cast<pid_t>(cards[static_cast<std::size_t>(rank)].pid);
-      peers.push_back({rank, pid, readable_[peers.size()]});
+      // Found through another pid namespace's /proc, it may have another number here.
+      const bool identified = readable_[peers.size()] || (mappable_[peers.size()] && proc_is_ours());
+      peers.push_back({rank, pid, identified});
       single_copy = single_copy && outcomes[static_cast<std::size_t>(rank)].single_copy != 0;
       heaps = heaps && outcomes[static_cast<std::size_t>(rank)].heaps != 0;
     }
@@ -370,6 +369,7 @@ class Connecting {
   std::map<std::string, std::vector<int>> nodes_;
   std::vector<int> node_;       // this rank's
   std::vector<bool> readable_;  // by the node's rank: this process can read that one's memory
+  std::vector<bool> mappable_;  // and map its allocations
   std::optional<NodeLayout> layout_;
   std::shared_ptr<Segment> segment_;
   std::optional<TcpListener> listener_;

@@ -37,12 +37,6 @@ std::uint64_t pid_namespace() {
 
 std::string prefix_of(pid_t creator) { return fmt::format("paceline-{}-{:x}-", creator, pid_namespace()); }
 
-// Whether /proc is that of this process's pid namespace: there it has its own number.
-bool proc_is_ours() {
-  std::error_code trouble;
-  return std::filesystem::read_symlink("/proc/self", trouble) == std::to_string(getpid());
-}
-
 Status creation_error(const std::string& name, std::size_t bytes, std::size_t least, int error) {
   if (error == EACCES || error == EROFS)
     return Status::system(
@@ -84,6 +78,11 @@ int allocate(int descriptor, std::size_t bytes) {
 }
 
 }  // namespace
+
+bool proc_is_ours() {
+  std::error_code trouble;
+  return std::filesystem::read_symlink("/proc/self", trouble) == std::to_string(getpid());
+}
 
 Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes, std::size_t least) {
   std::uint64_t number = 0;

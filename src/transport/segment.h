@@ -13,6 +13,9 @@
 
 namespace paceline {
 
+// Whether /proc is that of this process's pid namespace: there it has its own number.
+bool proc_is_ours();
+
 class Segment {
  public:
   // New memory of zeros, really there (a full /dev/shm is an error now, not a signal later).

@@ -31,7 +31,7 @@ namespace paceline {
 struct NodePeer {
   int rank = 0;  // in the communicator
   pid_t pid = 0;
-  bool readable = false;  // this process can read that one's memory
+  bool identified = false;  // here `pid` is that process and no other
 };
 
 // Which messages stay where they are, by their length in bytes; 0: none.

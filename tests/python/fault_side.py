@@ -115,6 +115,22 @@ def take_nothing(line: Line) -> dict[str, Any]:
     return outcome_of(lambda: part.broadcast(paceline.empty(1 << 17, "uint8")))
 
 
+def die_without_rank_0(line: Line) -> dict[str, Any]:
+    """Job rank 0 has left; rank 1 waits for rank 2, in a communicator of the two."""
+    comm = paceline.init()
+    part = comm.split(min(comm.rank, 1))
+    assert part is not None
+    comm.close()
+    if comm.rank == 0:
+        part.close()
+        return {"kind": ""}
+    part.barrier()
+    line.tell("there")
+    if part.rank == 1:
+        line.hear()
+    return outcome_of(part.barrier)
+
+
 def fail_and_write(line: Line) -> dict[str, Any]:
     """Rank 0's broadcast fails while rank 1 is stopped; then it writes to its buffer."""
     comm = paceline.init()

@@ -149,6 +149,17 @@ def test_a_rank_that_takes_nothing_is_named() -> None:
         assert job.told(2)["message"] == found["message"]
 
 
+@pytest.mark.parametrize("single_copy", ["auto", "off"])
+def test_a_death_without_rank_0_is_found_also_where_no_memory_may_be_read(single_copy: str) -> None:
+    with ForkedRanks(3, "die_without_rank_0", PACELINE_SINGLE_COPY=single_copy) as job:
+        assert job.told(0) == {"kind": ""}
+        assert [job.told(rank) for rank in (1, 2)] == ["there"] * 2
+        moment = job.signal(2, signal.SIGKILL)
+        found = job.told(1)
+        assert found["kind"] == "RemoteError" and "died: its process has ended" in found["message"], found
+        assert found["at"] - moment < 5, found
+
+
 def test_what_is_written_after_a_failed_call_reaches_nobody() -> None:
     with ForkedRanks(2, "fail_and_write", PACELINE_TIMEOUT="2") as job:
         assert job.told(1) == "waits"

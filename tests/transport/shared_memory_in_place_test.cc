@@ -185,8 +185,8 @@ TEST_CASE("shm: who waits finds that another rank's process has ended, unless it
   const NodeLayout layout(2, max_channels, default_staging);
   const auto segment = Segment::create(layout.total());
   REQUIRE(segment.ok());
-  const auto transport_of = [&](int rank, bool readable) {
-    const std::vector<NodePeer> peers{{0, other, readable}, {1, self, readable}};
+  const auto transport_of = [&](int rank, bool identified) {
+    const std::vector<NodePeer> peers{{0, other, identified}, {1, self, identified}};
     return std::make_unique<SharedMemoryTransport>(*segment, layout, peers, rank, 2, ReadInPlace{});
   };
   siginfo_t how{};
