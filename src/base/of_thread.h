@@ -4,30 +4,26 @@
 // destructors of its static variables run, and those may call us.
 #pragma once
 
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <pthread.h>
 
 #include <utility>
 
 namespace paceline {
 
-inline bool is_main_thread() { return ::syscall(SYS_gettid) == ::getpid(); }
-
-// This thread's value: one for each type, or for each name that a type tells it by. The main thread's is never
-// destroyed; another thread's is with its thread_local variables, and one that is asked for still later is a new one.
+// This thread's value: one for each type, or for each name that a type tells it by. It is destroyed after the thread's
+// thread_local variables, and at the process's end not at all.
 template <class Value, class Name = Value>
 Value& of_thread() {
   thread_local Value* value = nullptr;
   if (value == nullptr) [[unlikely]] {
+    static const pthread_key_t key = [] {
+      pthread_key_t made = 0;
+      // Who asks while it is destroyed gets a new one.
+      ::pthread_key_create(&made, [](void*) { delete std::exchange(value, nullptr); });
+      return made;
+    }();
     value = new Value();
-    struct End {
-      ~End() {
-        // Asked here, for a fork makes the main thread of another one.
-        if (!is_main_thread()) delete std::exchange(value, nullptr);
-      }
-    };
-    thread_local End end;
-    (void)end;
+    ::pthread_setspecific(key, value);
   }
   return *value;
 }

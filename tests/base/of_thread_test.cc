@@ -30,19 +30,31 @@ TEST_CASE("each thread has a value of its own, and a name another one, until the
   CHECK(living == 0);
 }
 
-TEST_CASE("what a thread asks for after its values were destroyed is a new value") {
+TEST_CASE("a thread's value is there for the destructors of its thread_local variables, and ends after them") {
   static std::atomic<int> found{-1};
   struct Late {
-    ~Late() {
-      found = living == 0 ? of_thread<Counted, Late>().number : -2;
-      delete &of_thread<Counted, Late>();  // nobody else does any more
-    }
+    ~Late() { found = of_thread<Counted, Late>().number; }
   };
   std::thread([] {
     thread_local Late first;  // ends last
     (void)first;
     of_thread<Counted, Late>().number = 3;
   }).join();
+  CHECK(found == 3);
+  CHECK(living == 0);
+}
+
+TEST_CASE("who asks for a value while it is destroyed gets a new one, which ends, too") {
+  static std::atomic<int> found{-1};
+  struct Asking {
+    ~Asking() {
+      if (found == -1) found = of_thread<Asking>().number;
+      --living;
+    }
+    Asking() { ++living; }
+    int number = 0;
+  };
+  std::thread([] { of_thread<Asking>().number = 4; }).join();
   CHECK(found == 0);
   CHECK(living == 0);
 }
