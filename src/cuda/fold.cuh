@@ -149,13 +149,6 @@ struct Float8 {
   static constexpr std::uint32_t least_beyond =
       (format.beyond << shorter) - (1 << (shorter - 1)) + (format.beyond & 1) + one_less;
 
-  // Two at once, where there are instructions for it.
-  static constexpr bool by_twos =
-#if __CUDA_ARCH__ >= 890
-      true;
-#else
-      false;
-#endif
   static __device__ float2 load_two(std::uint16_t bits) {
     return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(bits, as_cuda_has_it)));
   }
@@ -165,11 +158,13 @@ struct Float8 {
   }
 };
 
-// Whether elements go two at once, as 8-bit floats do.
+// Whether elements go two at once: 8-bit floats, where there are instructions for it.
 template <class Element>
 constexpr bool by_twos = false;
+#if __CUDA_ARCH__ >= 890
 template <FloatFormat format, __nv_fp8_interpretation_t as_cuda_has_it>
-constexpr bool by_twos<Floating<Float8<format, as_cuda_has_it>>> = Float8<format, as_cuda_has_it>::by_twos;
+constexpr bool by_twos<Floating<Float8<format, as_cuda_has_it>>> = true;
+#endif
 
 template <DataType type>
 struct ElementOf;
