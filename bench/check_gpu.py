@@ -1,76 +1,63 @@
 """Inputs whose results are exact, and the check of a result on the GPU, for compare_gpu.py.
 
-Inputs are small whole numbers that differ by rank and place; their period is a prime, so a piece in the wrong place
-shows. Buffers are filled and compared piece by piece: memory for more than the message is not needed.
+The inputs are those of `paceline bench --check`: small whole numbers, exact in every type, whose period is a prime, so
+a piece in the wrong place shows. Buffers are filled and compared piece by piece: memory for more than the message is
+not needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
+from paceline.command.pattern import PERIOD, Block, Pattern
+from peers_gpu import CALLS, Buffers, Elements
 
-_PIECE = 32 << 20  # elements
-_PERIOD = 97
-
-
-@dataclass(frozen=True)
-class Block:
-    """A stretch of a result: what `rank` (None: the sum of all) has at `start`, `length` elements, put at `at`."""
-
-    at: int
-    start: int
-    length: int
-    rank: int | None
+_PERIODS = 1 << 15  # of a piece
 
 
-def expected(collective: str, rank: int, ranks: int, count: int) -> list[Block]:
-    """What a rank's output must hold. `count` is that of the call; rank 0 is the root, and sends to rank 1."""
-    if collective == "all_reduce":
-        return [Block(0, 0, count, None)]
-    if collective == "reduce_scatter":
-        return [Block(0, rank * count, count, None)]
-    if collective == "scatter":
-        return [Block(0, rank * count, count, 0)]
-    if collective == "all_gather":
-        return [Block(other * count, 0, count, other) for other in range(ranks)]
-    if collective == "all_to_all":
-        return [Block(other * count, rank * count, count, other) for other in range(ranks)]
-    if collective == "broadcast":
-        return [Block(0, 0, count, 0)] if rank else []
-    if collective == "send_recv":
-        return [Block(0, 0, count, 0)] if rank == 1 else []
-    if rank:
-        return []
-    return {"reduce": [Block(0, 0, count, None)]}.get(
-        collective, [Block(other * count, 0, count, other) for other in range(ranks)]
-    )
+class Check:
+    """A rank's inputs, and what must come of them. Rank 0 is the root, and sends to rank 1."""
 
+    def __init__(self, elements: Elements, rank: int, ranks: int) -> None:
+        self._elements, self._rank, self._ranks = elements, rank, ranks
+        self._pattern = Pattern(elements.dtype, elements.op, ranks)
 
-def fill(buffer: torch.Tensor, rank: int) -> None:
-    """Write a rank's input into a buffer."""
-    for begin, end in _pieces(buffer.numel()):
-        buffer[begin:end] = _input(begin, end - begin, rank, buffer.device)
+    def begin(self, collective: str, nbytes: int, buffers: Buffers) -> None:
+        """Write this rank's input, and what is no result."""
+        call, element_bytes = CALLS[collective], self._elements.dtype.size
+        count = self._elements.count(collective, nbytes, self._ranks)
+        total = call.total_bytes(count, self._ranks, element_bytes)
+        buffers.recv[:total].fill_(255)
+        mine = Block(self._pattern.contributions[self._rank], 0, total // element_bytes)
+        for at, piece in self._pieces(mine, buffers.send.device):
+            buffers.send[at : at + len(piece)] = piece
 
+    def wrong_elements(self, collective: str, nbytes: int, buffers: Buffers) -> int:
+        """How many elements of the output differ from what they must be."""
+        element_bytes, output = self._elements.dtype.size, buffers.recv
+        wrong = torch.zeros((), dtype=torch.int64, device=output.device)
+        begin = 0
+        for block in self._expected(collective, self._elements.count(collective, nbytes, self._ranks)):
+            for at, piece in self._pieces(block, output.device):
+                found = output[begin + at : begin + at + len(piece)]
+                wrong += (found != piece).view(-1, element_bytes).any(1).sum()
+            begin += block.count * element_bytes
+        return int(wrong)
 
-def wrong_elements(output: torch.Tensor, blocks: list[Block], ranks: int) -> int:
-    """How many elements of an output differ from what they must be."""
-    wrong = torch.zeros((), dtype=torch.int64, device=output.device)
-    for block in blocks:
-        for begin, end in _pieces(block.length):
-            sources = range(ranks) if block.rank is None else [block.rank]
-            right = torch.zeros(end - begin, device=output.device)
-            for source in sources:
-                right += _input(block.start + begin, end - begin, source, output.device)
-            wrong += (output[block.at + begin : block.at + end] != right).sum()
-    return int(wrong)
+    def _expected(self, collective: str, count: int) -> list[Block]:
+        if collective == "send_recv":
+            return [Block(self._pattern.contributions[0], 0, count)] if self._rank == 1 else []
+        if collective == "broadcast" and self._rank == 0:
+            return []  # its input is its output
+        return self._pattern.expected(CALLS[collective], self._rank, 0, count, 0)
 
-
-def _input(start: int, length: int, rank: int, device: torch.device) -> torch.Tensor:
-    index = torch.arange(start, start + length, dtype=torch.int64, device=device)
-    return ((index * 7 + rank * 31) % _PERIOD).to(torch.float32)
-
-
-def _pieces(length: int) -> Iterator[tuple[int, int]]:
-    return ((begin, min(begin + _PIECE, length)) for begin in range(0, length, _PIECE))
+    def _pieces(self, block: Block, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
+        """A block's bytes on the GPU, and where they are in it."""
+        element_bytes = self._elements.dtype.size
+        first = block.start % PERIOD * element_bytes
+        table = torch.frombuffer(bytearray(block.table), dtype=torch.uint8).to(device).roll(-first)
+        total = block.count * element_bytes
+        piece = table.repeat(min(_PERIODS, -(-block.count // PERIOD)))
+        for at in range(0, total, len(piece)):
+            yield at, piece[: total - at]

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import report_gpu
 from name_list import name_list
 from paceline.command.sizes import positive, sizes
+from paceline.datatypes import DATA_TYPES, OPERATIONS
 
 if TYPE_CHECKING:
     from timing_gpu import Rank
@@ -57,6 +58,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--collectives", type=name_list(COLLECTIVES), default=COLLECTIVES, metavar="NAME,...")
     every_size = "8,4K,64K,256K,1M,2M,16M,128M,1G"
     parser.add_argument("--sizes", type=sizes, default=every_size, metavar="LIST", help=f"default: {every_size}")
+    parser.add_argument("--dtype", choices=DATA_TYPES, default="float32", metavar="T", help=", ".join(DATA_TYPES))
+    parser.add_argument("--op", choices=OPERATIONS, default="sum", metavar="O", help=", ".join(OPERATIONS))
     parser.add_argument("--large", action="store_true", help="also 4 GB, where it fits")
     parser.add_argument("--modes", type=name_list(MODES), default=MODES, metavar="NAME,...", help="graph, eager")
     parser.add_argument(
@@ -135,11 +138,12 @@ def main() -> int:
     if "PACELINE_RANK" not in os.environ:
         command = [sys.executable, "-m", "paceline", "run", "-n", str(chosen.gpus), "--", sys.executable, *sys.argv]
         return subprocess.call(command, env={**os.environ, **WITHOUT_MULTICAST})
+    from peers_gpu import Elements
     from timing_gpu import Rank
 
     begin = time.monotonic()
-    rank = Rank(chosen.peers, chosen.sizes)
-    document = {**machine(rank.comm.size), "rows": []}
+    rank = Rank(chosen.peers, chosen.sizes, Elements(DATA_TYPES[chosen.dtype], chosen.op))
+    document = {**machine(rank.comm.size), "dtype": chosen.dtype, "op": chosen.op, "rows": []}
     ended = compare(rank, chosen, document)
     if rank.comm.rank == 0:
         print(report_gpu.text(document["rows"]))

@@ -12,21 +12,22 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import paceline
 import torch
-from check_gpu import expected, fill, wrong_elements
-from peers_gpu import PARTS, Door, Nccl, Paceline, Peer, SymmetricMemory, counts
+from check_gpu import Check
+from peers_gpu import CALLS, Door, Elements, Nccl, Paceline, Peer, SymmetricMemory
 
 ROUNDS = 3
 WARM_UP = 5  # calls before a capture: libraries get to know the buffers
-_MAKERS: dict[str, list[Callable[[paceline.Communicator], Peer]]] = {
-    "nccl": [lambda comm: Nccl(comm, windows=False)],
-    "windows": [lambda comm: Nccl(comm, windows=True)],
+_MAKERS: dict[str, list[Callable[[paceline.Communicator, Elements], Peer]]] = {
+    "nccl": [partial(Nccl, windows=False)],
+    "windows": [partial(Nccl, windows=True)],
     "door": [Door],
-    "symmetric": [lambda comm: SymmetricMemory(comm, "one-shot"), lambda comm: SymmetricMemory(comm, "two-shot")],
+    "symmetric": [partial(SymmetricMemory, way="one-shot"), partial(SymmetricMemory, way="two-shot")],
 }
 
 
@@ -34,27 +35,22 @@ class Failure(Exception):
     """Paceline does not do what is compared, or not rightly."""
 
 
-def bus_factor(collective: str, ranks: int) -> float:
-    if collective == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if collective in PARTS else 1
-
-
 class Rank:
     """One rank's part of the comparison. All ranks do the same; what one cannot do is left out on all."""
 
-    def __init__(self, peers: list[str], sizes: list[int]) -> None:
+    def __init__(self, peers: list[str], sizes: list[int], elements: Elements) -> None:
         torch.cuda.set_device(int(os.environ.get("PACELINE_RANK", "0")) % torch.cuda.device_count())
         torch.zeros(1, device="cuda")
         self.comm = paceline.init(timeout=60)
         if self.comm.size > torch.cuda.device_count():
             raise SystemExit(f"{self.comm.size} ranks need as many GPUs: here are {torch.cuda.device_count()}")
         self.stream = torch.cuda.Stream()
-        self.peers: list[Peer] = [Paceline(self.comm)]
+        self._check = Check(elements, self.comm.rank, self.comm.size)
+        self.peers: list[Peer] = [Paceline(self.comm, elements)]
         for name in peers:
             for make in _MAKERS[name]:
                 with self._agreed(name) as outcome:
-                    peer = make(self.comm)
+                    peer = make(self.comm, elements)
                 if outcome.good:
                     self.peers.append(peer)
         self.sizes = [nbytes for nbytes in sizes if self._fits(nbytes)]
@@ -167,16 +163,12 @@ class Rank:
     def _is_right(self, peer: Peer, collective: str, nbytes: int) -> bool:
         """One more call, on inputs whose results are exact."""
         comm, buffers = self.comm, self.buffers[peer.name]
-        count = counts(collective, nbytes, comm.size)
-        whole = count * comm.size if collective in PARTS else count
         with torch.cuda.stream(self.stream):
-            buffers.recv[:whole].fill_(-1)
-            fill(buffers.send[:whole], comm.rank)
+            self._check.begin(collective, nbytes, buffers)
             self.stream.synchronize()
             comm.barrier()
             self._enqueue(peer, collective, nbytes, 1)
-            blocks = expected(collective, comm.rank, comm.size, count)
-            wrong = wrong_elements(buffers.recv, blocks, comm.size)
+            wrong = self._check.wrong_elements(collective, nbytes, buffers)
         error = comm.get_async_error()
         if error is not None:
             raise error
@@ -185,7 +177,7 @@ class Rank:
         return self.agree(wrong) == 0
 
     def _busbw(self, collective: str, nbytes: int, microseconds: float) -> float:
-        return nbytes / microseconds / 1000 * bus_factor(collective, self.comm.size)
+        return nbytes / microseconds / 1000 * CALLS[collective].bus_factor(self.comm.size)
 
     def _row(
         self,
