@@ -77,11 +77,6 @@ ncclResult_t share_out(ncclComm* made, std::string& why) {
   return make_real({made}, "the making of the communicator");
 }
 
-bool is_unwanted(ncclComm* made) {
-  const std::lock_guard lock(made->mutex);
-  return made->unwanted;
-}
-
 ncclResult_t fail_unwanted() {
   return fail(nullptr, nccl_code(paceAborted), "the communicator was aborted while it was being made");
 }

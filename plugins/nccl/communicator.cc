@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <deque>
-#include <thread>
 #include <unordered_set>
 
 #include "errors.h"
@@ -41,54 +38,6 @@ const char* reason_of(State state) {
     case State::ready: return "the communicator is in use";
     default: return "the communicator has been destroyed, or is none";
   }
-}
-
-// What each rank tells the others about the real communicator that they make: whether it can, and rank 0 its id.
-struct Offer {
-  ncclResult_t result = ncclSuccess;
-  ncclUniqueId id{};
-};
-
-// offers[i][rank] of comms[i].
-ncclResult_t exchange(const std::vector<ncclComm*>& comms, std::vector<std::vector<Offer>>& offers) {
-  paceResult_t result = paceGroupStart();
-  for (std::size_t i = 0; i < comms.size(); ++i) {
-    Offer* const all = offers[i].data();
-    const paceResult_t one =
-        paceAllGather(all + comms[i]->rank, all, sizeof(Offer), paceUint8, comms[i]->pace, nullptr);
-    if (result == paceSuccess) result = one;
-  }
-  const paceResult_t ended = paceGroupEnd();
-  if (result == paceSuccess) result = ended;
-  return result == paceSuccess ? ncclSuccess : failed_in_paceline(comms[0], result);
-}
-
-// What NCCL says of a communicator that it makes beside ours; ours fails where the program aborts it, or another rank
-// is gone, for which NCCL would wait.
-ncclResult_t state_of_real(ncclComm* comm) {
-  ncclResult_t asked = nccl_code(paceAborted), state = ncclSuccess;
-  {
-    const std::lock_guard lock(comm->mutex);  // an abort, which ends the real one too, comes before or after
-    if (!comm->unwanted) asked = real()->ncclCommGetAsyncError(real_of(comm), &state);
-  }
-  state = worse(asked, state);
-  if (state != ncclInProgress) return from_real(comm, state);
-  const paceResult_t trouble = trouble_of(comm);
-  return trouble == paceSuccess ? ncclInProgress : failed_in_paceline(comm, trouble);
-}
-
-// NCCL_COMM_BLOCKING=0 makes communicators nonblocking whatever their configuration says.
-ncclResult_t wait_until_made(ncclComm* comm) {
-  for (;;) {
-    const ncclResult_t state = state_of_real(comm);
-    if (state != ncclInProgress) return state;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
-// A communicator whose making failed may be written already.
-void give_up_real(ncclComm* comm) {
-  if (const ncclComm_t broken = take_real(comm); broken != nullptr) (void)real()->ncclCommAbort(broken);
 }
 
 }  // namespace
@@ -150,50 +99,6 @@ paceResult_t trouble_of(const ncclComm* comm) {
   paceResult_t trouble = paceSuccess;
   // The query fails where an abort has freed it meanwhile.
   return paceCommGetAsyncError(comm->pace, &trouble) == paceSuccess ? trouble : paceAborted;
-}
-
-ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function, bool exists) {
-  const Real* library = real();
-  const bool able = library != nullptr && exists;
-  std::vector<std::vector<Offer>> offers;
-  for (const ncclComm* comm : comms) {
-    Offer& mine = offers.emplace_back(static_cast<std::size_t>(comm->ranks))[static_cast<std::size_t>(comm->rank)];
-    if (!able)
-      mine.result = ncclInvalidUsage;
-    else if (comm->rank == 0)
-      mine.result = library->ncclGetUniqueId(&mine.id);
-  }
-  // Also a rank that cannot take part says so: the others would wait for it.
-  if (ncclResult_t told = exchange(comms, offers); told != ncclSuccess) return told;
-  if (!able) return fail_to_forward(comms[0], function);
-  for (const std::vector<Offer>& ranks : offers)
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-      if (ranks[rank].result != ncclSuccess)
-        return fail(comms[0], ranks[rank].result,
-                    fmt::format("{} needs NCCL itself, and rank {} has no NCCL with it, or cannot make a unique id",
-                                function, rank));
-
-  const DeviceContext before = DeviceContext::current();
-  const bool together = comms.size() > 1;
-  ncclResult_t result = together ? library->ncclGroupStart() : ncclSuccess;
-  for (std::size_t i = 0; i < comms.size() && !is_error(result); ++i) {
-    ncclComm* comm = comms[i];
-    comm->device.enter();
-    std::vector<std::byte> config = comm->config.as_blocking();
-    result = worse(result, library->ncclCommInitRankConfig(
-                               &comm->real, comm->ranks, offers[i][0].id, comm->rank,
-                               config.empty() ? nullptr : reinterpret_cast<ncclConfig_t*>(config.data())));
-  }
-  if (together) result = worse(result, library->ncclGroupEnd());
-  before.restore();
-  result = from_real(comms[0], result);
-  if (result == ncclInProgress) {
-    result = ncclSuccess;
-    for (ncclComm* comm : comms) result = worse(result, wait_until_made(comm));
-  }
-  if (is_error(result))
-    for (ncclComm* comm : comms) give_up_real(comm);
-  return result;
 }
 
 ncclRedOp_t real_operator(ncclComm* comm, ncclRedOp_t op) {

@@ -104,7 +104,7 @@ bool is_nccls(const ncclComm* comm);
 // Acquire: pairs with the real library's store, after which its communicator can be used.
 inline ncclComm_t real_of(const ncclComm* comm) { return __atomic_load_n(&comm->real, __ATOMIC_ACQUIRE); }
 
-// For who ends it: of an abort and of a making that fails meanwhile, only one. Acquire: as real_of(). The release
+// For who ends it: of an abort and of a making that is given up meanwhile, only one. Acquire: as real_of(). The release
 // orders nothing more.
 inline ncclComm_t take_real(ncclComm* comm) { return __atomic_exchange_n(&comm->real, nullptr, __ATOMIC_ACQ_REL); }
 
@@ -131,11 +131,18 @@ inline bool can_be_parent(State state) { return state == State::ready || state =
 // For one in a state that is not ready: why not. `out_of_use`: the code for one that once was.
 ncclResult_t refuse(ncclComm* comm, State state, const char* function, ncclResult_t out_of_use = ncclInvalidUsage);
 
+// Whether the program has aborted it.
+inline bool is_unwanted(ncclComm* comm) {
+  const std::lock_guard lock(comm->mutex);
+  return comm->unwanted;
+}
+
 // What has ended the communicator that Paceline serves; paceSuccess: nothing.
 paceResult_t trouble_of(const ncclComm* comm);
 
 // The real communicators of communicators that Paceline serves, where they have none: by all of their ranks, each in
-// one call for all of its communicators. `function` needed them: where a rank has none such, it fails on all.
+// one call for all of its communicators. `function` needed them: where a rank has none such, it fails on all. Not
+// longer than all ranks live and the program wants them. real_beside.cc
 ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function, bool exists = true);
 
 // The number by which the real library knows an operator of the communicator.

@@ -1,6 +1,8 @@
 // Ranks of communicators that Paceline serves: its host buffers and host streams stand for a GPU's.
 #pragma once
 
+#include <stdlib.h>
+
 #include <chrono>
 #include <string>
 #include <thread>
@@ -59,6 +61,14 @@ bool comes(Condition condition) {
 }
 
 using Floats = std::vector<float>;
+
+// Every communicator of NCCL's is, whatever its configuration says.
+struct NonblockingByVariable {
+  NonblockingByVariable() { ::setenv("NCCL_COMM_BLOCKING", "0", 1); }
+  ~NonblockingByVariable() { ::unsetenv("NCCL_COMM_BLOCKING"); }
+  NonblockingByVariable(const NonblockingByVariable&) = delete;
+  NonblockingByVariable& operator=(const NonblockingByVariable&) = delete;
+};
 
 // Made behind the program's back, and ready.
 inline std::vector<ncclComm_t> nonblocking_ranks(int ranks) {
