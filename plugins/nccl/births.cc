@@ -86,6 +86,7 @@ ncclResult_t fail_unwanted() {
 void join_line(ncclComm* parent, const ncclComm* child) {
   if (parent == nullptr) return;
   const std::lock_guard lock(parent->mutex);
+  if (is_made_behind(child) && parent->unborn.empty()) parent->result = ncclSuccess;
   parent->unborn.push_back(child);
   State ready = State::ready;  // another one, such as of an abort, stays
   // Release: the child in the line comes before, for who finds the parent splitting. Acquire: as state_of().
@@ -136,6 +137,20 @@ bool tell(ncclComm* parent, ncclComm* made, ncclResult_t result) {
   // Release: what was made comes before.
   made->state.store(result == ncclSuccess ? State::ready : State::failed, std::memory_order_release);
   return true;
+}
+
+// As in NCCL the parent says, too, that a child could not be made behind the program's back: programs ask only the
+// parent. One that the program has aborted meanwhile is no failure.
+void tell_parent(ncclComm* parent, ncclComm* made, ncclResult_t error) {
+  NotedError noted;
+  {
+    const std::lock_guard lock(made->mutex);
+    if (made->unwanted) return;
+    noted = made->last_error;
+  }
+  const std::lock_guard lock(parent->mutex);
+  parent->result = error;
+  if (noted.number > parent->last_error.number) parent->last_error = noted;
 }
 
 // Into the program's variable. Release: what the handle is comes before, for a thread that finds it there, and aborts
@@ -224,6 +239,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     made->device.enter();
     const ncclResult_t result = parent != nullptr && is_unwanted(parent) ? fail_unwanted() : birth();
     before.restore();
+    if (is_error(result) && parent != nullptr && is_made_behind(made)) tell_parent(parent, made, result);
     return conclude(parent, made, result);
   };
   if (!is_made_behind(made)) {

@@ -83,7 +83,7 @@ struct ncclComm {
 
   std::mutex mutex;  // of all below
   paceline::nccl::NotedError last_error;
-  ncclResult_t result = ncclInProgress;  // of a nonblocking communicator's making
+  ncclResult_t result = ncclInProgress;  // of its making, then of its last children's behind the program's back
   bool unwanted = false;                 // aborted: who makes or destroys it puts it away
   bool ends_parent = false;              // its making does: NCCL_SHRINK_ABORT
   std::deque<const ncclComm*> unborn;    // made of this one, one after another; splitting while one is made behind

@@ -309,6 +309,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     return forward(comm, state, "ncclCommGetAsyncError", &Real::ncclCommGetAsyncError,
                    [=](auto function, ncclComm_t real) { return function(real, error); });
   bool ends = false, makes = false;
+  ncclResult_t making = ncclSuccess;
   {
     // The lock: who learns that a parent is ready may use its child, too.
     const std::lock_guard lock(comm->mutex);
@@ -316,10 +317,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     ends =
         std::any_of(comm->unborn.begin(), comm->unborn.end(), [](const ncclComm* child) { return child->ends_parent; });
     makes = std::any_of(comm->unborn.begin(), comm->unborn.end(), is_made_behind);
-    if (state == State::making || state == State::failed) {
-      *error = comm->result;
-      return ncclSuccess;
-    }
+    making = comm->result;
+  }
+  if (state == State::making || state == State::failed) {
+    *error = making;
+    return ncclSuccess;
   }
   if (state == State::destroying || state == State::destroyed) return refuse(comm, state, "ncclCommGetAsyncError");
   // Acquire: what its calls wrote, and their errors, come before.
@@ -332,6 +334,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
       return failed_in_paceline(comm, asked);
     if (trouble != paceSuccess) *error = failed_in_paceline(comm, trouble);
   }
+  if (*error == ncclSuccess && is_error(making)) *error = making;
   if (*error != ncclSuccess) return ncclSuccess;
   if (makes || finalizing) {
     *error = ncclInProgress;

@@ -376,3 +376,29 @@ TEST_CASE("without a descriptor a shrink is the rank's own error") {
     CHECK(line.find("Too many open files") != std::string::npos);
   }
 }
+
+TEST_CASE("the parent of a nonblocking child that cannot be made says so, until another one is, as in NCCL") {
+  const Door door(has_engine, "gather");
+  const std::vector<ncclComm_t> comms = nonblocking_ranks(2);
+  const auto split = [&] {
+    std::vector<ncclResult_t> states;
+    ncclComm_t children[2] = {};
+    for (std::size_t i = 0; i < 2; ++i) CHECK(ncclCommSplit(comms[i], 0, 0, &children[i], nullptr) == ncclSuccess);
+    for (ncclComm_t one : {comms[0], comms[1], children[0], children[1]}) {
+      ncclResult_t state = ncclInProgress;
+      CHECK(comes([&] { return ncclCommGetAsyncError(one, &state) == ncclSuccess && state != ncclInProgress; }));
+      states.push_back(state);
+    }
+    for (ncclComm_t child : children) CHECK(ncclCommAbort(child) == ncclSuccess);
+    return states;
+  };
+  {
+    const Failing failing("ncclCommInitRankConfig", ncclSystemError);
+    const std::vector<ncclResult_t> states = split();
+    CHECK(std::count(states.begin(), states.end(), ncclSystemError) >= 2);  // of who fails first, and of its parent
+    for (const ncclResult_t state : states) CHECK((state == ncclSystemError || state == ncclRemoteError));
+    for (std::size_t i = 0; i < 2; ++i) CHECK(states[i] == states[i + 2]);
+  }
+  CHECK(split() == std::vector<ncclResult_t>(4, ncclSuccess));
+  for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
