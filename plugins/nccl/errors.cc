@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <mutex>
-#include <span>
 
 #include "base/of_thread.h"
 #include "communicator.h"
@@ -25,30 +24,24 @@ Last& last() {
 // This thread's: one of another's says nothing of a communicator that has an error of its own.
 NotedError& of_no_communicator() { return of_thread<NotedError>(); }
 
-// As the last error of the process, and of this thread or of these communicators.
-void note(std::span<ncclComm* const> comms, const std::string& sentence) {
+void note(Whose whose, const std::string& sentence) {
   NotedError error;
   {
     const std::lock_guard lock(last().mutex);
     error = {last().newest.number + 1, sentence};
     last().newest = error;
   }
-  if (comms.empty()) of_no_communicator() = error;
-  for (ncclComm* comm : comms) {
+  if (whose.comms().empty()) of_no_communicator() = error;
+  for (ncclComm* comm : whose.comms()) {
     const std::lock_guard lock(comm->mutex);
     comm->last_error = error;
   }
 }
 
-void note(ncclComm* comm, const std::string& sentence) {
-  if (comm == nullptr) return note(std::span<ncclComm* const>(), sentence);
-  note(std::span<ncclComm* const>(&comm, 1), sentence);
-}
-
 }  // namespace
 
-ncclResult_t fail(ncclComm* comm, ncclResult_t code, const std::string& sentence) {
-  note(comm, sentence);
+ncclResult_t fail(Whose whose, ncclResult_t code, const std::string& sentence) {
+  note(whose, sentence);
   return code;
 }
 
@@ -66,38 +59,29 @@ ncclResult_t nccl_code(paceResult_t result) {
   }
 }
 
-ncclResult_t failed_in_paceline(ncclComm* comm, paceResult_t result) {
-  return fail(comm, nccl_code(result), paceGetLastError(nullptr));
+ncclResult_t failed_in_paceline(Whose whose, paceResult_t result) {
+  return fail(whose, nccl_code(result), paceGetLastError(nullptr));
 }
 
-ncclResult_t failed_in_paceline(const std::vector<ncclComm*>& comms, paceResult_t result) {
-  note(comms, paceGetLastError(nullptr));
-  return nccl_code(result);
+ncclResult_t failed_in_real(Whose whose, ncclResult_t result) { return fail(whose, result, {}); }
+
+ncclResult_t missing(Whose whose, const char* function, const char* what) {
+  return fail(whose, ncclInvalidArgument, fmt::format("{}: {} is NULL", function, what));
 }
 
-ncclResult_t from_real(ncclComm* comm, ncclResult_t result) {
-  if (is_error(result)) [[unlikely]]
-    note(comm, {});
-  return result;
-}
-
-ncclResult_t missing(ncclComm* comm, const char* function, const char* what) {
-  return fail(comm, ncclInvalidArgument, fmt::format("{}: {} is NULL", function, what));
-}
-
-ncclResult_t fail_without_real(ncclComm* comm, const char* function, const std::string& need) {
+ncclResult_t fail_without_real(Whose whose, const char* function, const std::string& need) {
   return fail(
-      comm, ncclInvalidUsage,
+      whose, ncclInvalidUsage,
       fmt::format("{} needs NCCL itself ({}), and {}. Install nvidia-nccl-cu13, or set PACELINE_NCCL_LIBRARY to "
                   "NCCL's libnccl.so.2",
                   function, need, why_no_real()));
 }
 
-ncclResult_t fail_to_forward(ncclComm* comm, const char* function) {
+ncclResult_t fail_to_forward(Whose whose, const char* function) {
   const Real* library = real();
-  if (library == nullptr) return fail_without_real(comm, function, why_not_served(function));
+  if (library == nullptr) return fail_without_real(whose, function, why_not_served(function));
   return fail(
-      comm, ncclInvalidUsage,
+      whose, ncclInvalidUsage,
       fmt::format("{}: NCCL {} ({}) has no such function", function, version_text(library->version), library->path));
 }
 

@@ -1,7 +1,9 @@
 // How the functions of this library end: one code, and a sentence for ncclGetLastError.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,23 +21,38 @@ struct NotedError {
   std::string sentence;
 };
 
-// Note the sentence as the last error: of the process, and of the communicator or, for nullptr, of this thread.
-ncclResult_t fail(ncclComm* comm, ncclResult_t code, const std::string& sentence);
+// Whose an error is: a communicator's, all those of a group's calls, or this thread's. For arguments: it points to
+// them.
+class Whose {
+ public:
+  Whose(std::nullptr_t) {}
+  Whose(ncclComm* const& comm) : comms_(&comm, comm == nullptr ? 0 : 1) {}
+  Whose(const std::vector<ncclComm*>& comms) : comms_(comms) {}
+  [[nodiscard]] std::span<ncclComm* const> comms() const { return comms_; }
+
+ private:
+  std::span<ncclComm* const> comms_;  // none: this thread's
+};
+
+// Note the sentence as the last error: of the process, and of whose it is.
+ncclResult_t fail(Whose whose, ncclResult_t code, const std::string& sentence);
 // A call of paceline.h failed, on this thread: its sentence is the last error.
-ncclResult_t failed_in_paceline(ncclComm* comm, paceResult_t result);
-// Likewise a group with calls on these communicators.
-ncclResult_t failed_in_paceline(const std::vector<ncclComm*>& comms, paceResult_t result);
-// What the real library returned: on an error its own sentence is the last one.
-ncclResult_t from_real(ncclComm* comm, ncclResult_t result);
+ncclResult_t failed_in_paceline(Whose whose, paceResult_t result);
+// The real library did: its own sentence is the last error.
+ncclResult_t failed_in_real(Whose whose, ncclResult_t result);
+// What the real library returned.
+inline ncclResult_t from_real(const auto& whose, ncclResult_t result) {
+  return is_error(result) ? failed_in_real(whose, result) : result;
+}
 
 ncclResult_t nccl_code(paceResult_t result);
 
 // An argument that may not be NULL is.
-ncclResult_t missing(ncclComm* comm, const char* function, const char* what);
+ncclResult_t missing(Whose whose, const char* function, const char* what);
 // `function` needs the real library, which is not there.
-ncclResult_t fail_without_real(ncclComm* comm, const char* function, const std::string& need);
+ncclResult_t fail_without_real(Whose whose, const char* function, const std::string& need);
 // The real library is older than `function`, or there is none.
-ncclResult_t fail_to_forward(ncclComm* comm, const char* function);
+ncclResult_t fail_to_forward(Whose whose, const char* function);
 
 // Of two results of one group: an error before ncclInProgress before success; of two errors the first.
 inline ncclResult_t worse(ncclResult_t first, ncclResult_t second) {
@@ -44,7 +61,7 @@ inline ncclResult_t worse(ncclResult_t first, ncclResult_t second) {
 }
 
 // The last error's sentence; empty: the real library has it, or there is none. A communicator's: its own, or a later
-// one of this thread that was no communicator's, as that of a group of NCCL's is.
+// one of this thread that was no communicator's.
 std::string last_sentence(ncclComm* comm);
 
 }  // namespace paceline::nccl

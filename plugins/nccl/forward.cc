@@ -30,7 +30,7 @@ ncclResult_t forward_later(ncclComm* comm, State state, const char* function, bo
     open.deferred.push_back({comm, function, exists, std::move(call)});
     return ncclSuccess;
   }
-  if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return joined;
+  if (ncclResult_t joined = join_real_group(comm); joined != ncclSuccess) return joined;
   return call();
 }
 

@@ -21,9 +21,11 @@ ncclResult_t forward(ncclComm* comm, State state, const char* name, Function Rea
   const Real* library = real();
   if (state == State::ready && library != nullptr && library->*function != nullptr) [[likely]] {
     const ncclComm_t target = real_of(comm);
-    const Group& open = group();
-    if (target != nullptr && (open.depth == 0 || (open.real_open && open.deferred.empty()))) [[likely]]
+    Group& open = group();
+    if (target != nullptr && (open.depth == 0 || (open.real_open && open.deferred.empty()))) [[likely]] {
+      if (open.depth > 0) join(open.forwarded, comm);
       return spoil_if_failed(from_real(comm, call(library->*function, target)));
+    }
   }
   if (state != State::ready && is_nccls(comm) && library != nullptr && library->*function != nullptr)
     return call(library->*function, comm);

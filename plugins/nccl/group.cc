@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "base/all_or_none.h"
@@ -24,11 +25,17 @@ std::optional<ncclResult_t> run_together(const std::vector<std::function<ncclRes
   return result;
 }
 
+ncclResult_t end_of_real(std::vector<ncclComm*>& forwarded) {
+  const ncclResult_t result = from_real(forwarded, real()->ncclGroupEnd());
+  forwarded.clear();
+  return result;
+}
+
 ncclResult_t run_deferred(const std::vector<Deferred>& calls) {
-  std::vector<ncclComm*> missing;
+  std::vector<ncclComm*> comms, missing;
   for (const Deferred& call : calls)
-    if (real_of(call.comm) == nullptr && std::find(missing.begin(), missing.end(), call.comm) == missing.end())
-      missing.push_back(call.comm);
+    if (std::find(comms.begin(), comms.end(), call.comm) == comms.end()) comms.push_back(call.comm);
+  std::copy_if(comms.begin(), comms.end(), std::back_inserter(missing), [](ncclComm* comm) { return !real_of(comm); });
   // Where this process lacks one of the functions, that is the one to name.
   auto needed = std::find_if(calls.begin(), calls.end(), [](const Deferred& call) { return !call.exists; });
   if (needed == calls.end()) needed = calls.begin();
@@ -36,7 +43,7 @@ ncclResult_t run_deferred(const std::vector<Deferred>& calls) {
     if (ncclResult_t made = make_real(missing, needed->function, needed->exists); made != ncclSuccess) return made;
   ncclResult_t result = real()->ncclGroupStart();
   for (const Deferred& call : calls) result = worse(result, call.call());
-  return worse(result, from_real(nullptr, real()->ncclGroupEnd()));
+  return worse(result, end_of_real(comms));
 }
 
 ncclResult_t end_of_paceline(std::vector<ncclComm*>& served) {
@@ -74,10 +81,10 @@ void end_real_unrun() {
   (void)real()->ncclGroupEnd();
 }
 
-ncclResult_t simulate_real(ncclSimInfo_t* info) {
-  if (real()->ncclGroupSimulateEnd != nullptr) return from_real(nullptr, real()->ncclGroupSimulateEnd(info));
+ncclResult_t simulate_real(const std::vector<ncclComm*>& forwarded, ncclSimInfo_t* info) {
+  if (real()->ncclGroupSimulateEnd != nullptr) return from_real(forwarded, real()->ncclGroupSimulateEnd(info));
   end_real_unrun();
-  return fail_to_forward(nullptr, "ncclGroupSimulateEnd");
+  return fail_to_forward(forwarded, "ncclGroupSimulateEnd");
 }
 
 ncclResult_t end_unrun(const Group& spoiled) {
@@ -100,17 +107,19 @@ bool waits_for_real(const ncclComm* comm) {
 ncclResult_t join_paceline_group(ncclComm* comm) {
   Group& here = group();
   if (here.depth == 0) return ncclSuccess;
-  if (here.served.empty() || here.served.back() != comm) here.served.push_back(comm);
+  join(here.served, comm);
   if (here.paceline_open) return ncclSuccess;
   here.paceline_open = true;
   return static_cast<ncclResult_t>(paceGroupStart());
 }
 
-ncclResult_t join_real_group() {
+ncclResult_t join_real_group(ncclComm* comm) {
   Group& here = group();
-  if (here.depth == 0 || here.real_open) return ncclSuccess;
+  if (here.depth == 0) return ncclSuccess;
+  join(here.forwarded, comm);
+  if (here.real_open) return ncclSuccess;
   here.real_open = true;
-  return from_real(nullptr, real()->ncclGroupStart());
+  return from_real(comm, real()->ncclGroupStart());
 }
 
 ncclResult_t give_birth(std::function<ncclResult_t()> birth) {
@@ -157,7 +166,7 @@ ncclResult_t end_group() {
   const bool real_open = std::exchange(here.real_open, false);
   // Every rank ends its groups in this order.
   if (paceline_open) result = worse(result, end_of_paceline(here.served));
-  if (real_open) result = worse(result, from_real(nullptr, real()->ncclGroupEnd()));
+  if (real_open) result = worse(result, end_of_real(here.forwarded));
   if (!here.deferred.empty()) [[unlikely]]
     result = worse(result, run_deferred(std::exchange(here.deferred, {})));
   if (!here.makers.empty()) [[unlikely]]
@@ -174,7 +183,7 @@ ncclResult_t simulate_group(ncclSimInfo_t* info) {
   const Group ended = std::exchange(group(), {});
   if (ended.error != ncclSuccess) return end_unrun(ended);
   if (ended.paceline_open) end_paceline_unrun();
-  ncclResult_t result = ended.real_open ? simulate_real(info) : ncclSuccess;
+  ncclResult_t result = ended.real_open ? simulate_real(ended.forwarded, info) : ncclSuccess;
   if (ended.paceline_open || !ended.births.empty() || !ended.makers.empty() || !ended.deferred.empty())
     result = worse(result, fail(nullptr, ncclInvalidUsage,
                                 "ncclGroupSimulateEnd: the group has calls that Paceline serves, whose time NCCL does "

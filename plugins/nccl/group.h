@@ -28,6 +28,7 @@ struct Group {
   bool real_open = false;
   ncclResult_t error = ncclSuccess;  // of the first call that failed
   std::vector<ncclComm*> served;     // by Paceline, one after another: one may be there twice
+  std::vector<ncclComm*> forwarded;  // likewise those of the real library's calls
   std::vector<std::function<ncclResult_t()>> births;
   std::vector<std::function<ncclResult_t()>> makers;
   std::vector<std::function<void(ncclResult_t)>> drops;  // what becomes of communicators where the group does not run
@@ -48,9 +49,13 @@ inline ncclResult_t spoil_if_failed(ncclResult_t result) {
 // Whether this thread's group has calls for the communicator that wait for its end.
 bool waits_for_real(const ncclComm* comm);
 
+// The communicator of a call is one of the group's: its errors are theirs.
+inline void join(std::vector<ncclComm*>& comms, ncclComm* comm) {
+  if (comms.empty() || comms.back() != comm) comms.push_back(comm);
+}
 // Before a call of paceline.h or of the real library: inside a group theirs is open too.
 ncclResult_t join_paceline_group(ncclComm* comm);
-ncclResult_t join_real_group();
+ncclResult_t join_real_group(ncclComm* comm);
 
 // Make a communicator of Paceline's: at the group's end, or at once. As in NCCL no group makes blocking and nonblocking
 // ones.

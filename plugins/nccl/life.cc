@@ -91,7 +91,7 @@ void free_in_time(ncclComm* comm) {
 
 // The rest of an abort, which Paceline's communicator knows of.
 ncclResult_t end_aborted(ncclComm* comm) {
-  ncclResult_t result = real_of(comm) == nullptr ? ncclSuccess : join_real_group();
+  ncclResult_t result = real_of(comm) == nullptr ? ncclSuccess : join_real_group(comm);
   if (const ncclComm_t target = take_real(comm); target != nullptr)
     result = worse(result, from_real(comm, real()->ncclCommAbort(target)));
   // Programs abort all their communicators in one group: each is told to end before the first is freed.
@@ -256,7 +256,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     result = worse(result, destroy_real(comm));
   } else if (real_of(comm) != nullptr) {
     // A communicator that NCCL serves alone ends within the thread's group.
-    if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return refuse_destroy(comm, before, joined);
+    if (ncclResult_t joined = join_real_group(comm); joined != ncclSuccess) return refuse_destroy(comm, before, joined);
     result = destroy_real(comm);
     if (is_error(result) && group().depth == 0) return refuse_destroy(comm, before, result);
   }

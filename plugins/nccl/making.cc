@@ -30,7 +30,7 @@ ncclResult_t made_by_nccl(ncclComm_t* out, ncclComm* made, const char* name, Fun
   const Real* library = real();
   if (library == nullptr) return fail_without_real(nullptr, name, "the unique id is NCCL's own");
   if (library->*function == nullptr) return fail_to_forward(nullptr, name);
-  if (ncclResult_t joined = join_real_group(); joined != ncclSuccess) return joined;
+  if (ncclResult_t joined = join_real_group(made); joined != ncclSuccess) return joined;
   // Release: rank, size and device come before. The real communicator has an order of its own (real_of).
   made->state.store(State::ready, std::memory_order_release);
   *out = made;

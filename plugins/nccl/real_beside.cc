@@ -46,7 +46,7 @@ ncclResult_t exchange(const std::vector<ncclComm*>& comms, std::vector<std::vect
   }
   const paceResult_t ended = paceGroupEnd();
   if (result == paceSuccess) result = ended;
-  return result == paceSuccess ? ncclSuccess : failed_in_paceline(comms[0], result);
+  return result == paceSuccess ? ncclSuccess : failed_in_paceline(comms, result);
 }
 
 struct Beside {
@@ -116,8 +116,9 @@ void run(Making& making) {
 // Why nobody waits for them any more; ncclSuccess: nothing speaks against it.
 ncclResult_t trouble_among(const std::vector<ncclComm*>& comms) {
   for (ncclComm* comm : comms) {
-    if (const paceResult_t trouble = trouble_of(comm); trouble != paceSuccess) return failed_in_paceline(comm, trouble);
-    if (is_unwanted(comm)) return fail(comm, nccl_code(paceAborted), aborted_meanwhile);
+    if (const paceResult_t trouble = trouble_of(comm); trouble != paceSuccess)
+      return failed_in_paceline(comms, trouble);
+    if (is_unwanted(comm)) return fail(comms, nccl_code(paceAborted), aborted_meanwhile);
   }
   return ncclSuccess;
 }
@@ -130,11 +131,11 @@ ncclResult_t watch(Making& making, const std::vector<ncclComm*>& comms) {
       making.given_up = true;
       return trouble;
     }
-  return from_real(comms[0], *making.result);
+  return from_real(comms, *making.result);
 }
 
 // All or none. An abort comes before, and is found here, or after, and ends the real one too.
-ncclResult_t hand_over(const std::vector<Beside>& all) {
+ncclResult_t hand_over(const std::vector<Beside>& all, const std::vector<ncclComm*>& comms) {
   std::vector<Beside> unwanted;
   for (const Beside& one : all) {
     const std::lock_guard lock(one.comm->mutex);
@@ -146,7 +147,7 @@ ncclResult_t hand_over(const std::vector<Beside>& all) {
   if (unwanted.empty()) return ncclSuccess;
   for (const Beside& one : all) unwanted.push_back({one.comm, one.device, one.id, take_real(one.comm)});
   put_away(unwanted);
-  return fail(unwanted[0].comm, nccl_code(paceAborted), aborted_meanwhile);
+  return fail(comms, nccl_code(paceAborted), aborted_meanwhile);
 }
 
 ncclResult_t make(const std::vector<ncclComm*>& comms, const std::vector<std::vector<Offer>>& offers) {
@@ -164,7 +165,7 @@ ncclResult_t make(const std::vector<ncclComm*>& comms, const std::vector<std::ve
     before.restore();
   }
   const ncclResult_t result = watch(*making, comms);
-  return is_error(result) ? result : hand_over(making->all);
+  return is_error(result) ? result : hand_over(making->all, comms);
 }
 
 }  // namespace
@@ -182,11 +183,11 @@ ncclResult_t make_real(const std::vector<ncclComm*>& comms, const char* function
   }
   // Also a rank that cannot take part says so: the others would wait for it.
   if (ncclResult_t told = exchange(comms, offers); told != ncclSuccess) return told;
-  if (!able) return fail_to_forward(comms[0], function);
+  if (!able) return fail_to_forward(comms, function);
   for (const std::vector<Offer>& ranks : offers)
     for (std::size_t rank = 0; rank < ranks.size(); ++rank)
       if (ranks[rank].result != ncclSuccess)
-        return fail(comms[0], ranks[rank].result,
+        return fail(comms, ranks[rank].result,
                     fmt::format("{} needs NCCL itself, and rank {} has no NCCL with it, or cannot make a unique id",
                                 function, rank));
   const ncclResult_t result = make(comms, offers);

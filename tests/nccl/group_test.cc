@@ -293,6 +293,40 @@ TEST_CASE("a communicator's last error is no other thread's, and its group's who
   });
 }
 
+TEST_CASE("an error of NCCL's part of a group is that of all its communicators, whoever asks") {
+  using Two = std::array<ncclComm_t, 2>;
+  const auto errors_after = [](const Two& comms, auto call) {
+    for (ncclComm_t comm : comms) CHECK(ncclCommGetAsyncError(comm, nullptr) == ncclInvalidArgument);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    for (ncclComm_t comm : comms) CHECK(call(comm) == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclSystemError);
+    std::vector<std::string> told;
+    std::thread([&] {
+      for (ncclComm_t comm : comms) told.push_back(last_error(comm));
+    }).join();
+    return told;
+  };
+  const std::vector<std::string> nccls(2, "the fake's last error");
+  {
+    const Door door;
+    const Two comms{one_rank(), one_rank()};
+    const Failing failing("ncclGroupEnd", ncclSystemError);
+    CHECK(errors_after(comms, [](ncclComm_t comm) { return ncclSend(nullptr, 1, ncclInt8, 0, comm, nullptr); }) ==
+          nccls);
+  }
+  const Door door(has_engine);
+  Two comms{};
+  REQUIRE(ncclCommInitAll(comms.data(), 2, nullptr) == ncclSuccess);
+  for (const char* where : {"ncclCommInitRankConfig", "ncclCommWindowRegister", "ncclGroupEnd"}) {
+    const Failing failing(where, ncclSystemError);
+    ncclWindow_t window = nullptr;
+    CHECK(errors_after(comms, [&](ncclComm_t comm) {
+            return ncclCommWindowRegister(comm, at<void>(16), 4, &window, 1);
+          }) == nccls);
+  }
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
 TEST_CASE("a group that runs while a thread's variables are destroyed writes into none of them") {
   const Door door(has_engine, nullptr, nullptr);
   static ncclComm_t comm = nullptr;
