@@ -21,14 +21,13 @@ ncclResult_t forward_later(ncclComm* comm, State state, const char* function, bo
   if (real_of(comm) == nullptr) {
     if (comm->pace == nullptr && !exists) return fail_to_forward(comm, function);
     if (comm->pace == nullptr) return refuse_unmade(comm, function);
-    if (open.depth == 0)
-      if (ncclResult_t made = make_real({comm}, function, exists); made != ncclSuccess) return made;
+    if (open.depth > 0) {
+      open.deferred.push_back({comm, function, exists, std::move(call)});
+      return ncclSuccess;
+    }
+    if (ncclResult_t made = make_real({comm}, function, exists); made != ncclSuccess) return made;
   } else if (!exists) {
     return fail_to_forward(comm, function);
-  }
-  if (open.depth > 0 && (real_of(comm) == nullptr || !open.deferred.empty())) {
-    open.deferred.push_back({comm, function, exists, std::move(call)});
-    return ncclSuccess;
   }
   if (ncclResult_t joined = join_real_group(comm); joined != ncclSuccess) return joined;
   return call();

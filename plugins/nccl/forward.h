@@ -11,18 +11,19 @@
 
 namespace paceline::nccl {
 
-// Where the fast way ends: not ready, no real communicator yet, or calls of the group that wait for one.
+// Where the fast way ends: not ready, no real communicator yet, or the first such call of the thread's group.
 ncclResult_t forward_later(ncclComm* comm, State state, const char* function, bool exists,
                            std::function<ncclResult_t()> call);
 
-// call(function, real communicator), now or at the end of the thread's group. `state`: in which the call found it.
+// call(function, real communicator), now, in the real library's group where one is open, or, where there is no real
+// communicator yet, at the end of the thread's group. `state`: in which the call found it.
 template <class Function, class Call>
 ncclResult_t forward(ncclComm* comm, State state, const char* name, Function Real::*function, Call call) {
   const Real* library = real();
   if (state == State::ready && library != nullptr && library->*function != nullptr) [[likely]] {
     const ncclComm_t target = real_of(comm);
     Group& open = group();
-    if (target != nullptr && (open.depth == 0 || (open.real_open && open.deferred.empty()))) [[likely]] {
+    if (target != nullptr && (open.depth == 0 || open.real_open)) [[likely]] {
       if (open.depth > 0) join(open.forwarded, comm);
       return spoil_if_failed(from_real(comm, call(library->*function, target)));
     }

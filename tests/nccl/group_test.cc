@@ -56,6 +56,30 @@ TEST_CASE("in a group of one thread's ranks NCCL's communicators are made togeth
   for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
 
+TEST_CASE("calls of a group for communicators that NCCL has made do not wait for those that it has yet to make") {
+  const Door nccls;
+  const ncclComm_t other = one_rank(4, 2);
+  const Door door(has_engine);
+  ncclComm_t comm = nullptr;
+  REQUIRE(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
+  ncclWindow_t window = nullptr;
+  int count = 0;
+  float scalar = 2;
+  ncclRedOp_t op{};
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommWindowRegister(comm, at<void>(16), 4, &window, 1) == ncclSuccess);
+  CHECK(ncclCommCount(other, &count) == ncclSuccess);
+  CHECK(count == 4);
+  CHECK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, other) == ncclSuccess);
+  CHECK(op == 77);
+  CHECK(ncclAllReduce(nullptr, nullptr, 1, ncclFloat32, op, other, nullptr) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  const std::string calls = Door::calls();
+  CHECK(calls.find("ncclAllReduce(0, 0, 1, 7, 77, comm") < calls.find("ncclGroupEnd()"));
+  CHECK(calls.find("ncclGroupEnd()") < calls.find("ncclCommWindowRegister("));
+  for (ncclComm_t one : {comm, other}) CHECK(ncclCommAbort(one) == ncclSuccess);
+}
+
 TEST_CASE("a group with a rank that cannot be makes none of Paceline's, and waits for nobody") {
   const Door door(has_engine, nullptr, nullptr);
   for (const bool blocking : {true, false}) {
