@@ -6,6 +6,7 @@
 #include "communicator.h"
 #include "errors.h"
 #include "forward.h"
+#include "kept_arguments.h"
 #include "real_library.h"
 
 namespace paceline::nccl {
@@ -45,14 +46,15 @@ Answer plain(const char* name, Function Real::*function, Call call) {
 using namespace paceline::nccl;
 
 // Of a communicator: its name in the lists is `comm`, which becomes the real one.
-#define PACE_NCCL_OF_COMMUNICATOR(since, result, name, parameters, arguments)                        \
-  extern "C" result name parameters {                                                                \
-    ncclComm* const handle = comm;                                                                   \
-    if (deregisters_nothing arguments) return ncclSuccess;                                           \
-    return of_communicator(handle, #name, &Real::name, [=](auto function, ncclComm_t real) mutable { \
-      comm = real;                                                                                   \
-      return function arguments;                                                                     \
-    });                                                                                              \
+#define PACE_NCCL_OF_COMMUNICATOR(since, result, name, parameters, arguments)                                     \
+  extern "C" result name parameters {                                                                             \
+    ncclComm* const handle = comm;                                                                                \
+    if (deregisters_nothing arguments) return ncclSuccess;                                                        \
+    const Kept kept = keep_for_group arguments;                                                                   \
+    return of_communicator(handle, #name, &Real::name, [=, kept = kept](auto function, ncclComm_t real) mutable { \
+      comm = real;                                                                                                \
+      return function arguments;                                                                                  \
+    });                                                                                                           \
   }
 PACE_NCCL_FORWARDED(PACE_NCCL_OF_COMMUNICATOR)
 

@@ -133,6 +133,22 @@ UNDECLARED = {"ncclResetDebugInit", "ncclGinOutboxCreateRequirement", "ncclGinIn
 OVERLOADED = {"ncclTeamWorld", "ncclTeamLsa", "ncclTeamRail", "ncclTeamRankToWorld", "ncclTeamRankToLsa"}
 
 
+REQUIREMENTS = """
+#include <cstddef>
+#include <nccl.h>
+#include <nccl_device.h>
+#include "nccl/requirements_layout.h"
+constexpr auto layout = paceline::nccl::requirements_layout(NCCL_VERSION_CODE);
+using Whole = ncclDevCommRequirements;
+static_assert(layout.size == 0 || layout.size == sizeof(Whole));
+static_assert(layout.lists == offsetof(Whole, resourceRequirementsList));
+static_assert(layout.lists + sizeof(void*) == offsetof(Whole, teamRequirementsList));
+static_assert(layout.resource == sizeof(ncclDevResourceRequirements) && layout.team == sizeof(ncclTeamRequirements));
+static_assert(offsetof(ncclDevResourceRequirements, next) == 0 && offsetof(ncclTeamRequirements, next) == 0);
+int main() {}
+"""
+
+
 def printed(where: Path, name: str, source: str, *options: str) -> list[str]:
     file = where / f"{name}.cc"
     file.write_text(source)
@@ -158,6 +174,7 @@ def compare_with(folder: Path, where: Path) -> None:
         re.sub(r"\d+ncclConfig_v\d+", "ncclConfig", line) for line in real
     ]
     assert len(own) > 100
+    printed(where, "layout", REQUIREMENTS, f"-I{folder}", f"-I{CUDA / 'include'}", f"-I{ROOT / 'plugins'}")
 
 
 @needs_headers
