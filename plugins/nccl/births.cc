@@ -244,11 +244,10 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
   };
   if (!is_made_behind(made)) {
     join_line(parent, made);
-    return give_birth([out, whole] {
-      const ncclResult_t result = whole();
-      if (result != ncclSuccess) put(nullptr, out);
-      return result;
-    });
+    return give_birth({whole, [out, made] {
+                         if (state_of(made) == State::making) (void)ncclCommAbort(made);
+                         put(nullptr, out);
+                       }});
   }
   return start_making([made, whole, parent, give_up] {
     join_line(parent, made);

@@ -3,26 +3,77 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <iterator>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <thread>
 
 #include "base/all_or_none.h"
 #include "base/of_thread.h"
 #include "errors.h"
 #include "paceline/paceline.h"
 #include "real_library.h"
+#include "threads.h"
 
 namespace paceline::nccl {
 namespace {
 
-// One thread a communicator: each waits for ranks that another one makes. None: the threads cannot be had.
-std::optional<ncclResult_t> run_together(const std::vector<std::function<ncclResult_t()>>& births) {
-  std::vector<ncclResult_t> results(births.size(), ncclSuccess);
-  const auto can = [](std::size_t) { return true; };
-  if (all_or_none(births.size(), can, [&](std::size_t i) { results[i] = births[i](); })) return {};
-  ncclResult_t result = ncclSuccess;
-  for (ncclResult_t one : results) result = worse(result, one);
-  return result;
+// After one has failed, for the others to fail by themselves, with sentences of their own.
+constexpr std::chrono::seconds time_to_fail{1};
+
+// The makings of a group, on a thread each, as each waits for ranks that another one makes. Where one fails the group's
+// end leaves those alone that still wait.
+class Together {
+ public:
+  explicit Together(std::vector<Birth> births) : births_(std::move(births)), results_(births_.size(), ncclInProgress) {}
+
+  // Returns when all have ended.
+  void run() {
+    const auto can = [](std::size_t) { return true; };
+    const auto work = [this](std::size_t i) {
+      const ncclResult_t result = births_[i].make();
+      const std::lock_guard lock(mutex_);
+      results_[i] = result;
+      result_ = worse(*result_, result);
+      changed_.notify_all();
+    };
+    if (!all_or_none(births_.size(), can, work)) return;
+    const std::lock_guard lock(mutex_);
+    result_.reset();
+    changed_.notify_all();
+  }
+
+  // None: the threads cannot be had.
+  std::optional<ncclResult_t> wait() {
+    std::unique_lock lock(mutex_);
+    const auto all_ended = [&] {
+      return !result_ || std::count(results_.begin(), results_.end(), ncclInProgress) == 0;
+    };
+    changed_.wait(lock, [&] { return all_ended() || is_error(*result_); });
+    (void)changed_.wait_for(lock, time_to_fail, all_ended);
+    if (!result_) return {};
+    for (std::size_t i = 0; i < births_.size(); ++i)
+      if (results_[i] != ncclSuccess) births_[i].drop();
+    return result_;
+  }
+
+ private:
+  const std::vector<Birth> births_;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::vector<ncclResult_t> results_;
+  std::optional<ncclResult_t> result_{ncclSuccess};
+};
+
+std::optional<ncclResult_t> run_together(std::vector<Birth> births) {
+  const auto together = std::make_shared<Together>(std::move(births));
+  std::thread all = start_thread([together] { together->run(); });
+  if (!all.joinable()) return {};
+  all.detach();
+  return together->wait();
 }
 
 ncclResult_t end_of_real(std::vector<ncclComm*>& forwarded) {
@@ -53,16 +104,23 @@ ncclResult_t end_of_paceline(std::vector<ncclComm*>& served) {
   return result;
 }
 
+ncclResult_t make_now(const Birth& birth) {
+  const ncclResult_t result = birth.make();
+  if (result != ncclSuccess) birth.drop();
+  return result;
+}
+
 // The communicators of the group. One whose threads cannot all be had is spoiled.
 ncclResult_t make_all(Group& ending) {
-  const auto births = std::exchange(ending.births, {});
+  std::vector<Birth> births = std::exchange(ending.births, {});
   // On this thread the calls of a making would only be queued, in the library's group that is open here.
-  if (births.size() == 1 && !ending.paceline_open && !ending.real_open) return births[0]();
-  if (const std::optional<ncclResult_t> made = run_together(births)) return *made;
+  const std::size_t count = births.size();
+  if (count == 1 && !ending.paceline_open && !ending.real_open) return make_now(births[0]);
+  if (const std::optional<ncclResult_t> made = run_together(std::move(births))) return *made;
   ending.error = fail(nullptr, ncclSystemError,
                       fmt::format("ncclGroupEnd: cannot start a thread for each of the {} communicators that the group "
                                   "makes",
-                                  births.size()));
+                                  count));
   return ending.error;
 }
 
@@ -122,8 +180,8 @@ ncclResult_t join_real_group(ncclComm* comm) {
   return from_real(comm, real()->ncclGroupStart());
 }
 
-ncclResult_t give_birth(std::function<ncclResult_t()> birth) {
-  if (group().depth == 0) return birth();
+ncclResult_t give_birth(Birth birth) {
+  if (group().depth == 0) return make_now(birth);
   if (!group().makers.empty()) return refuse_both();
   group().births.push_back(std::move(birth));
   return ncclSuccess;

@@ -15,6 +15,12 @@
 
 namespace paceline::nccl {
 
+// The making of a communicator, which waits for other ranks.
+struct Birth {
+  std::function<ncclResult_t()> make;
+  std::function<void()> drop;  // it failed, or is given up: what it still gets is put away
+};
+
 struct Deferred {
   ncclComm* comm;
   const char* function;
@@ -29,7 +35,7 @@ struct Group {
   ncclResult_t error = ncclSuccess;  // of the first call that failed
   std::vector<ncclComm*> served;     // by Paceline, one after another: one may be there twice
   std::vector<ncclComm*> forwarded;  // likewise those of the real library's calls
-  std::vector<std::function<ncclResult_t()>> births;
+  std::vector<Birth> births;
   std::vector<std::function<ncclResult_t()>> makers;
   std::vector<std::function<void(ncclResult_t)>> drops;  // what becomes of communicators where the group does not run
   std::vector<Deferred> deferred;
@@ -58,8 +64,8 @@ ncclResult_t join_paceline_group(ncclComm* comm);
 ncclResult_t join_real_group(ncclComm* comm);
 
 // Make a communicator of Paceline's: at the group's end, or at once. As in NCCL no group makes blocking and nonblocking
-// ones.
-ncclResult_t give_birth(std::function<ncclResult_t()> birth);
+// ones, and where one cannot be made, those that still wait for other ranks are given up.
+ncclResult_t give_birth(Birth birth);
 // Start a thread that makes one: after the group's calls, which may be of its parent too.
 ncclResult_t start_making(std::function<ncclResult_t()> start);
 // What to do, with the group's error, if the group ends without running its calls.

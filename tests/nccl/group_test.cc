@@ -101,6 +101,30 @@ TEST_CASE("a group with a rank that cannot be makes none of Paceline's, and wait
   }
 }
 
+TEST_CASE("where a communicator of a group cannot be made, those that still wait for ranks are given up, as in NCCL") {
+  const Door door(has_engine, nullptr, nullptr);
+  ncclUniqueId ids[2] = {};
+  for (ncclUniqueId& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = nonblocking();
+  ncclComm_t leaving = nullptr, late = nullptr;
+  CHECK(ncclCommInitRankConfig(&leaving, 2, ids[0], 0, &config) == ncclInProgress);
+  CHECK(ncclCommAbort(leaving) == ncclSuccess);
+  {
+    ncclComm_t failing = nullptr, waiting = nullptr, alone = nullptr;
+    ncclUniqueId own{};
+    REQUIRE(ncclGetUniqueId(&own) == ncclSuccess);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclCommInitRank(&waiting, 2, ids[1], 0) == ncclSuccess);
+    CHECK(ncclCommInitRank(&failing, 2, ids[0], 1) == ncclSuccess);
+    CHECK(ncclCommInitRank(&alone, 1, own, 0) == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclRemoteError);
+    CHECK(last_error().find("rank 0") != std::string::npos);
+    for (ncclComm_t comm : {failing, waiting}) CHECK(comm == nullptr);
+    CHECK(ncclCommDestroy(alone) == ncclSuccess);
+  }
+  CHECK(ncclCommInitRank(&late, 2, ids[1], 1) == ncclRemoteError);  // it is told, and writes into no variable any more
+}
+
 TEST_CASE("of nonblocking communicators only the group's end says that they are in progress, as in NCCL") {
   const Door door(has_engine, nullptr, nullptr);
   ncclUniqueId id{};
