@@ -103,16 +103,17 @@ paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm) {
 
 const char* paceDescribe(const char* which) try {
   if (which != nullptr && std::strcmp(which, "cuda") == 0) {
-    static const std::string gpus = gpus_text();
-    return gpus.empty() ? nullptr : gpus.c_str();
+    static const auto* const gpus = new std::string(gpus_text());
+    return gpus->empty() ? nullptr : gpus->c_str();
   }
-  static const std::string algorithm_table = algorithms_text();
-  static const std::string configuration_table = configuration_text();
-  static const std::string build = build_description();
+  // Never destroyed, as all that the process's exit handlers may ask for.
+  static const auto* const algorithm_table = new std::string(algorithms_text());
+  static const auto* const configuration_table = new std::string(configuration_text());
+  static const auto* const build = new std::string(build_description());
   if (which == nullptr) return nullptr;
-  if (std::strcmp(which, "algorithms") == 0) return algorithm_table.c_str();
-  if (std::strcmp(which, "configuration") == 0) return configuration_table.c_str();
-  if (std::strcmp(which, "build") == 0) return build.c_str();
+  if (std::strcmp(which, "algorithms") == 0) return algorithm_table->c_str();
+  if (std::strcmp(which, "configuration") == 0) return configuration_table->c_str();
+  if (std::strcmp(which, "build") == 0) return build->c_str();
   return nullptr;
 } catch (...) {
   return nullptr;

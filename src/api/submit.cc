@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/group.h"
+#include "base/of_thread.h"
 
 namespace paceline::api {
 namespace {
@@ -16,12 +17,12 @@ struct Group {
   std::vector<Queued> calls;
   std::vector<OnDevice> device_calls;
 };
-thread_local Group group;
+Group& group() { return of_thread<Group>(); }
 // Of all threads: while there is none, nobody has to find out about his own.
 std::atomic<int> open_groups{0};
 
 // Relaxed: a thread sees what it did itself.
-bool in_group() { return open_groups.load(std::memory_order_relaxed) != 0 && group.depth > 0; }
+bool in_group() { return open_groups.load(std::memory_order_relaxed) != 0 && group().depth > 0; }
 
 Status run_now(paceComm* comm, const Arguments& arguments, const Checked& call) {
   Communicator& communicator = *comm->communicator;
@@ -58,7 +59,7 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
   const Request& request = call.request;
   if (call.on_device) {
     if (in_group()) {
-      group.device_calls.push_back({comm, request, stream});
+      group().device_calls.push_back({comm, request, stream});
       return {};
     }
     return inside(*comm, [&](Communicator& communicator) {
@@ -72,7 +73,7 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
   if (!queue_on.ok()) return queue_on.status();
   if (stream != nullptr && (*queue_on)->in_child()) return HostStream::no_thread();
   if (in_group()) {
-    group.calls.push_back({comm, request, *queue_on});
+    group().calls.push_back({comm, request, *queue_on});
   } else {
     queue(**queue_on, {{comm, request, *queue_on}});
   }
@@ -80,29 +81,29 @@ Status submit(paceComm* comm, const Arguments& arguments, const Checked& call, v
 }
 
 void spoil_group(const Status& status) {
-  if (in_group() && group.error.ok()) group.error = status;
+  if (in_group() && group().error.ok()) group().error = status;
 }
 
 bool is_in_group(const HostStream* stream) {
-  return in_group() && std::ranges::any_of(group.calls, [&](const Queued& call) { return call.stream == stream; });
+  return in_group() && std::ranges::any_of(group().calls, [&](const Queued& call) { return call.stream == stream; });
 }
 
 Status start_group() {
-  if (group.depth++ == 0) open_groups.fetch_add(1, std::memory_order_relaxed);
+  if (group().depth++ == 0) open_groups.fetch_add(1, std::memory_order_relaxed);
   return {};
 }
 
 Status end_group() {
-  if (group.depth == 0) return Status(Code::invalid_usage, "paceGroupEnd without paceGroupStart");
-  if (--group.depth > 0) return {};
+  if (group().depth == 0) return Status(Code::invalid_usage, "paceGroupEnd without paceGroupStart");
+  if (--group().depth > 0) return {};
   open_groups.fetch_sub(1, std::memory_order_relaxed);
-  std::vector<Queued> calls = std::exchange(group.calls, {});
-  std::vector<OnDevice> device_calls = std::exchange(group.device_calls, {});
+  std::vector<Queued> calls = std::exchange(group().calls, {});
+  std::vector<OnDevice> device_calls = std::exchange(group().device_calls, {});
   std::vector<paceComm*> whose;
   whose.reserve(calls.size() + device_calls.size());
   for (const Queued& call : calls) whose.push_back(call.comm);
   for (const OnDevice& call : device_calls) whose.push_back(call.comm);
-  Status status = std::exchange(group.error, Status());
+  Status status = std::exchange(group().error, Status());
   if (status.ok()) status = run_group(std::move(calls), std::move(device_calls));
   if (!status.ok())
     for (paceComm* comm : whose) (void)finish(status, comm);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/handle.h"
+#include "base/of_thread.h"
 #include "topology/graph.h"
 
 namespace paceline::api {
@@ -25,7 +26,7 @@ paceResult_t give_answer(const char* request, const char** answer) {
     *answer = nullptr;
     Result<std::string> found = answer_to(request);
     PACE_TRY(found.status());
-    static thread_local std::string kept;
+    auto& kept = of_thread<std::string, struct LastAnswer>();  // another type in each instance of this template
     kept = std::move(*found);
     *answer = kept.c_str();
     return {};

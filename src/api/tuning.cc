@@ -4,6 +4,7 @@
 
 #include "api/handle.h"
 #include "base/json_fields.h"
+#include "base/of_thread.h"
 #include "tuning/fit.h"
 #include "tuning/tuning_file.h"
 
@@ -49,7 +50,7 @@ paceResult_t paceTune(paceComm_t comm, const char* measured, int fits, const cha
     return inside(*comm, [&](Communicator& c) -> Status {
       auto made = setting_of(c, measured, fits != 0);
       PACE_TRY(made.status());
-      static thread_local std::string kept;
+      auto& kept = of_thread<std::string, struct LastSetting>();
       kept = std::move(*made);
       *setting = kept.c_str();
       return {};
@@ -78,7 +79,7 @@ paceResult_t paceCommGpuTable(paceComm_t comm, const char** table) {
     return inside(*comm, [&](Communicator& c) -> Status {
       auto text = c.gpu_table();
       PACE_TRY(text.status());
-      static thread_local std::string kept;
+      auto& kept = of_thread<std::string, struct LastGpuTable>();
       kept = std::move(*text);
       *table = kept.c_str();
       return {};
@@ -87,10 +88,10 @@ paceResult_t paceCommGpuTable(paceComm_t comm, const char** table) {
 }
 
 const char* paceTuningFile(void) try {
-  static const std::string description =
+  static const auto* const description = new std::string(
       json{{"path", tuning_path(true)}, {"fingerprint", machine_fingerprint()}, {"version", library_version()}}.dump(
-          -1, ' ', true, json::error_handler_t::replace);
-  return description.c_str();
+          -1, ' ', true, json::error_handler_t::replace));
+  return description->c_str();
 } catch (...) {
   return nullptr;
 }

@@ -158,9 +158,16 @@ struct Loaded {
   Loaded() { status = read_configuration(values); }
 };
 
+// Never destroyed: for threads that outlive main(). In place: waits read it.
+union Kept {
+  Loaded loaded;
+  Kept() : loaded() {}
+  ~Kept() {}
+};
+
 const Loaded& loaded() {
-  static const Loaded once;
-  return once;
+  static const Kept once;
+  return once.loaded;
 }
 
 }  // namespace

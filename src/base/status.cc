@@ -38,8 +38,8 @@ Status Status::system(std::string what, int error) {
 }
 
 const std::string& Status::message() const {
-  static const std::string none = "no error";
-  return detail_ ? detail_->message : none;
+  static const auto* const none = new std::string("no error");
+  return detail_ ? detail_->message : *none;
 }
 
 }  // namespace paceline

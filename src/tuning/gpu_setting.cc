@@ -138,12 +138,12 @@ json write_gpu_setting(const GpuSetting& setting) {
 
 const std::vector<GpuSetting>& shipped_gpu_settings() {
   // The tests read the text: it is right.
-  static const std::vector<GpuSetting> settings = [] {
+  static const auto* const settings = [] {
     const json parsed = parse_object(shipped_gpu_tables());
     auto read = read_gpu_settings(parsed.is_discarded() ? json() : parsed.value("gpus", json()));
-    return read.ok() ? std::move(*read) : std::vector<GpuSetting>();
+    return new std::vector<GpuSetting>(read.ok() ? std::move(*read) : std::vector<GpuSetting>());
   }();
-  return settings;
+  return *settings;
 }
 
 GpuChoice choose_gpu_table(std::span<const GpuSetting> measured, std::span<const GpuSetting> shipped,
