@@ -12,6 +12,7 @@ namespace paceline {
 namespace {
 
 constexpr std::size_t piece_size = std::size_t{64} << 10;  // bytes read at a time
+constexpr int most_pieces = 4;
 
 Status unreachable(int error) {
   Status::Detail detail = Status::system("its host cannot be reached", error).detail();
@@ -51,7 +52,7 @@ void ControlConnection::flush() {
 
 Status ControlConnection::receive(std::vector<ControlMessage>& into) {
   std::array<std::byte, piece_size> piece;
-  for (;;) {
+  for (int pieces = 0; pieces < most_pieces; ++pieces) {
     const ssize_t received = ::recv(fd(), piece.data(), piece.size(), MSG_DONTWAIT);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && errno == EAGAIN) return {};
@@ -67,6 +68,7 @@ Status ControlConnection::receive(std::vector<ControlMessage>& into) {
       into.push_back(std::move(**message));
     }
   }
+  return {};
 }
 
 void ControlConnection::finish() {

@@ -26,8 +26,9 @@ class ControlConnection {
 
   void queue(Frame frame);  // sent by flush(); nothing if closed
   void flush();             // as much as the socket takes; an error shows in receive()
-  // Adds the messages that have come. Code::remote when the other side has ended the connection or sends what is no
-  // message; the messages before it have been added.
+  // Adds messages that have come, of a few hundred KiB at most: it is not the other side that says for how long this
+  // reads. Code::remote when that has ended the connection or sends what is no message; the messages before it have
+  // been added.
   Status receive(std::vector<ControlMessage>& into);
 
   void finish();  // nothing more will be sent: the other side reads an end

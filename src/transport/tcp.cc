@@ -169,7 +169,8 @@ Attempt TcpTransport::receive(int channel, int from, const Call& call, std::size
   }
   switch (flow) {
     case Flow::done: *data = place; return Attempt::done;
-    case Flow::later: return Attempt::later;
+    case Flow::later:
+    case Flow::more: return Attempt::later;
     case Flow::closed: return lost(line, call);
     case Flow::malformed: return malformed(line);
   }

@@ -108,9 +108,11 @@ TcpConnection::Flow TcpConnection::read_ahead() {
 }
 
 TcpConnection::Flow TcpConnection::peek(MessageHeader* header, std::uint32_t now) {
-  while (!front_) {
+  constexpr int most_reads = 8;  // of 512 inquiries each
+  for (int reads = 0; !front_;) {
     if (!problem_.ok()) return Flow::malformed;
     if (end_ - begin_ < message_header_bytes) {
+      if (reads++ == most_reads) return Flow::more;
       if (const Flow flow = read_ahead(); flow != Flow::done) return flow;
       continue;
     }

@@ -22,6 +22,7 @@ class TcpConnection {
   enum class Flow : std::uint8_t {
     done,
     later,      // the kernel has no room, or no more bytes
+    more,       // the next message may be behind inquiries that have yet to be read
     closed,     // by the other side, see error()
     malformed,  // what arrived is no frame, see problem()
   };
@@ -50,7 +51,8 @@ class TcpConnection {
   // ---- In ----
 
   // The header of the next message, which stays the next until take(). Inquiries on the way are kept as asked(), those
-  // of pairs as wants_answer(). `now`: the sequence number of this rank's last collective.
+  // of pairs as wants_answer(); it is not the other side that says for how long this reads them. `now`: the sequence
+  // number of this rank's last collective.
   Flow peek(MessageHeader* header, std::uint32_t now);
   // The data of that message, to `place`. While `later`, call again; a part is already there.
   Flow take(std::byte* place);
