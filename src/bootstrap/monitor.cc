@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -44,19 +45,23 @@ Status tell_of_no_start(int rank, std::vector<ControlConnection>& connections, c
 
 }  // namespace
 
-Monitor::Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, PrivateDescriptor wake)
+Monitor::Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, std::function<void()> gave_up,
+                 PrivateDescriptor wake)
     : connections_(std::move(assembly.connections)),
       early_(std::move(assembly.early)),
       deliver_(std::move(deliver)),
+      gave_up_(std::move(gave_up)),
       wake_(std::move(wake)) {}
 
 Result<std::unique_ptr<Monitor>> Monitor::start(int rank, Assembly assembly,
-                                                std::function<void(const ControlMessage&)> deliver) {
+                                                std::function<void(const ControlMessage&)> deliver,
+                                                std::function<void()> gave_up) {
   PrivateDescriptor wake(FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)));
   if (!wake.valid())
     return tell_of_no_start(rank, assembly.connections, descriptor_error("cannot make an event descriptor", errno));
   const std::vector<Member> members = assembly.members;
-  std::unique_ptr<Monitor> monitor(new Monitor(std::move(assembly), std::move(deliver), std::move(wake)));
+  std::unique_ptr<Monitor> monitor(
+      new Monitor(std::move(assembly), std::move(deliver), std::move(gave_up), std::move(wake)));
   if (rank == 0) {
     Monitor* const self = monitor.get();
     self->coordinator_.emplace(members, [self](const Coordinator::Ranks& ranks, const ControlMessage& message) {
@@ -114,6 +119,15 @@ void Monitor::wake() {
 }
 
 void Monitor::run() {
+  try {
+    serve();
+  } catch (const std::bad_alloc&) {
+    for (ControlConnection& connection : connections_) connection.close();
+    gave_up_();
+  }
+}
+
+void Monitor::serve() {
   for (const auto& [from, message] : std::exchange(early_, {})) take(from, message);
   for (;;) {
     send_posted();

@@ -19,9 +19,11 @@ namespace paceline {
 class Monitor {
  public:
   // `deliver` gets, on the monitor's thread, every message for this rank, and Death{0} if rank 0 goes without a
-  // farewell.
+  // farewell. `gave_up` is called there, once, should that lack memory: the connections have been closed, so that the
+  // others take this rank for dead, and no message comes any more.
   static Result<std::unique_ptr<Monitor>> start(int rank, Assembly assembly,
-                                                std::function<void(const ControlMessage&)> deliver);
+                                                std::function<void(const ControlMessage&)> deliver,
+                                                std::function<void()> gave_up);
   // Sends what has been posted, for a fifth of a second at most, and closes the connections.
   ~Monitor();
 
@@ -32,8 +34,10 @@ class Monitor {
   void flush();
 
  private:
-  Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, PrivateDescriptor wake);
+  Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, std::function<void()> gave_up,
+          PrivateDescriptor wake);
   void run();
+  void serve();
   void send_posted();
   void sleep();
   void read(std::size_t rank);
@@ -45,6 +49,7 @@ class Monitor {
   std::vector<ControlConnection> connections_;
   Assembly::Messages early_;
   std::function<void(const ControlMessage&)> deliver_;
+  std::function<void()> gave_up_;
   std::optional<Coordinator> coordinator_;  // rank 0's
   bool farewell_ = false;                   // rank 0 has said it
   PrivateDescriptor wake_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cmath>
 #include <condition_variable>
 #include <map>
@@ -62,9 +63,10 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
     if (monitor_) monitor_->post(std::move(message));
   }
   // Whether rank 0 is there to tell the others.
-  [[nodiscard]] bool supervised() const { return monitor_ && !lost_[0]; }
+  [[nodiscard]] bool supervised() const { return monitor_ && !lost_[0] && unheard_.ok(); }
 
   void receive(const ControlMessage& message);
+  void end_unheard(const Status& why);
   void handle(const Contribution& contribution);
   void handle(const Shortfall& shortfall);
   void handle(const Verdict& verdict);
@@ -93,6 +95,7 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   std::map<std::uint32_t, std::map<std::uint32_t, Bytes>> contributions_;  // round -> rank -> bytes
   std::map<std::uint32_t, Status> shortfalls_;                             // round -> why it has failed elsewhere
   std::uint32_t round_ = 0;
+  Status unheard_;  // why nothing is heard of the others any more; ok: it is
 
   std::unique_ptr<Monitor> monitor_;  // null for a session of one rank
 };
@@ -142,8 +145,10 @@ class CommunicatorMembership final : public Membership {
 
 Status StarSession::connect(Assembly assembly) {
   const Lock lock(mutex_);  // the first message may come before monitor_ is set
-  Result<std::unique_ptr<Monitor>> monitor =
-      Monitor::start(rank_, std::move(assembly), [this](const ControlMessage& message) { receive(message); });
+  const Status scarcity = own_error(rank_, Status::system("the thread of its control connections", ENOMEM));
+  Result<std::unique_ptr<Monitor>> monitor = Monitor::start(
+      rank_, std::move(assembly), [this](const ControlMessage& message) { receive(message); },
+      [this, scarcity] { end_unheard(scarcity); });
   PACE_TRY(monitor.status());
   monitor_ = std::move(*monitor);
   return {};
@@ -187,6 +192,7 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
     for (std::uint32_t rank = 0; rank < members_.size(); ++rank)
       if (got.count(rank) == 0) missing.push_back(static_cast<int>(rank));
     Status failure = hopeless(missing);
+    if (failure.ok()) failure = unheard_;
     if (failure.ok() && whose != nullptr) failure = static_cast<const CommunicatorMembership*>(whose)->aborted();
     if (failure.ok() && late) {
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -234,6 +240,7 @@ std::unique_ptr<Membership> StarSession::enter(std::uint64_t id, std::vector<int
   }
   for (std::size_t rank = 0; rank < lost_.size(); ++rank)
     if (lost_[rank]) membership->learn_of_death(static_cast<int>(rank), *lost_[rank]);
+  if (!unheard_.ok()) membership->fail(unheard_);
   return membership;
 }
 
@@ -245,6 +252,14 @@ void StarSession::receive(const ControlMessage& message) {
         // The rest is for rank 0's coordinator, or of a rendezvous that is over.
       },
       message);
+  changed_.notify_all();
+}
+
+// Without memory, for there is none.
+void StarSession::end_unheard(const Status& why) {
+  const Lock lock(mutex_);
+  unheard_ = why;
+  for (const auto& [id, membership] : memberships_) membership->fail(why);
   changed_.notify_all();
 }
 

@@ -1,6 +1,7 @@
 #include "comm/kernel_watch.h"
 
 #include <chrono>
+#include <new>
 #include <system_error>
 
 #include "base/log.h"
@@ -38,7 +39,12 @@ KernelWatch::~KernelWatch() {
 
 void KernelWatch::run() {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, std::chrono::seconds(1), [this] { return ends_; })) waits_.look();
+  while (!changed_.wait_for(lock, std::chrono::seconds(1), [this] { return ends_; })) {
+    try {
+      waits_.look();
+    } catch (const std::bad_alloc&) {  // then nothing is told this time
+    }
+  }
 }
 
 }  // namespace paceline

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -42,7 +43,7 @@ class Mesh {
       return Status::system("cannot start a thread", error.code().value());
     }
     ::pthread_setname_np(connecting.native_handle(), "pace-connecting");
-    Status accepted = accept_lower();
+    Status accepted = unless_scarce([this] { return accept_lower(); });
     // At the deadline the other side ends by itself, and says for whom it waited.
     const bool late = accepted.code() == Code::timeout;
     if (!late) ::eventfd_write(in_vain_.get(), 1);
@@ -55,6 +56,16 @@ class Mesh {
   }
 
  private:
+  // The thread must be waited for, whatever is lacking; and it takes no exception.
+  template <class Work>
+  Status unless_scarce(Work work) const {
+    try {
+      return work();
+    } catch (const std::bad_alloc&) {
+      return scarcity_;
+    }
+  }
+
   [[nodiscard]] std::size_t place(int channel, std::size_t peer) const {
     return static_cast<std::size_t>(channel) * group_.peers.size() + peer;
   }
@@ -72,9 +83,12 @@ class Mesh {
   // ---- Connecting; in a thread of its own. It writes connected_ and the sockets of higher ranks, no others. ----
 
   void connect_higher() {
-    for (int channel = 0; channel < group_.channels && connected_.ok(); ++channel)
-      for (std::size_t i = 0; i < group_.peers.size() && connected_.ok(); ++i)
-        if (group_.peers[i].rank > group_.rank) connected_ = connect(group_.peers[i], channel, &socket(channel, i));
+    connected_ = unless_scarce([this]() -> Status {
+      for (int channel = 0; channel < group_.channels; ++channel)
+        for (std::size_t i = 0; i < group_.peers.size(); ++i)
+          if (group_.peers[i].rank > group_.rank) PACE_TRY(connect(group_.peers[i], channel, &socket(channel, i)));
+      return {};
+    });
     tell(connected_.ok() ? Connecting::ended : Connecting::failed);
   }
 
@@ -214,6 +228,7 @@ class Mesh {
   std::vector<std::uint64_t> numbers_;  // of the accepted ones among the connections accepted
   Strangers strangers_;
   Status last_refusal_;
+  const Status scarcity_ = Status::system("connecting to the other ranks", ENOMEM);  // while there is memory for it
 
   std::atomic<Connecting> connecting_{Connecting::at_work};
   FileDescriptor news_;     // becomes readable when the connecting side has changed it

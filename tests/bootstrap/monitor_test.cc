@@ -25,9 +25,12 @@ TEST_CASE("a rank whose host does not answer any more is said to be lost, not to
     // As the kernel has it for a connection that it has probed in vain. The thread to come inherits this.
     if (!forbid(SYS_recvfrom, ETIMEDOUT)) return say("skipped");
     std::promise<std::string> how;
-    const auto monitor = Monitor::start(1, std::move(assembly), [&](const ControlMessage& message) {
-      if (const auto* death = std::get_if<Death>(&message)) how.set_value(death->how);
-    });
+    const auto monitor = Monitor::start(
+        1, std::move(assembly),
+        [&](const ControlMessage& message) {
+          if (const auto* death = std::get_if<Death>(&message)) how.set_value(death->how);
+        },
+        [] {});
     rank_0.reset();
     say(how.get_future().get());
   });
@@ -45,7 +48,8 @@ TEST_CASE("a rank that cannot start its monitor says so, and is not taken for de
     assembly.members.resize(2);
     assembly.connections.emplace_back(PrivateDescriptor(std::move(rank_1)));
     if (!forbid(SYS_eventfd2, EMFILE)) return say("skipped");
-    say(Monitor::start(1, std::move(assembly), [](const ControlMessage&) {}).status().message());
+    const auto deliver = [](const ControlMessage&) {};
+    say(Monitor::start(1, std::move(assembly), deliver, [] {}).status().message());
   });
   rank_1.reset();
   ControlConnection connection{PrivateDescriptor(std::move(rank_0))};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <new>
 
 #include "bootstrap/ranks.h"
 #include "bootstrap/threads.h"
@@ -278,6 +279,27 @@ TEST_CASE("who asked for it is told of each rank that leaves, also of those that
   REQUIRE(has_left(2));
   memberships[0]->when_left({});  // nothing is told any more: `told` is this thread's again
   CHECK(told == std::vector<int>{1, 2});
+}
+
+TEST_CASE("a lack of memory on the thread of its connections ends a rank's communicators by name, and the others'") {
+  for (const int scarce : {0, 1}) {
+    auto sessions = join_all(3);
+    auto memberships = enter_all(sessions);
+    const auto place = static_cast<std::size_t>(scarce);
+    memberships[place]->when_left([](int) { throw std::bad_alloc(); });
+    memberships[2]->leave();
+    REQUIRE(ends_within(*memberships[place], 5s));
+    const Status failure = memberships[place]->failure();
+    CHECK(failure.code() == Code::system);
+    CHECK(failure.detail().rank == scarce);
+    CHECK(failure.message().ends_with("): the thread of its control connections: Cannot allocate memory"));
+    const Membership& other = *memberships[1 - place];
+    REQUIRE(ends_within(other, 5s));
+    CHECK(other.failure().detail().rank == scarce);
+    // What begins later ends, too.
+    CHECK(sessions[place]->exchange(bytes("x"), in(20s)).status().detail().rank == scarce);
+    CHECK(sessions[place]->enter(7, first(3), scarce)->failed());
+  }
 }
 
 TEST_CASE("a communicator dropped without leaving has ended for all") {

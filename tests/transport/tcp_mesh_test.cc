@@ -7,8 +7,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <new>
 
 #include "bootstrap/socket.h"
+#include "comm/scarce_memory.h"
 #include "transport/child.h"
 #include "transport/tcp_ranks.h"
 
@@ -67,6 +69,23 @@ void check_mesh(TcpRanks& job) {
 }
 
 }  // namespace
+
+TEST_CASE("tcp: a lack of memory while a rank connects is an error on it, and the others end, too") {
+  for (long nth = 1, spared = 0; spared == 0; ++nth) {
+    TcpRanks job(2);
+    job.each([&](int rank) {
+      if (rank == 1) testing::fail_allocation(nth);
+      Status status;
+      try {
+        status = job.connect(rank, 5).status();
+      } catch (const std::bad_alloc&) {
+        status = Status(Code::system, "before there was a thread, or after");
+      }
+      if (rank == 1 && testing::spare_allocation()) spared = nth;
+      if (rank == 1) CHECK(status.ok() == (spared != 0));
+    });
+  }
+}
 
 TEST_CASE("tcp mesh: every pair is connected on every channel, and nothing stays open afterwards") {
   const std::size_t before = open_descriptors();
