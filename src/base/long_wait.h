@@ -1,6 +1,7 @@
 // Waits for another rank that have become so long that they are logged: for who asks for it, and then for everyone.
 #pragma once
 
+#include <chrono>
 #include <optional>
 
 #include "base/log.h"
@@ -8,6 +9,11 @@
 namespace paceline {
 
 inline constexpr double notable_wait_s = 5, alarming_wait_s = 60;
+
+// Looks of a wait are about a millisecond apart; with more ranks than CPUs, or where nothing but a deadline asks for
+// them, sometimes some 100. Between two so far apart this process did not run: it was stopped or frozen, with its whole
+// job perhaps, and nobody has kept it waiting.
+inline constexpr std::chrono::seconds not_running{1};
 
 // One wait, or several one after the other.
 class LongWait {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <condition_variable>
@@ -11,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "base/long_wait.h"
 #include "base/origin.h"
 #include "bootstrap/inquiry.h"
 #include "bootstrap/member.h"
@@ -23,6 +25,8 @@ namespace {
 // A broken connection to a rank that died is often noticed before its death is known.
 constexpr auto news_time = std::chrono::milliseconds(300);
 constexpr std::size_t longest_reason = 16384;  // characters that travel to the other ranks
+// From one look at the clock to the next, in an exchange.
+constexpr auto look_time = std::chrono::milliseconds(250);
 
 class CommunicatorMembership;
 
@@ -95,7 +99,8 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   std::map<std::uint32_t, std::map<std::uint32_t, Bytes>> contributions_;  // round -> rank -> bytes
   std::map<std::uint32_t, Status> shortfalls_;                             // round -> why it has failed elsewhere
   std::uint32_t round_ = 0;
-  Status unheard_;  // why nothing is heard of the others any more; ok: it is
+  Clock::duration not_run_{};  // in exchanges, whose deadlines it puts off: they may have one in common
+  Status unheard_;             // why nothing is heard of the others any more; ok: it is
 
   std::unique_ptr<Monitor> monitor_;  // null for a session of one rank
 };
@@ -173,6 +178,7 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
   const auto self = static_cast<std::uint32_t>(rank_);
   Lock lock(mutex_);
   const std::uint32_t round = round_++;
+  const Clock::duration not_run_before = not_run_;
   std::map<std::uint32_t, Bytes>& got = contributions_[round];
   got[self] = Bytes(mine.begin(), mine.end());
   if (members_.size() > 1) post(Contribution{round, self, got[self]});
@@ -195,7 +201,7 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
     if (failure.ok()) failure = unheard_;
     if (failure.ok() && whose != nullptr) failure = static_cast<const CommunicatorMembership*>(whose)->aborted();
     if (failure.ok() && late) {
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin - (not_run_ - not_run_before)).count();
       failure = Status(absence(missing, "an exchange", std::round(10 * seconds) / 10));
     }
     if (!failure.ok()) {
@@ -205,7 +211,11 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
       if (monitor_) monitor_->flush();
       return failure;
     }
-    late = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
+    const auto looked = Clock::now();
+    changed_.wait_until(lock, std::min(deadline + not_run_, looked + look_time));
+    const auto apart = Clock::now() - looked;
+    if (apart >= not_running) not_run_ += apart;
+    late = looked + apart >= deadline + not_run_;
   }
   std::vector<Bytes> all;
   all.reserve(got.size());

@@ -54,7 +54,7 @@ class Session {
 
   // All ranks give bytes (any length up to 1 MiB) and get everyone's, by rank. Collective over the session; ends at
   // the deadline with an error that names the ranks that did not come, and for all when `whose` (of this session;
-  // nullptr: nobody's) is aborted.
+  // nullptr: nobody's) is aborted. Time in which this process did not run, in exchanges so far, does not count.
   virtual Result<std::vector<Bytes>> exchange(std::span<const std::byte> mine, Clock::time_point deadline,
                                               const Membership* whose = nullptr) = 0;
 

@@ -43,9 +43,6 @@ constexpr std::chrono::milliseconds between_turns{100};
 constexpr double shared_sleep_us = 200;
 // The clock of a wait starts after so many looks in vain.
 constexpr std::uint64_t looks_before_clock = 31;
-// Looks are about a millisecond apart; with more ranks than CPUs, sometimes some 100. Between two so far apart this
-// process did not run: it was stopped or frozen, with its whole job perhaps, and nobody has kept it waiting.
-constexpr std::chrono::seconds not_running{1};
 // From when on, and how often, a wait looks for reasons why it might be in vain.
 constexpr double doubt_us = 5000;
 

@@ -57,6 +57,27 @@ TEST_CASE("exchanges that overlap stay apart") {
   });
 }
 
+TEST_CASE("the time for exchanges does not run out while the whole job is stopped") {
+  Gate gate;
+  Children children(2, [&](Session& session, Membership&, const Child::Say& say) {
+    const auto deadline = in(2s);
+    if (session.rank() == 0) gate.await();
+    for (int i = 0; i < 2; ++i) {
+      const Status status = session.exchange(bytes("x"), session.rank() == 0 ? in(20s) : deadline).status();
+      say(status.ok() ? "well" : status.message());
+    }
+    ::pause();
+  });
+  std::this_thread::sleep_for(500ms);  // rank 1 waits by then
+  for (const int signal : {SIGSTOP, SIGCONT}) {
+    for (const int rank : {0, 1}) children[rank].kill(signal);
+    std::this_thread::sleep_for(signal == SIGSTOP ? 2500ms : 500ms);
+  }
+  gate.open(1);
+  for (const int rank : {0, 1})
+    for (int i = 0; i < 2; ++i) CHECK(children[rank].line() == "well");
+}
+
 TEST_CASE("an exchange ends at its deadline and names who did not come") {
   const auto sessions = join_all(3);
   const auto results = in_threads(
