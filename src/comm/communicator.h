@@ -202,6 +202,7 @@ class Communicator {
   Result<Plan> make_plan(const Request& request, bool in_place);
   [[nodiscard]] Plan make_message_plan(const Request& request) const;
   Status begin(const Request& request, KnownPlan& known);
+  [[nodiscard]] std::span<const std::byte> input_of(const Request& request, const KnownPlan& known) const;
   void announce(const Call& call);
   void finish(const Request& request) const;
   Status deliver_to_self(std::span<const Request* const> messages) const;

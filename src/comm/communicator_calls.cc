@@ -104,12 +104,20 @@ Status Communicator::begin(const Request& request, KnownPlan& known) {
   call = serving(call, request.serves);
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
-  if (connections_.single_copy) connections_.shared_memory->use_single_copy(known.plan->single_copy);
+  if (connections_.single_copy) {
+    const bool use = known.plan->single_copy;
+    connections_.shared_memory->use_single_copy(use, use ? input_of(request, known) : std::span<const std::byte>());
+  }
   execution_->clear();
   if (execution_->add(*known.plan, call, known.memory) < 0) announce(call);
   // An input that was scaled or moved must be so again.
   if (known.memory.input != request.send) known.plan = nullptr;
   return {};
+}
+
+std::span<const std::byte> Communicator::input_of(const Request& request, const KnownPlan& known) const {
+  const Problem problem = problem_of(request, size(), is_in_place(request, rank()));
+  return {known.memory.input, input_elements(problem, rank()) * size_of(request.type)};
 }
 
 // A call without steps: other ranks, should they have called it with elements, will not hear of it otherwise.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -29,6 +30,11 @@ struct HeapPlace {
 // Page-aligned memory of zeros.
 Result<void*> allocate_shared(std::size_t bytes);
 Status free_shared(void* pointer);
+
+struct GiveBack {
+  void operator()(void* shared) const { (void)free_shared(shared); }
+};
+using SharedCopy = std::unique_ptr<void, GiveBack>;
 
 // This process's allocations as one thread knows them: looking one up takes no lock unless there was a change.
 class OwnHeap {

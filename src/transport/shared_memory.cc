@@ -273,6 +273,7 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
   Receiver* receivers = &all_receivers[position * peers_.size()];
   if (!taken_by_all(held, receivers)) return Attempt::later;
   ++next;
+  if (payload == Payload::in_sender && (heap = stand_in(data))) payload = Payload::in_heap;
 
   std::uint64_t where = reinterpret_cast<std::uint64_t>(data.data());
   if (!by_reference) {
@@ -376,7 +377,10 @@ Attempt SharedMemoryTransport::read_from_sender(Mailbox& mailbox, int from, std:
   const int error = errno;
   // What is not there any more was given back.
   if (has_withdrawn(mailbox)) return withdrawn(mailbox, from);
-  Status::Detail detail = descriptor_error(fmt::format("reading the memory of rank {}", from), error).detail();
+  // A part that no other process can read, in the midst of what they can.
+  const char* const remedy = error == EFAULT ? " (PACELINE_SINGLE_COPY=off has it copied)" : "";
+  Status::Detail detail =
+      descriptor_error(fmt::format("reading the memory of rank {}{}", from, remedy), error).detail();
   // A process that is gone has no memory: the session will say that it died. Until its parent has asked how it ended,
   // its entry in /proc is root's; that its memory can be mapped was tried at the start.
   if (error == ESRCH || error == ENOENT || error == EACCES || error == EPERM) detail.code = Code::remote;

@@ -91,8 +91,12 @@ class SharedMemoryTransport final : public Transport {
     while (ahead_.bytes != 0) (void)progress();
   }
 
-  // Whether the messages of the call that begins now may be read from the sender's process.
-  void use_single_copy(bool use) { single_copy_from_ = use ? in_place_.single_copy_from : 0; }
+  // Whether the messages of the call that begins now may be read from the sender's process. Those from `input` are
+  // tried together: whether others can read there.
+  void use_single_copy(bool use, std::span<const std::byte> input = {}) {
+    single_copy_from_ = 0;
+    if (use) begin_single_copy(input);
+  }
 
  private:
   // A message is often followed by one like it: where that would be written in staging. While this rank waits, it
@@ -190,6 +194,9 @@ class SharedMemoryTransport final : public Transport {
   Attempt withdrawn(const Mailbox& mailbox, int from);
   void pass(Mailbox& mailbox);  // to the next message: this one has been used
   [[nodiscard]] bool any_withdrawn() const;
+  // Of memory that no other process can read (shared_memory_stand_in.cc).
+  void begin_single_copy(std::span<const std::byte> input);
+  std::optional<HeapPlace> stand_in(std::span<const std::byte> data);
   // What compare() does (shared_memory_mismatch.cc).
   void show(const Call& call, std::uint32_t calls);
   [[nodiscard]] std::optional<Call> announced_by(int rank) const;
@@ -212,6 +219,8 @@ class SharedMemoryTransport final : public Transport {
   int me_;
   ReadInPlace in_place_;
   std::size_t single_copy_from_ = 0;
+  std::span<const std::byte> readable_;  // for others, in this call
+  std::vector<SharedCopy> stand_ins_;    // of the last call with single copy
   StagingWriter staging_writer_;
   Ahead ahead_;
   OwnHeap own_heap_;

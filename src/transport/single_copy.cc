@@ -2,6 +2,10 @@
 
 #include <sys/random.h>
 #include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 
 namespace paceline {
 
@@ -17,6 +21,16 @@ bool read_remote(pid_t pid, std::uint64_t address, std::byte* target, std::size_
     bytes -= static_cast<std::size_t>(got);
   }
   return true;
+}
+
+bool is_readable(std::span<const std::byte> memory) {
+  if (memory.empty()) return true;
+  std::array<std::byte, 2> ends{};
+  const auto at = [](const std::byte& byte) { return iovec{const_cast<std::byte*>(&byte), 1}; };
+  const iovec local{ends.data(), ends.size()};
+  const std::array remote{at(memory.front()), at(memory.back())};
+  const ssize_t got = process_vm_readv(getpid(), &local, 1, remote.data(), remote.size(), 0);
+  return got == static_cast<ssize_t>(ends.size()) || (got < 0 && errno != EFAULT);
 }
 
 ReadProbe::ReadProbe() {

@@ -5,11 +5,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace paceline {
 
 // Copy `bytes` at `address` of process `pid` to `target`. False with errno where the kernel refuses.
 bool read_remote(pid_t pid, std::uint64_t address, std::byte* target, std::size_t bytes);
+
+// Whether other processes can read this memory of ours, as far as its first and last byte tell. They cannot read a
+// device's, nor that of memfd_secret, though this process can.
+bool is_readable(std::span<const std::byte> memory);
 
 // What lies somewhere in a process.
 struct Probe {

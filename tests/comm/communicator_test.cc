@@ -10,6 +10,7 @@
 #include "comm/cases.h"
 #include "comm/scarce_memory.h"
 #include "comm/threads.h"
+#include "transport/secret_memory.h"
 
 namespace paceline::testing {
 namespace {
@@ -161,6 +162,26 @@ TEST_CASE("long blocks that are read from the other ranks' memory are exact, wha
       return "";
     });
   }
+}
+
+TEST_CASE("blocks in memory that no other process can read are exact, where others' are read in place") {
+  constexpr std::size_t count = 100'000;  // longer than a slot
+  const Ranks communicator(2);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    std::vector<std::byte> own(4 * sizeof(int) * count + 4096);
+    const SecretMemory secret(own.size());
+    PACE_EXPECT(paceCommSetAlgorithm(comm, "direct protocol=single_copy"));
+    for (const Collective which : {Collective::scatter, Collective::all_to_all}) {
+      Case one;
+      one.problem.collective = which;
+      one.problem.ranks = 2;
+      one.problem.count = count;
+      const bool kept_secret = rank == 0 && !secret.span().empty();
+      const std::string wrong = run_case(one, rank, comm, kept_secret ? secret.span().data() : own.data());
+      if (!wrong.empty()) return wrong;
+    }
+    return "";
+  });
 }
 
 TEST_CASE("an average in float16 does not overflow where the sum would") {

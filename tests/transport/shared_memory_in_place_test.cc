@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "transport/child.h"
+#include "transport/secret_memory.h"
 #include "transport/shared_heap.h"
 #include "transport/single_copy.h"
 
@@ -341,6 +342,29 @@ TEST_CASE("shm: with single copy, data that stays is read from its process into 
   node[0].use_single_copy(false);
   CHECK(node.send(0, {1}, data, sum_of(1), true) == Attempt::done);
   CHECK(node[0].sent(0) == 4);
+}
+
+TEST_CASE("shm: with single copy, what no other process can read is read from a copy, of any length") {
+  const Data data = pattern(200'000, 6);  // longer than a slot
+  const testing::SecretMemory secret(data.size());
+  if (!can_read(getpid(), ReadProbe().place()) || secret.span().empty()) return;
+  std::ranges::copy(data, secret.span().begin());
+  const std::vector<int> to{1, 2};
+  for (const bool tried_together : {true, false}) {
+    Node node(3, {.heap_from = 20'000, .single_copy_from = 20'000});
+    node[0].use_single_copy(true, tried_together ? secret.span() : std::span<std::byte>());
+    CHECK(node[0].send(0, to, sum_of(1), secret.span(), true) == Attempt::done);
+    CHECK(node[0].sent(0) == 0);
+    for (const int rank : to) CHECK(node.take(rank, 0, data));
+    CHECK(node[0].sent(0) == 1);
+    // What can be read is read where it is.
+    CHECK(node.send(0, {1}, data, sum_of(1), true) == Attempt::done);
+    Data place(data.size());
+    const std::byte* where = nullptr;
+    CHECK(node[1].receive(0, 0, sum_of(1), data.size(), place.data(), &where) == Attempt::done);
+    CHECK(where == place.data());
+    CHECK(place == data);
+  }
 }
 
 TEST_CASE("shm: between two processes") {
