@@ -56,15 +56,33 @@ std::string_view algorithm_of(std::uint32_t what) {
   return number == 0 || number > algorithms().size() ? "" : algorithms()[number - 1].name;
 }
 
+std::optional<Complaint> complaint_in(Alarm& alarm) {
+  // Acquire: the kernel wrote the fields before.
+  if (std::atomic_ref(alarm.raised).load(std::memory_order_acquire) == 0) return std::nullopt;
+  Complaint complaint;
+  complaint.mismatch = alarm.cause == static_cast<std::uint32_t>(AlarmCause::mismatch);
+  complaint.left = alarm.cause == static_cast<std::uint32_t>(AlarmCause::left);
+  complaint.gave_up = alarm.cause == static_cast<std::uint32_t>(AlarmCause::gave_up);
+  complaint.rank = static_cast<int>(alarm.rank);
+  complaint.mine = call_of(alarm.number, alarm.what, alarm.count);
+  complaint.other = call_of(alarm.other_number, alarm.other_what, alarm.other_count);
+  complaint.by = algorithm_of(alarm.what);
+  complaint.other_by = algorithm_of(alarm.other_what);
+  complaint.other_table = ((alarm.what ^ alarm.other_what) >> way_shift & ((1U << way_bits) - 1)) != 0;
+  return complaint;
+}
+
 }  // namespace
 
 // Relaxed, as in left(): kernels look at the word alone.
 void CudaEngine::abort() {
-  if (alarm_ != nullptr) std::atomic_ref(alarm_->abort).store(1, std::memory_order_relaxed);
+  if (alarm_ != nullptr)
+    page_->while_there([&] { std::atomic_ref(alarm_->abort).store(1, std::memory_order_relaxed); });
 }
 
 void CudaEngine::left(int rank) {
-  if (alarm_ != nullptr) std::atomic_ref(alarm_->left).fetch_or(1U << rank, std::memory_order_relaxed);
+  if (alarm_ != nullptr)
+    page_->while_there([&] { std::atomic_ref(alarm_->left).fetch_or(1U << rank, std::memory_order_relaxed); });
 }
 
 void CudaEngine::finish() {
@@ -85,19 +103,9 @@ Result<std::uint64_t> CudaEngine::direct_calls() {
 }
 
 std::optional<Complaint> CudaEngine::complaint() const {
-  // Acquire: the kernel wrote the fields before.
-  if (alarm_ == nullptr || std::atomic_ref(alarm_->raised).load(std::memory_order_acquire) == 0) return std::nullopt;
-  Complaint complaint;
-  complaint.mismatch = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::mismatch);
-  complaint.left = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::left);
-  complaint.gave_up = alarm_->cause == static_cast<std::uint32_t>(AlarmCause::gave_up);
-  complaint.rank = static_cast<int>(alarm_->rank);
-  complaint.mine = call_of(alarm_->number, alarm_->what, alarm_->count);
-  complaint.other = call_of(alarm_->other_number, alarm_->other_what, alarm_->other_count);
-  complaint.by = algorithm_of(alarm_->what);
-  complaint.other_by = algorithm_of(alarm_->other_what);
-  complaint.other_table = ((alarm_->what ^ alarm_->other_what) >> way_shift & ((1U << way_bits) - 1)) != 0;
-  return complaint;
+  std::optional<Complaint> found;
+  if (alarm_ != nullptr) page_->while_there([&] { found = complaint_in(*alarm_); });
+  return found;
 }
 
 // Relaxed: the word says it all.
@@ -249,8 +257,12 @@ bool CudaEngine::see(const Request& request, DirectTask& task) const {
 
 // Relaxed: the words themselves end a wait, and nothing is read after them.
 bool CudaEngine::is_leaving() const {
-  return std::atomic_ref(alarm_->abort).load(std::memory_order_relaxed) != 0 ||
-         std::atomic_ref(alarm_->left).load(std::memory_order_relaxed) != 0;
+  bool leaving = true;
+  page_->while_there([&] {
+    leaving = std::atomic_ref(alarm_->abort).load(std::memory_order_relaxed) != 0 ||
+              std::atomic_ref(alarm_->left).load(std::memory_order_relaxed) != 0;
+  });
+  return leaving;
 }
 
 // Where all ranks see each other's buffers, if they do.

@@ -38,6 +38,7 @@ Result<std::unique_ptr<PinnedPage>> PinnedPage::make() {
   }
   // Some sandboxes pin nothing but what the driver allocates.
   PACE_CUDA("allocating pinned memory", cudaHostAlloc(&made->here_, bytes, cudaHostAllocPortable));
+  UntilExit::begin();  // CUDA's own exit handlers are registered by now: they come after
   made->on_gpu_ = made->here_;
   std::memset(made->here_, 0, bytes);
   return made;

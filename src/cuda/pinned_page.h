@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/status.h"
+#include "base/until_exit.h"
 
 namespace paceline::cuda {
 
@@ -24,6 +25,14 @@ class PinnedPage {
   [[nodiscard]] void* on_gpu() const { return on_gpu_; }
   // Whether it stays when CUDA ends.
   [[nodiscard]] bool is_ours() const { return is_ours_; }
+  // Runs act(), which looks at the page, unless that has gone with CUDA at the process's end. Any thread.
+  template <class Act>
+  void while_there(const Act& act) const {
+    if (is_ours_)
+      act();
+    else
+      UntilExit::run(act);
+  }
 
  private:
   PinnedPage() = default;
