@@ -1,4 +1,7 @@
 // The communicator's calls on GPU memory.
+#include <fmt/format.h>
+
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "comm/communicator.h"
@@ -8,12 +11,19 @@
 namespace paceline {
 
 Status Communicator::connect_devices(Serves by) {
-  std::vector<Member> members;
-  for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
-  device_calls_ = std::make_unique<DeviceCalls>(members, rank(), options_.timeout, *membership_);
-  const std::span<const GpuSetting> measured = profile_ ? profile_->gpus : std::span<const GpuSetting>();
-  Status connected =
-      device_calls_->connect(measured, [&](std::span<const std::byte> mine) { return gather_bytes(mine, by); });
+  Status connected;
+  try {
+    std::vector<Member> members;
+    for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
+    device_calls_ = std::make_unique<DeviceCalls>(members, rank(), options_.timeout, *membership_);
+    const std::span<const GpuSetting> measured = profile_ ? profile_->gpus : std::span<const GpuSetting>();
+    connected =
+        device_calls_->connect(measured, [&](std::span<const std::byte> mine) { return gather_bytes(mine, by); });
+  } catch (const std::exception& error) {
+    // It would have no engine where the others have theirs: they learn why.
+    break_off(fmt::format("could not connect its GPU to the others': {}", error.what()));
+    return membership_->failure();
+  }
   // Release: what the connection made comes before the threads that ask for errors find it.
   watched_.store(device_calls_.get(), std::memory_order_release);
   return connected;
@@ -22,7 +32,9 @@ Status Communicator::connect_devices(Serves by) {
 Result<std::string> Communicator::gpu_table() const {
   const cuda::GpuEngine* const engine = device_calls_ == nullptr ? nullptr : device_calls_->engine();
   if (engine == nullptr)
-    return Status(Code::unsupported, "calls on GPU memory go through host memory: they are launched by no table");
+    return Status(Code::unsupported,
+                  fmt::format("calls on GPU memory go through host memory: they are launched by no table{}",
+                              device_calls_ == nullptr ? "" : fmt::format(" ({})", device_calls_->why_none())));
   nlohmann::json written = write_gpu_setting({engine->machine(), engine->choice().table.rows()});
   written["source"] = engine->choice().source;
   return written.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);

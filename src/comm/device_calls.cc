@@ -25,16 +25,17 @@ DeviceCalls::~DeviceCalls() {
 }
 
 Status DeviceCalls::connect(std::span<const GpuSetting> measured, const cuda::Gather& gather) {
-  connected_ = true;
   const auto elsewhere = [&](const Member& member) { return member.node != members_.front().node; };
   if (std::any_of(members_.begin(), members_.end(), elsewhere)) {
-    log(LogLevel::info, rank_, "GPU buffers go through host memory: the ranks are on several nodes");
+    why_none_ = "the ranks are on several nodes";
+    log(LogLevel::info, rank_, "GPU buffers go through host memory: {}", why_none_);
     return {};
   }
   auto made = cuda::GpuEngine::create(rank_, static_cast<int>(members_.size()), timeout_, measured, gather);
   if (membership_.failed()) return membership_.failure();
   if (!made.ok()) {
-    log(LogLevel::warn, rank_, "GPU buffers go through host memory, which is slow: {}", made.status().message());
+    why_none_ = made.status().message();
+    log(LogLevel::warn, rank_, "GPU buffers go through host memory, which is slow: {}", why_none_);
     return {};
   }
   use(std::move(*made));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/origin.h"
@@ -20,11 +21,12 @@ class DeviceCalls {
   // Collective. Where the GPUs do not reach each other, calls go through host memory: no error. measured: the profile's
   // tables.
   Status connect(std::span<const GpuSetting> measured, const cuda::Gather& gather);
-  [[nodiscard]] bool connected() const { return connected_; }
   // The engine for the calls from now on.
   void use(std::unique_ptr<cuda::GpuEngine> engine);
   // nullptr: through host memory.
   [[nodiscard]] cuda::GpuEngine* engine() const { return engine_.get(); }
+  // The reason for that.
+  [[nodiscard]] const std::string& why_none() const { return why_none_; }
 
   // Ok unless the engine has to refuse a buffer, which is in the memory of another GPU than its own.
   [[nodiscard]] Status check_memory(const Request& request, void* stream) const;
@@ -41,7 +43,7 @@ class DeviceCalls {
   double timeout_;
   Membership& membership_;
   const Origin origin_;
-  bool connected_ = false;
+  std::string why_none_;
   std::unique_ptr<cuda::GpuEngine> engine_;
   std::unique_ptr<KernelWatch> watch_;  // of the engine; nullptr: there is none
 };

@@ -1,9 +1,11 @@
 // Groups with calls on GPU memory that fail before any GPU is asked for: they need none.
 #include <doctest/doctest.h>
 
+#include <barrier>
 #include <string>
 
 #include "api/handle.h"
+#include "comm/scarce_memory.h"
 #include "comm/threads.h"
 #include "cuda/device.h"
 
@@ -147,6 +149,28 @@ TEST_CASE("a call on GPU memory that one rank cannot begin ends its communicator
       PACE_EXPECT(all_reduce_on_device(communicator[0], &value, too_long), in_group ? paceSuccess : paceSystemError);
       if (in_group) PACE_EXPECT(paceGroupEnd(), paceSystemError);
       return is_told(all_reduce_on_device(communicator[0], &value));
+    });
+  }
+}
+
+TEST_CASE("a rank that lacks memory while the ranks' GPUs are connected ends the communicator for all, and says why") {
+  bool lacks = true;
+  for (long nth = 1; lacks; ++nth) {
+    const Ranks communicator(2);
+    std::barrier<> met(2);
+    communicator.run([&](int rank, paceComm_t comm) -> std::string {
+      if (rank == 0) fail_allocation(nth);
+      const Status status = comm->communicator->meet_on_gpus();
+      if (rank == 0) lacks = !spare_allocation();
+      PACE_REQUIRE(rank == 1 || status.ok() != lacks);
+      met.arrive_and_wait();
+      const char* table = nullptr;
+      PACE_REQUIRE(lacks || paceCommGpuTable(comm, &table) == paceSuccess ||
+                   std::string(paceGetLastError(comm)).find("launched by no table (") != std::string::npos);
+      if (std::string wrong = all_reduce(comm, lacks ? paceRemoteError : paceSuccess); !wrong.empty()) return wrong;
+      const std::string why = paceGetLastError(comm);
+      PACE_REQUIRE(!lacks || why.ends_with(") could not connect its GPU to the others': std::bad_alloc"));
+      return "";
     });
   }
 }
