@@ -1,6 +1,8 @@
 // One communicator's part of a session: how it ends, and who of its ranks has left.
 #include <fmt/format.h>
 
+#include <new>
+
 #include "bootstrap/inquiry.h"
 #include "bootstrap/member.h"
 #include "bootstrap/star_session.h"
@@ -17,16 +19,21 @@ constexpr std::size_t longest_reason = 16384;  // characters that travel to the 
 CommunicatorMembership::~CommunicatorMembership() {
   if (session_->in_child()) return;
   const StarSession::Lock lock(session_->mutex_);
-  if (!i_left_ && !failed()) {
-    Status::Detail detail;
-    detail.code = Code::remote;
-    detail.rank = my_rank_;
-    detail.host = member(my_rank_).host;
-    detail.message = named(my_rank_, member(my_rank_)) + " dropped the communicator without leaving it";
-    session_->post(Verdict{id_, detail});
-    fail(Status(std::move(detail)));
+  try {
+    if (!i_left_ && !failed()) drop();
+  } catch (const std::bad_alloc&) {  // the others wait for it as long as they wait
   }
   session_->forget(id_);
+}
+
+void CommunicatorMembership::drop() {
+  Status::Detail detail;
+  detail.code = Code::remote;
+  detail.rank = my_rank_;
+  detail.host = member(my_rank_).host;
+  detail.message = named(my_rank_, member(my_rank_)) + " dropped the communicator without leaving it";
+  session_->post(Verdict{id_, detail});
+  fail(Status(std::move(detail)));
 }
 
 Status CommunicatorMembership::failure() const {

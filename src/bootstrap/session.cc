@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <new>
 
 #include "base/long_wait.h"
 #include "bootstrap/member.h"
@@ -36,7 +37,10 @@ StarSession::~StarSession() {
     const Lock lock(mutex_);
     ending = std::move(monitor_);
   }
-  ending->post(Farewell{static_cast<std::uint32_t>(rank_)});
+  try {
+    ending->post(Farewell{static_cast<std::uint32_t>(rank_)});
+  } catch (const std::bad_alloc&) {  // the others take this rank for dead
+  }
 }
 
 Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine, Clock::time_point deadline,
@@ -113,6 +117,7 @@ Status StarSession::hopeless(const std::vector<int>& missing) const {
 std::unique_ptr<Membership> StarSession::enter(std::uint64_t id, std::vector<int> ranks, int my_rank) {
   auto membership = std::make_unique<CommunicatorMembership>(shared_from_this(), id, std::move(ranks), my_rank);
   const Lock lock(mutex_);
+  entered_.insert(id);
   memberships_[id] = membership.get();
   if (const auto verdict = verdicts_.find(id); verdict != verdicts_.end()) {
     membership->fail(verdict->second);
@@ -154,11 +159,10 @@ void StarSession::handle(const Shortfall& shortfall) {
 }
 
 void StarSession::handle(const Verdict& verdict) {
-  if (forgotten_.count(verdict.communicator) > 0) return;
   const auto place = memberships_.find(verdict.communicator);
   if (place != memberships_.end())
     place->second->fail(Status(verdict.reason));
-  else
+  else if (entered_.count(verdict.communicator) == 0)
     verdicts_.try_emplace(verdict.communicator, Status(verdict.reason));
 }
 
@@ -189,7 +193,6 @@ void StarSession::handle(const Ping& ping) {
 void StarSession::forget(std::uint64_t id) {
   memberships_.erase(id);
   left_.erase(id);
-  forgotten_.insert(id);
 }
 
 Result<std::shared_ptr<Session>> join(Rendezvous where) {

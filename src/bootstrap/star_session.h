@@ -86,7 +86,7 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   mutable std::mutex mutex_;         // guards all below, and what the memberships say it does
   std::condition_variable changed_;  // anything of it
   std::map<std::uint64_t, CommunicatorMembership*> memberships_;
-  std::set<std::uint64_t> forgotten_;                                      // communicators that have ended here
+  std::set<std::uint64_t> entered_;                                        // communicators, also those ended since
   std::map<std::uint64_t, Status> verdicts_;                               // of communicators not yet entered here
   std::map<std::uint64_t, std::map<std::uint32_t, std::uint32_t>> left_;   // communicator -> rank -> sequence
   std::vector<std::optional<std::string>> lost_;                           // by rank: how it went
@@ -117,6 +117,7 @@ class CommunicatorMembership final : public Membership {
   friend class StarSession;
 
   // All of these with the session's mutex held.
+  void drop();
   void fail(Status reason);
   void fail_for_all(StarSession::Lock& lock, Status reason);
   void learn_of_death(int session_rank, const std::string& how);

@@ -10,6 +10,7 @@
 
 #include "bootstrap/ranks.h"
 #include "bootstrap/threads.h"
+#include "comm/scarce_memory.h"
 
 using namespace paceline;
 using namespace paceline::testing;
@@ -320,6 +321,21 @@ TEST_CASE("a lack of memory on the thread of its connections ends a rank's commu
     // What begins later ends, too.
     CHECK(sessions[place]->exchange(bytes("x"), in(20s)).status().detail().rank == scarce);
     CHECK(sessions[place]->enter(7, first(3), scarce)->failed());
+  }
+}
+
+TEST_CASE("a session and its communicators end where there is no memory for it") {
+  bool lacks = true;
+  for (long nth = 1; lacks; ++nth) {
+    auto sessions = join_all(2);
+    auto memberships = enter_all(sessions);
+    fail_allocation(nth);
+    memberships[1].reset();
+    sessions[1].reset();
+    lacks = !spare_allocation();
+    if (lacks) continue;
+    REQUIRE(ends_within(*memberships[0], 5s));
+    CHECK(memberships[0]->failure().detail().rank == 1);
   }
 }
 
