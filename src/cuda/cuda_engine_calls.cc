@@ -17,7 +17,6 @@
 namespace paceline::cuda {
 namespace {
 
-constexpr std::uint64_t no_buffer = 1;  // instead of an address: there is none, and none is needed
 // A buffer is offered in the first, mapped in the second and known in the third; of one in many pieces 64 are offered
 // in each.
 constexpr int looks_for_graph = 6;
@@ -199,8 +198,7 @@ Status CudaEngine::run(const Request& request, void* stream) {
   const OnDevice here(device_);
   auto* const on = static_cast<cudaStream_t>(stream);
   PACE_TRY(follow(on));
-  const GpuWay way =
-      in_blocks(choice_.table.way(request.which, request.count * size_of(request.type)), machine_.blocks);
+  const GpuWay way = in_blocks(way_of_call(choice_.table, request, ranks_), machine_.blocks);
   PassTask passed;
   Launch how_passed;
   if (plan_passed_strips(request, rank_, ranks_, way, passed, how_passed)) {
@@ -245,7 +243,7 @@ bool CudaEngine::see(const Request& request, DirectTask& task) const {
   registration_->look();
   Sights inputs{};
   Sights outputs{};
-  const bool seen = fits_direct(request, ranks_) &&
+  const bool seen = fits_direct(request, ranks_, task.folding) &&
                     (given == 0 || registration_->sights(request.send, given, inputs)) &&
                     (taken == 0 || registration_->sights(request.recv, taken, outputs));
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks_); ++rank) {
@@ -296,7 +294,8 @@ std::optional<Registration::Agreement> CudaEngine::agree_on_engines(const Reques
   const OutsideOfCapture outside;
   const auto address = reinterpret_cast<std::uint64_t>(request.send);
   Registration::Offer offer{task.call_what, task.call_count, {}};
-  if (task.inputs[rank_] == no_buffer || allocation_of(address).shareable)
+  const bool even = (address | reinterpret_cast<std::uint64_t>(request.recv)) % 16 == 0;
+  if (task.inputs[rank_] == no_buffer || (even && allocation_of(address).shareable))
     std::copy(std::begin(task.inputs), std::end(task.inputs), offer.inputs.begin());
   return registration_->agree(offer, [this] { return is_leaving(); });
 }

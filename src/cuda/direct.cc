@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/reduction.h"
 #include "base/rounding.h"
 #include "base/types.h"
 
@@ -72,7 +73,9 @@ void plan_folds(const Request& request, std::uint64_t bytes, int ranks, Folding 
   const bool everything = request.which == Collective::reduce_scatter;
   const std::uint64_t all_bytes = everything ? bytes * static_cast<unsigned>(ranks) : bytes;
   const bool only_loads = ranks == 2 && request.which != Collective::all_reduce;
-  plan.link_blocks = plan.blocks = only_loads ? max_blocks : both_blocks(ranks, all_bytes);
+  // Where a fold goes byte by byte, it is the multiprocessors that it waits for.
+  const bool takes_time = !goes_evenly(request) && size_of(request.type) == 1;
+  plan.link_blocks = plan.blocks = only_loads || takes_time ? max_blocks : both_blocks(ranks, all_bytes);
   if (ranks == 2 && request.which == Collective::reduce) plan.cluster = 1;
 }
 
@@ -146,7 +149,7 @@ void plan_passes(const Request& request, std::uint64_t bytes, int ranks, DirectP
 DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding folding) {
   DirectPlan plan;
   const std::uint64_t bytes = request.count * size_of(request.type);
-  plan.possible = ranks > 1 && request.which != Collective::barrier && bytes > 0 && bytes % 16 == 0;
+  plan.possible = ranks > 1 && request.which != Collective::barrier && bytes > 0;
   if (!plan.possible) return plan;
   if (!reduces(request.which))
     plan_moves(request, bytes, rank, ranks, plan);
@@ -155,6 +158,12 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding fold
   else
     plan_folds(request, bytes, ranks, folding, plan);
   return plan;
+}
+
+bool goes_evenly(const Request& request) {
+  const bool scales =
+      request.op == Operation::premulsum || (request.op == Operation::avg && averages_first(request.type));
+  return request.count * size_of(request.type) % 16 == 0 && !(reduces(request.which) && scales);
 }
 
 bool passes_sums(DataType type) {
@@ -172,10 +181,11 @@ Seen seen_by_others(const Request& request, Folding folding) {
   return {loaded, loaded || request.which != Collective::reduce_scatter};
 }
 
-bool fits_direct(const Request& request, int ranks) {
+bool fits_direct(const Request& request, int ranks, Folding folding) {
   const auto send = reinterpret_cast<std::uintptr_t>(request.send);
   const auto recv = reinterpret_cast<std::uintptr_t>(request.recv);
-  if ((send | recv) % 16 != 0) return false;
+  const Seen seen = seen_by_others(request, folding);
+  if ((seen.input ? 0 : send) % 16 != 0 || (seen.output ? 0 : recv) % 16 != 0) return false;
   const std::uint64_t bytes = request.count * size_of(request.type) * static_cast<unsigned>(ranks);
   return request.which != Collective::all_to_all || send + bytes <= recv || recv + bytes <= send;
 }

@@ -4,7 +4,8 @@
 // are several, go to one offset of some ranks' outputs. Every stretch is moved by one rank. The offsets are the same in
 // all buffers, so the addresses of the buffers are all that the ranks must tell each other (exchange_direct.cuh). What
 // is folded may also be pushed to who folds it (pushes.cuh), or passed on from rank to rank (passes.cuh): then nobody
-// loads from another rank's memory. No CUDA here: what a call does can be tested anywhere.
+// loads from another rank's memory. Where something is no multiple of 16 bytes, it is neither (uneven.cuh). No CUDA
+// here: what a call does can be tested anywhere.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,6 @@
 
 namespace paceline::cuda {
 
-// All offsets and lengths are multiples of 16 bytes.
 struct Stretch {
   std::uint32_t from = 0;  // bit r: the input of rank r
   std::uint32_t to = 0;    // bit r: the output of rank r
@@ -42,6 +42,9 @@ struct DirectPlan {
 inline constexpr int keeping_blocks = 8;
 inline constexpr int blocks_in_cluster = 4;
 DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding folding = Folding::loaded);
+
+// Whether all offsets and lengths are multiples of 16 bytes, and what is folded is folded as it is. Else: loaded.
+bool goes_evenly(const Request& request);
 
 // Whether sums of the type may go from rank to rank: the narrow floats' are wider until they are complete.
 bool passes_sums(DataType type);
@@ -105,8 +108,8 @@ struct Seen {
 };
 Seen seen_by_others(const Request& request, Folding folding);
 
-// Whether this rank's buffers of the call may be read and written while others are at work on theirs: aligned, and not
-// the same memory for what is given and taken at different times.
-bool fits_direct(const Request& request, int ranks);
+// Whether this rank's buffers of the call may be read and written while others are at work on theirs: not the same
+// memory for what is given and taken at different times; and where the others do not see how it lies, aligned.
+bool fits_direct(const Request& request, int ranks, Folding folding);
 
 }  // namespace paceline::cuda

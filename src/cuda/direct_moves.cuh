@@ -7,6 +7,7 @@
 
 #include "cuda/deal.cuh"
 #include "cuda/memory.cuh"
+#include "cuda/uneven.cuh"
 
 namespace paceline::cuda {
 
@@ -16,16 +17,17 @@ namespace paceline::cuda {
 __device__ inline int from_the_end() { return static_cast<int>(gridDim.x - 1 - blockIdx.x); }
 
 // A hand is what a warp moves at once: so many rows of 16 bytes a thread.
-inline constexpr std::uint64_t row_bytes = 32 * 16;
-template <int rows>
+template <class Places, int rows>
 __device__ std::uint32_t hands_of(std::uint64_t bytes) {
-  return static_cast<std::uint32_t>((bytes + rows * row_bytes - 1) / (rows * row_bytes));
+  return static_cast<std::uint32_t>((bytes + Places::most_before + rows * row_bytes - 1) / (rows * row_bytes));
 }
 template <int rows>
 __device__ std::uint64_t place_in_hand(std::uint32_t hand) {
   return std::uint64_t{hand} * (rows * row_bytes) + threadIdx.x % 32 * 16;
 }
 
+// Places: even.
+template <class Places>
 class Copier {
  public:
   __device__ Copier(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs)
@@ -92,7 +94,7 @@ class Copier {
   }
   template <int unroll>
   __device__ void deal_out(const Stretch& stretch, std::uint32_t receivers) {
-    const std::uint32_t hands = hands_of<unroll>(stretch.bytes);
+    const std::uint32_t hands = hands_of<Places, unroll>(stretch.bytes);
 #pragma unroll 1
     while (deal_.hand() < hands) {
       const std::uint32_t hand = deal_.hand();
@@ -104,7 +106,7 @@ class Copier {
   }
   __device__ void share_out(const Stretch& stretch, std::uint32_t receivers, int block, int blocks) const {
     constexpr int warps = direct_threads / 32;
-    const std::uint32_t hands = hands_of<8>(stretch.bytes);
+    const std::uint32_t hands = hands_of<Places, 8>(stretch.bytes);
 #pragma unroll 1
     for (std::uint32_t hand = block * warps + threadIdx.x / 32; hand < hands; hand += blocks * warps)
       move<8>(stretch, receivers, hand);
@@ -113,18 +115,15 @@ class Copier {
   __device__ void move(const Stretch& stretch, std::uint32_t receivers, std::uint32_t hand) const {
     const std::byte* const from = input(stretch);
     const std::uint64_t at = place_in_hand<unroll>(hand);
+    const auto output = [&](std::uint32_t left) {
+      return outputs_[__ffs(static_cast<int>(left)) - 1] + stretch.output;
+    };
+    const Places places(output(receivers));
     ulonglong2 pairs[unroll];
-#pragma unroll
-    for (int u = 0; u < unroll; ++u)
-      if (at + u * row_bytes < stretch.bytes)
-        pairs[u] = *reinterpret_cast<const ulonglong2*>(from + at + u * row_bytes);
+    places.load(from, stretch.bytes, at, pairs);
 #pragma unroll 1
-    for (std::uint32_t left = receivers; left != 0; left &= left - 1) {
-      std::byte* const to = outputs_[__ffs(static_cast<int>(left)) - 1] + stretch.output;
-#pragma unroll
-      for (int u = 0; u < unroll; ++u)
-        if (at + u * row_bytes < stretch.bytes) *reinterpret_cast<ulonglong2*>(to + at + u * row_bytes) = pairs[u];
-    }
+    for (std::uint32_t left = receivers; left != 0; left &= left - 1)
+      places.store(output(left), stretch.bytes, at, pairs);
   }
 
   const DirectTask& task_;
@@ -134,20 +133,20 @@ class Copier {
 };
 
 // `unroll` pairs of `rows` inputs at once.
-template <class Element, int rows, int unroll>
+template <class Element, class Places, int rows, int unroll>
 class Folder {
   using Pairs = ulonglong2[unroll];
 
  public:
   __device__ Folder(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs)
-      : task_(task), stretch_(task.stretches[task.rank]), inputs_(inputs), outputs_(outputs) {}
+      : task_(task), stretch_(task.stretches[task.rank]), inputs_(inputs), outputs_(outputs), places_(first_output()) {}
 
   // In the order of the ranks.
   __device__ void fold() const {
     if (from_the_end() >= static_cast<int>(task_.link_blocks)) return;
     Deal deal(words(task_.windows[task_.rank]));
     deal.begin();
-    const std::uint32_t hands = hands_of<unroll>(stretch_.bytes);
+    const std::uint32_t hands = hands_of<Places, unroll>(stretch_.bytes);
 #pragma unroll 1
     while (deal.hand() < hands) {
       const std::uint64_t at = place_in_hand<unroll>(deal.hand());
@@ -163,16 +162,24 @@ class Folder {
   }
 
  private:
+  [[nodiscard]] __device__ const std::byte* first_output() const {
+    return stretch_.to == 0 ? nullptr : outputs_[__ffs(static_cast<int>(stretch_.to)) - 1] + stretch_.output;
+  }
   __device__ void load(int first, std::uint64_t at, Pairs (&pairs)[rows]) const {
 #pragma unroll
     for (int row = 0; row < rows; ++row) {
       if (first + row >= task_.ranks) continue;
-      const std::byte* const from = inputs_[first + row] + stretch_.input;
-#pragma unroll
-      for (int u = 0; u < unroll; ++u)
-        if (at + u * row_bytes < stretch_.bytes)
-          pairs[row][u] = *reinterpret_cast<const ulonglong2*>(from + at + u * row_bytes);
+      places_.load(inputs_[first + row] + stretch_.input, stretch_.bytes, at, pairs[row]);
     }
+  }
+  // What is scaled first, by the same factor on all ranks, are averages of some types: not as they are, so not even.
+  static constexpr bool may_scale = !Places::is_even && Twos<Element>::shrinks;
+  [[nodiscard]] __device__ ulonglong2 term(const ulonglong2& pair) const {
+    if constexpr (may_scale && rows == 2)
+      return task_.scales ? shrunk<Element>(task_, pair, 0.5F) : pair;
+    else if constexpr (may_scale)
+      return scaled<Element>(task_, pair);
+    return pair;
   }
   // Of two ranks: needs no place for sums.
   __device__ void fold_two(std::uint64_t at, Pairs& results) const {
@@ -180,7 +187,8 @@ class Folder {
     load(0, at, pairs);
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
-      results[u] = fold_of_two<Element>(static_cast<Operation>(task_.op), task_.divides != 0, pairs[0][u], pairs[1][u]);
+      results[u] = fold_of_two<Element>(static_cast<Operation>(task_.op), task_.divides != 0, term(pairs[0][u]),
+                                        term(pairs[1][u]));
   }
   __device__ void fold_many(std::uint64_t at, Pairs& results) const {
     Row<Element, ulonglong2> folded[unroll];
@@ -193,7 +201,7 @@ class Folder {
         if (first + row >= task_.ranks) continue;
 #pragma unroll
         for (int u = 0; u < unroll; ++u) {
-          const auto next = Row<Element, ulonglong2>::load(pairs[row][u]);
+          const auto next = Row<Element, ulonglong2>::load(term(pairs[row][u]));
           if (first + row == 0)
             folded[u] = next;
           else
@@ -210,10 +218,7 @@ class Folder {
     for (int i = 1; i <= task_.ranks; ++i) {
       const int to = task_.rank + i < task_.ranks ? task_.rank + i : task_.rank + i - task_.ranks;
       if ((stretch_.to >> to & 1) == 0) continue;
-      std::byte* const into = outputs_[to] + stretch_.output;
-#pragma unroll
-      for (int u = 0; u < unroll; ++u)
-        if (at + u * row_bytes < stretch_.bytes) *reinterpret_cast<ulonglong2*>(into + at + u * row_bytes) = results[u];
+      places_.store(outputs_[to] + stretch_.output, stretch_.bytes, at, results);
     }
   }
 
@@ -221,15 +226,30 @@ class Folder {
   const Stretch& stretch_;
   std::byte* const* const inputs_;
   std::byte* const* const outputs_;
+  const Places places_;
 };
 
 template <class Element>
 __device__ void fold_directly(const DirectTask& task, std::byte* const* inputs, std::byte* const* outputs) {
-  constexpr std::size_t bytes = sizeof(typename Element::Stored);
-  if (task.ranks == 2)  // what the registers hold
-    Folder<Element, 2, (bytes == 1 ? 4 : 8)>(task, inputs, outputs).fold();
+  constexpr bool narrow = sizeof(typename Element::Stored) == 1;
+  if (task.ranks == 2)
+    Folder<Element, EvenPlaces, 2, 8>(task, inputs, outputs).fold();
   else
-    Folder<Element, 4, (bytes == 1 ? 1 : 2)>(task, inputs, outputs).fold();
+    Folder<Element, EvenPlaces, 4, (narrow ? 1 : 2)>(task, inputs, outputs).fold();
+}
+
+// Whether an element's kernels also move what is only moved: one type's do.
+template <class Element>
+inline constexpr bool moves_bytes = std::is_same_v<Element, ElementOf<DataType::uint8>::type>;
+
+// What is seldom called has registers of its own.
+template <class Element, bool two>
+__device__ __noinline__ void move_unevenly(const DirectTask& task, std::byte* const* inputs,
+                                           std::byte* const* outputs) {
+  if (task.folds)
+    Folder<Element, UnevenPlaces, (two ? 2 : 4), (two ? 8 : 1)>(task, inputs, outputs).fold();
+  else if constexpr (moves_bytes<Element>)
+    Copier<UnevenPlaces>(task, inputs, outputs).copy();
 }
 
 }  // namespace paceline::cuda

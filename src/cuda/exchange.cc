@@ -157,15 +157,20 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
 // Whether the ranks only meet.
 bool only_meets(const Request& request) { return request.which == Collective::barrier || request.count == 0; }
 
+// Whether a message may go in parts; in the other collectives each rank has a part of its own.
+bool goes_in_parts(Collective which) {
+  return which == Collective::all_reduce || which == Collective::reduce || which == Collective::broadcast;
+}
+
 // What of a table's way is possible for a call.
 GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t bytes) {
   if (only_meets(request)) return {};
-  const bool in_parts = request.which == Collective::all_reduce || request.which == Collective::broadcast ||
-                        request.which == Collective::reduce;
-  way.two_steps = way.two_steps && in_parts && ranks > 2 && bytes >= least_in_parts;
+  way.two_steps = way.two_steps && goes_in_parts(request.which) && ranks > 2 && bytes >= least_in_parts;
   // What goes once relays nothing.
   if (way.two_steps && way.family < Family::streaming) way.family = Family::streaming;
   if (way.family == Family::deep && (way.two_steps || reduces(request.which))) way.family = Family::streaming;
+  // The bulk copies of chunks take what is even alone.
+  if (way.family == Family::large && !goes_evenly(request)) way.family = Family::streaming;
   if (bytes > strips_reach || bytes * static_cast<unsigned>(ranks) > row_reach) way.family = Family::large;
   // Who is not the root has no place for what it folds, unless it relays it at once.
   if (way.family == Family::large && request.which == Collective::reduce) way.two_steps = false;
@@ -173,6 +178,20 @@ GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t byt
 }
 
 }  // namespace
+
+GpuWay way_of_call(const GpuTable& table, const Request& request, int ranks) {
+  const std::uint64_t bytes = request.count * size_of(request.type);
+  GpuWay way = table.way(request.which, bytes);
+  if (goes_evenly(request)) return way;
+  const bool follow_each_other = !goes_in_parts(request.which) && bytes % 16 != 0;
+  const bool stored_in_bytes =
+      bytes % 4 != 0 && (request.which == Collective::all_gather || request.which == Collective::gather ||
+                         request.which == Collective::all_to_all);
+  const std::uint64_t from = stored_in_bytes ? bytes_direct_from : uneven_direct_from;
+  if (follow_each_other && bytes * static_cast<unsigned>(ranks) >= from) way.direct = true;
+  way.engines = way.pushed = way.passed = false;
+  return way;
+}
 
 void plan_collective(const Request& request, int rank, int ranks, const GpuWay& wanted, std::byte* dummy,
                      Exchanges& exchanges) {
@@ -269,6 +288,7 @@ namespace {
 
 // Of two ranks, what is pushed is passed on.
 Folding folding_of(const GpuWay& way, const Request& request, int ranks) {
+  if (!goes_evenly(request)) return Folding::loaded;
   if (ranks == 2) return way.passed || way.pushed ? Folding::passed : Folding::loaded;
   if (way.passed && passes_sums(request.type)) return Folding::passed;
   return way.pushed ? Folding::pushed : Folding::loaded;
@@ -296,15 +316,14 @@ bool plan_passed_strips(const Request& request, int rank, int ranks, const GpuWa
 
 bool plan_direct_task(const Request& request, int rank, int ranks, const GpuWay& way, DirectTask& task,
                       Launch& launch) {
-  if (!way.direct) return false;
+  if (!way.direct || request.op == Operation::premulsum) return false;  // each rank may have a factor of its own
   const DirectPlan plan = plan_direct(request, rank, ranks, folding_of(way, request, ranks));
   if (!plan.possible) return false;
   task = DirectTask();
   start(task, rank, ranks, request);
   if (reduces(request.which)) set_operation(task, request);
-  if (task.scales) return false;  // by those who give
   task.call_what |= std::uint32_t{mark(way)} << way_shift;
-  task.alignment = 16;
+  task.stretches_are_even = goes_evenly(request);
   task.input = writable(request.send);
   task.output = request.recv;
   task.link_blocks = static_cast<std::uint32_t>(plan.link_blocks);

@@ -28,6 +28,12 @@ struct Exchanges {
   std::array<Task, 2> tasks;
   std::array<Launch, 2> launches;
 };
+// What the table says, which was measured with even calls (direct.h). Uneven parts that follow each other go direct
+// earlier, for through the window they go in small pieces. The same on every rank.
+GpuWay way_of_call(const GpuTable& table, const Request& request, int ranks);
+inline constexpr std::uint64_t uneven_direct_from = 8 << 20;    // bytes, of all parts together
+inline constexpr std::uint64_t bytes_direct_from = 1536 << 10;  // where they would be stored byte by byte
+
 // way: what the table says, the same on every rank. dummy: memory of max_gpus * 8 bytes that barriers pass on,
 // and collectives of no elements, in which the ranks meet as in a barrier: so they learn of a count that differs.
 void plan_collective(const Request& request, int rank, int ranks, const GpuWay& way, std::byte* dummy,

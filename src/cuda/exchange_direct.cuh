@@ -27,9 +27,9 @@ __device__ inline bool exchange_sights(const DirectTask& task, const WarpNumbers
   const int peer = static_cast<int>(threadIdx.x) % 32;
   if (peer >= task.ranks) return true;
   if (peer == task.rank) {
-    input = task.input;
-    output = task.output;
-    return task.inputs[peer] != 0;
+    input = reinterpret_cast<std::byte*>(task.inputs[peer]);
+    output = reinterpret_cast<std::byte*>(task.outputs[peer]);
+    return input != nullptr;
   }
   tell_sight(task, peer, numbers.given() + 1, 0, task.inputs[peer]);
   tell_sight(task, peer, numbers.given() + 1, 1, task.outputs[peer]);
@@ -63,15 +63,39 @@ __device__ inline void take_sights_back(const DirectTask& task, const WarpNumber
   tell_sight(task, peer, numbers.given() + 1, 1, 0);
 }
 
+// How the buffers lie: what thread p of a warp says of rank p's, which all ranks say alike.
+struct Lie {
+  bool even;      // all at multiples of 16 bytes
+  bool possible;  // else outputs are as far from one, whole elements, and what is folded is loaded
+};
+template <class Element>
+__device__ Lie lie_of(const DirectTask& task, const std::byte* input, const std::byte* output) {
+  const int peer = static_cast<int>(threadIdx.x) % 32;
+  const bool is_rank = peer < task.ranks;
+  const auto before = [&](const std::byte* address) {
+    return is_rank ? static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address) % sizeof(Granule)) : 0;
+  };
+  const bool even = task.stretches_are_even && __all_sync(~0u, (before(input) | before(output)) == 0) != 0;
+  const bool has_output = is_rank && reinterpret_cast<std::uint64_t>(output) != no_buffer;
+  const unsigned with_output = __ballot_sync(~0u, has_output);
+  const unsigned all_before =
+      __shfl_sync(~0u, before(output), with_output == 0 ? 0 : __ffs(static_cast<int>(with_output)) - 1);
+  const bool alike = __all_sync(~0u, !has_output || before(output) == all_before) != 0;
+  const bool of_elements = all_before % sizeof(typename Element::Stored) == 0;
+  return {even, even || (alike && of_elements && task.folding == Folding::loaded)};
+}
+
 // In the users' buffers. Who gives up does not tell that it has done its part: others may rely on it.
 template <class Element, bool two>
-__device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers, std::byte* const* inputs,
+__device__ void move_directly(const DirectTask& task, const WarpNumbers& numbers, bool even, std::byte* const* inputs,
                               std::byte* const* outputs) {
   WindowWords& mine = words(task.windows[task.rank]);
   const int thread = static_cast<int>(threadIdx.x);
   bool well = true;
-  if (!task.folds) {
-    Copier(task, inputs, outputs).copy();
+  if (!even) {
+    move_unevenly<Element, two>(task, inputs, outputs);
+  } else if (!task.folds) {
+    if constexpr (moves_bytes<Element>) Copier<EvenPlaces>(task, inputs, outputs).copy();
   } else if (task.folding == Folding::loaded) {
     fold_directly<Element>(task, inputs, outputs);
   } else if (task.folding == Folding::passed) {
@@ -135,6 +159,7 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
   WarpNumbers numbers(task);
   numbers.read();
   bool ready = true;
+  __shared__ bool even;
   if (thread < 32) {
     const bool over = __any_sync(0xffffffff, has_ended(task)) != 0;
     if (blockIdx.x == 0) announce(task, numbers);
@@ -143,14 +168,18 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
     bool gives_up = false;
     ready = !over && exchange_sights(task, numbers, input, output, gives_up);
     if (__any_sync(0xffffffff, gives_up)) take_sights_back(task, numbers);
+    const Lie lie = lie_of<Element>(task, input, output);
+    ready = ready && lie.possible;
     if (thread < task.ranks) {
-      inputs[thread] = input;
-      outputs[thread] = output;
+      // Its own ones are never 0 here, and may be what nobody else sees.
+      inputs[thread] = thread == task.rank ? task.input : input;
+      outputs[thread] = thread == task.rank ? task.output : output;
     }
+    if (thread == 0) even = lie.even;
     fence_system();  // the others' buffers are as they were when they told of them
   }
   const bool together = __syncthreads_and(ready) != 0;
-  if (together) move_directly<Element, two>(task, numbers, inputs, outputs);
+  if (together) move_directly<Element, two>(task, numbers, even, inputs, outputs);
   if (blockIdx.x == 0 && thread / 32 == 1) compare_calls(task, numbers);
   if (!together && task.otherwise.strips != 0) {
     numbers = numbers.followed_by(task.otherwise);

@@ -16,8 +16,8 @@
 #pragma once
 
 #include "cuda/clerk.cuh"
-#include "cuda/fold.cuh"
 #include "cuda/strip_watch.cuh"
+#include "cuda/twos.cuh"
 
 namespace paceline::cuda {
 
@@ -150,9 +150,11 @@ class ExchangeWarp {
   }
   // From the second one on.
   [[nodiscard]] __device__ std::uint32_t inner_turns() const {
-    if (!has_inner_turns || !task_.whole) return 0;
+    if (!has_inner_turns || task_.alignment != 16) return 0;
     std::uint32_t turns = rounds_;
-    if (give_.bytes != 0) turns = min(turns, max(link_.whole_rounds(give_.bytes), 1u) - 1);
+    // The round behind is loaded as if it were whole: its pairs must be.
+    const std::uint32_t ahead = task_.whole ? 1 : 2;
+    if (give_.bytes != 0) turns = min(turns, max(link_.whole_rounds(give_.bytes), ahead) - ahead);
     if (coming_bytes() != 0) turns = min(turns, link_.whole_rounds(coming_bytes()));
     if (!folds && own_.bytes != 0) turns = min(turns, link_.whole_rounds(own_.bytes));
     if (relays && gathered_.bytes != 0) turns = min(turns, link_.whole_rounds(gathered_.bytes) + 1);
@@ -264,24 +266,25 @@ class ExchangeWarp {
     if (turns(round) != 0) scale(own);
     if constexpr (!two) show(task_.rank, round, own, turns(round));
     link_.template settle<inside>(bytes, round, other);
-    const unsigned wanted = relays_to_peer() ? all : turns(round);
-    Row<Element, Pair> folded[unroll];
-    const auto fold = [&](bool first, const Pairs& pairs) {
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        if ((wanted >> u & 1) == 0) continue;
-        const auto row = Row<Element, Pair>::load(pairs[u]);
-        if (first)
-          folded[u] = row;
-        else
-          folded[u].fold(op_, row);
-      }
-    };
+    Pairs results;
     if constexpr (two) {
-      // The order of two makes no difference.
-      fold(true, own);
-      fold(false, other);
+#pragma unroll
+      for (int u = 0; u < unroll; ++u)
+        results[u] = fold_of_two<Element>(op_, task_.divides != 0, own[u], other[u]);  // which is first is the same
     } else {
+      const unsigned wanted = relays_to_peer() ? all : turns(round);
+      Row<Element, Pair> folded[unroll];
+      const auto fold = [&](bool first, const Pairs& pairs) {
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) {
+          if ((wanted >> u & 1) == 0) continue;
+          const auto row = Row<Element, Pair>::load(pairs[u]);
+          if (first)
+            folded[u] = row;
+          else
+            folded[u].fold(op_, row);
+        }
+      };
       show(peer_, round, other);
       meet();
       if (wanted == 0) return;
@@ -295,11 +298,10 @@ class ExchangeWarp {
         see(strips + rank * of_rank, own);
         fold(false, own);
       }
-    }
-    Pairs results;
 #pragma unroll
-    for (int u = 0; u < unroll; ++u)
-      if ((wanted >> u & 1) != 0) results[u] = finished(task_, folded[u]);
+      for (int u = 0; u < unroll; ++u)
+        if ((wanted >> u & 1) != 0) results[u] = finished(task_, folded[u]);
+    }
     if (target_ != nullptr) link_.template store<inside>(target_, bytes, round, results, turns(round));
     if (relays_to_peer()) link_.template put<inside>(bytes, round, results);
   }

@@ -302,41 +302,4 @@ struct Row {
   }
 };
 
-// Sums of two ranks' 16-bit floats, two at once. In float32 and then rounded they have the same bits, since that has
-// more than twice as many: tried with all pairs of numbers.
-template <class Two>
-__device__ std::uint32_t sums_of_two(std::uint32_t a, std::uint32_t b, bool halved, Two half, std::uint32_t nan) {
-  Two result = __hadd2_rn(reinterpret_cast<Two&>(a), reinterpret_cast<Two&>(b));
-  if (halved) result = __hmul2_rn(result, half);
-  const std::uint32_t no_number = __hneu2_mask(result, result);
-  return (reinterpret_cast<std::uint32_t&>(result) & ~no_number) | (nan & no_number);
-}
-__device__ inline std::uint32_t sums_of_two(Floating<Bfloat16>, std::uint32_t a, std::uint32_t b, bool halved) {
-  return sums_of_two(a, b, halved, __float2bfloat162_rn(0.5F), 0x7fc07fc0);
-}
-__device__ inline std::uint32_t sums_of_two(Floating<Float16>, std::uint32_t a, std::uint32_t b, bool halved) {
-  return sums_of_two(a, b, halved, __float2half2_rn(0.5F), 0x7e007e00);
-}
-
-// Two ranks' vectors folded, the first rank's first; halved: an average.
-template <class Element, class Vector>
-__device__ Vector fold_of_two(Operation op, bool halved, Vector first, const Vector& second) {
-  if constexpr (std::is_same_v<Element, Floating<Bfloat16>> || std::is_same_v<Element, Floating<Float16>>) {
-    if (op == Operation::sum) {
-      std::uint32_t words[2][sizeof(Vector) / 4];
-      memcpy(words[0], &first, sizeof first);
-      memcpy(words[1], &second, sizeof second);
-#pragma unroll
-      for (std::size_t i = 0; i < sizeof(Vector) / 4; ++i)
-        words[0][i] = sums_of_two(Element(), words[0][i], words[1][i], halved);
-      memcpy(&first, words[0], sizeof first);
-      return first;
-    }
-  }
-  auto folded = Row<Element, Vector>::load(first);
-  folded.fold(op, Row<Element, Vector>::load(second));
-  if (halved) folded.halve(1);  // no call, for which the registers would have to be saved
-  return folded.store();
-}
-
 }  // namespace paceline::cuda

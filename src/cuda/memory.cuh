@@ -4,6 +4,8 @@
 
 #include "cuda/fold.cuh"
 #include "cuda/task.h"
+#include "cuda/twos.cuh"
+#include "cuda/uneven.cuh"
 
 namespace paceline::cuda {
 
@@ -74,30 +76,52 @@ __device__ inline void store_pair(std::byte* to, ulonglong2 pair, std::uint64_t 
   if (!whole && !half && !quarter) store_halves(to, pair, left, alignment);
 }
 
-// The same in a long message, in which hardly a pair is not whole.
-__device__ inline ulonglong2 load_whole(const std::byte* from, std::uint64_t left, const Terms& terms) {
-  if (terms.whole) [[likely]]
+// The same in a long message, of which hardly a pair is at an edge. before: bytes of it that lie before the pair.
+__device__ inline ulonglong2 load_inner(const std::byte* from, std::uint64_t before, std::uint64_t left,
+                                        const Terms& terms) {
+  if (terms.alignment == 16 && left >= 16) [[likely]]
     return *reinterpret_cast<const ulonglong2*>(from);
-  return load_halves(from, left, terms.alignment);
+  if (before < 16 || left < 32) return load_halves(from, left, terms.alignment);
+  const auto shift = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from) % 16);
+  const auto* const granules = reinterpret_cast<const ulonglong2*>(from - shift);
+  return shifted(granules[0], granules[1], shift);  // a call would wait for what it loads
 }
 // What is not read again soon, so that the window stays in the L2 cache, and not this.
 __device__ inline void store_first_out(std::byte* to, ulonglong2 pair) {
   __stcs(reinterpret_cast<ulonglong2*>(to), pair);
 }
 __device__ inline void store_whole(std::byte* to, ulonglong2 pair, std::uint64_t left, const Terms& terms) {
-  if (terms.whole) [[likely]]
+  if (terms.alignment == 16 && left >= 16) [[likely]]
     store_first_out(to, pair);
   else
     store_halves(to, pair, left, terms.alignment);
 }
 
 template <class Element, class Vector>
-__device__ __noinline__ Vector multiplied(const Terms& terms, Vector vector) {
+__device__ __noinline__ Vector multiplied_one_by_one(const Terms& terms, Vector vector) {
   typename Element::Factor factor;
   memcpy(&factor, terms.factor, sizeof factor);
   auto row = Row<Element, Vector>::load(vector);
   row.scale(factor);
   return row.store();
+}
+// What becomes a row next: a NaN is any.
+template <class Element, class Vector>
+__device__ Vector shrunk(const Terms& terms, Vector vector, float factor) {
+  std::uint32_t words[sizeof(Vector) / 4];
+  memcpy(words, &vector, sizeof vector);
+  if (!Twos<Element>::shrink(words, factor)) return multiplied_one_by_one<Element>(terms, vector);
+  memcpy(&vector, words, sizeof vector);
+  return vector;
+}
+template <class Element, class Vector>
+__device__ Vector multiplied(const Terms& terms, Vector vector) {
+  if constexpr (Twos<Element>::shrinks) {
+    float factor;
+    memcpy(&factor, terms.factor, sizeof factor);
+    if (only_shrinks(factor)) return shrunk<Element>(terms, vector, factor);
+  }
+  return multiplied_one_by_one<Element>(terms, vector);
 }
 template <class Element, class Vector>
 __device__ Vector scaled(const Terms& terms, Vector vector) {

@@ -41,7 +41,9 @@ __device__ void move_messages(const MessageTask& task, std::uint32_t warp, std::
     Link link(task, share.way.peer, lane, share.lanes);
     link.begin();
     // Whose strips are all whole: there is no edge to look for.
-    const std::uint32_t inner = watched && task.whole ? link.whole_rounds(part.bytes) : 0;
+    const std::uint32_t ahead =
+        task.whole ? 0 : 1;  // the round behind is loaded as if it were whole: its pairs must be
+    const std::uint32_t inner = watched && task.alignment == 16 ? max(link.whole_rounds(part.bytes), ahead) - ahead : 0;
     const auto in_rounds = [&](const auto& move) {
 #pragma unroll 1
       for (std::uint32_t round = 0; link.has(part.bytes, round); ++round)

@@ -11,9 +11,9 @@
 #pragma once
 
 #include "cuda/clerk.cuh"
-#include "cuda/fold.cuh"
 #include "cuda/memory.cuh"
 #include "cuda/pushed_lanes.cuh"
+#include "cuda/twos.cuh"
 
 namespace paceline::cuda {
 

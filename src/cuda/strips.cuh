@@ -239,7 +239,7 @@ class StripLink {
       if (const std::uint32_t at = place(round, u); at < bytes && (which >> u & 1) != 0)
         pairs[u] = inside  ? *reinterpret_cast<const Pair*>(data + at)
                    : holds ? load_pair(data + at, bytes - at, alignment())
-                           : load_whole(data + at, bytes - at, task_);
+                           : load_inner(data + at, at, bytes - at, task_);
   }
   template <bool inside = false>
   __device__ void store(std::byte* data, std::uint32_t bytes, std::uint32_t round, const Pairs& pairs,

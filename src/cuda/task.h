@@ -194,17 +194,21 @@ struct PassTask : TermsOfAll {
   std::byte* windows[max_gpus];
 };
 
+// Instead of an address: there is no buffer, and none is needed.
+inline constexpr std::uint64_t no_buffer = 16;
+
 // The argument of the kernel of exchange_direct.cuh.
 struct DirectTask : TermsOfAll {
   std::byte* windows[max_gpus];
   std::byte* input;
   std::byte* output;
-  // Where rank p sees these; 0: not all do.
+  // Where rank p sees these, this one among them; 0: not all do.
   std::uint64_t inputs[max_gpus];
   std::uint64_t outputs[max_gpus];
   std::uint32_t link_blocks;  // that load from other ranks, or store to them; or push
   Folding folding;
-  int root;  // no_rank: the collective has none
+  bool stretches_are_even;  // where all buffers are, so is all that is moved
+  int root;                 // no_rank: the collective has none
   int count;
   Stretch stretches[max_gpus];  // of a fold: what rank p folds; of what is passed on: what ends at place p
   Task otherwise;  // by strips, where some rank does not see all buffers; without strips: in a kernel behind this one

@@ -48,9 +48,7 @@ bool run(const Case& c, Folding folding, Buffers& buffers) {
     for (int i = 0; i < plan->count; ++i) {
       if (!is_own(c, *plan, i, rank)) continue;
       const Stretch& stretch = plan->stretches[i];
-      REQUIRE(stretch.input % 16 == 0);
-      REQUIRE(stretch.output % 16 == 0);
-      REQUIRE(stretch.bytes % 16 == 0);
+      REQUIRE((!goes_evenly(request) || (stretch.input | stretch.output | stretch.bytes) % 16 == 0));
       std::vector<std::byte> moved(stretch.bytes);
       for (int from = 0; from < c.ranks; ++from) {
         if ((stretch.from >> from & 1) == 0) continue;
@@ -80,7 +78,7 @@ TEST_CASE("a direct collective's stretches are its result") {
     for (const int ranks : {2, 3, 4, ranks_most})
       for (const int root : {0, ranks - 1}) {
         if (root != 0 && !is_rooted(which)) continue;
-        for (const std::size_t count : {16, 48, (1 << 20) + 48}) {
+        for (const std::size_t count : {1, 16, 21, 48, (1 << 20) + 48, (1 << 20) + 3}) {
           const Case c{which, ranks, root, count, false};
           CAPTURE(name(which));
           CAPTURE(ranks);
@@ -349,14 +347,22 @@ TEST_CASE("odd calls do not go by the users' buffers") {
   request.count = 64 << 20;
   CHECK(plan_direct(request, 0, 2).possible);
   CHECK_FALSE(plan_direct(request, 0, 1).possible);
-  request.count += 8;
-  CHECK_FALSE(plan_direct(request, 0, 2).possible);
+  CHECK(goes_evenly(request));
+  request.op = Operation::avg;
+  CHECK(goes_evenly(request));
+  request.type = DataType::float16;  // scaled first
+  CHECK_FALSE(goes_evenly(request));
+  request.op = Operation::sum;
+  CHECK(goes_evenly(request));
+  request.count += 4;
+  CHECK_FALSE(goes_evenly(request));
+  CHECK(plan_direct(request, 0, 2).possible);
   request.which = Collective::barrier;
   request.count = 16;
   CHECK_FALSE(plan_direct(request, 0, 2).possible);
 }
 
-TEST_CASE("buffers must be aligned, and an all-to-all's not the same") {
+TEST_CASE("buffers that others do not see must be aligned, and an all-to-all's not the same") {
   std::vector<std::byte> memory(4096);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   std::byte* const aligned = memory.data() + (16 - address % 16) % 16;
@@ -366,15 +372,20 @@ TEST_CASE("buffers must be aligned, and an all-to-all's not the same") {
   request.count = 64;
   request.send = aligned;
   request.recv = aligned + 128;
-  CHECK(fits_direct(request, 2));
+  CHECK(fits_direct(request, 2, Folding::loaded));
   request.recv = aligned + 64;
-  CHECK_FALSE(fits_direct(request, 2));
+  CHECK_FALSE(fits_direct(request, 2, Folding::loaded));
   request.recv = aligned;
-  CHECK_FALSE(fits_direct(request, 2));
+  CHECK_FALSE(fits_direct(request, 2, Folding::loaded));
   request.which = Collective::all_reduce;
-  CHECK(fits_direct(request, 2));
-  request.recv = aligned + 8;
-  CHECK_FALSE(fits_direct(request, 2));
+  for (const Folding folding : {Folding::loaded, Folding::passed}) {
+    request.send = request.recv = aligned;
+    CHECK(fits_direct(request, 2, folding));
+    request.recv = aligned + 8;
+    CHECK(fits_direct(request, 2, folding));
+    request.send = aligned + 8;
+    CHECK(fits_direct(request, 2, folding) == (folding == Folding::loaded));
+  }
 }
 
 }  // namespace paceline::cuda

@@ -250,6 +250,59 @@ TEST_CASE("whatever a table says, the result is right") {
         }
 }
 
+TEST_CASE("uneven parts that follow each other go direct earlier, and nothing uneven in what takes even calls alone") {
+  const GpuTable table = GpuTable::rules(2);
+  Request request;
+  request.type = DataType::uint8;
+  const auto way = [&](Collective which, std::size_t count) {
+    request.which = which;
+    request.count = count;
+    return way_of_call(table, request, 2);
+  };
+  constexpr std::size_t mega = 1 << 20;
+  CHECK_FALSE(way(Collective::all_gather, 5 * mega).direct);
+  CHECK(way(Collective::all_gather, 5 * mega + 8).direct);
+  CHECK_FALSE(way(Collective::all_gather, mega + 8).direct);
+  CHECK(way(Collective::all_gather, mega + 1).direct);
+  CHECK_FALSE(way(Collective::scatter, mega + 1).direct);  // who stores byte by byte is the receiver alone
+  CHECK_FALSE(way(Collective::all_reduce, 9 * mega + 1).direct);
+  CHECK(way(Collective::all_reduce, 256 * mega).passed);
+  CHECK(way(Collective::all_reduce, 256 * mega + 1).direct);
+  CHECK_FALSE(way(Collective::all_reduce, 256 * mega + 1).passed);
+  CHECK(way(Collective::all_gather, 256 * mega).engines);
+  CHECK_FALSE(way(Collective::all_gather, 256 * mega + 16 + 1).engines);
+
+  const auto family = [&](std::size_t count) {
+    Exchanges exchanges;
+    plan_collective(request, 0, 2, way(Collective::all_reduce, count), nullptr, exchanges);
+    return exchanges.launches[0].family;
+  };
+  CHECK(family(64 * mega) == Family::large);
+  CHECK(family(64 * mega + 4) == Family::streaming);
+  CHECK(family(2048 * mega + 4) == Family::large);  // further than strips reach
+}
+
+TEST_CASE("averages of narrow floats go direct, scaled by who loads them; other factors are each rank's own") {
+  Request request;
+  request.which = Collective::all_reduce;
+  request.type = DataType::float16;
+  request.count = 64 << 20;
+  const GpuWay way{.family = GpuFamily::streaming, .direct = true, .passed = true};
+  DirectTask task;
+  Launch launch;
+  request.op = Operation::avg;
+  REQUIRE(plan_direct_task(request, 0, 2, way, task, launch));
+  CHECK(task.scales);
+  CHECK_FALSE(task.stretches_are_even);
+  CHECK(task.folding == Folding::loaded);
+  request.op = Operation::sum;
+  REQUIRE(plan_direct_task(request, 0, 2, way, task, launch));
+  CHECK(task.stretches_are_even);
+  CHECK(task.folding == Folding::passed);
+  request.op = Operation::premulsum;
+  CHECK_FALSE(plan_direct_task(request, 0, 2, way, task, launch));
+}
+
 TEST_CASE("a barrier takes a word from everyone") {
   std::vector<std::byte> dummy(8 * max_gpus);
   Request request;
