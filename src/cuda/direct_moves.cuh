@@ -172,23 +172,25 @@ class Folder {
       places_.load(inputs_[first + row] + stretch_.input, stretch_.bytes, at, pairs[row]);
     }
   }
-  // What is scaled first, by the same factor on all ranks, are averages of some types: not as they are, so not even.
-  static constexpr bool may_scale = !Places::is_even && Twos<Element>::shrinks;
-  [[nodiscard]] __device__ ulonglong2 term(const ulonglong2& pair) const {
-    if constexpr (may_scale && rows == 2)
-      return task_.scales ? shrunk<Element>(task_, pair, 0.5F) : pair;
-    else if constexpr (may_scale)
-      return scaled<Element>(task_, pair);
-    return pair;
+  // Averages of some types are scaled first, by the same factor on all ranks: not as they are, so not even. Before they
+  // are folded: calls among the folds would take the others' registers.
+  __device__ void scale(Pairs (&pairs)[rows]) const {
+    if constexpr (!Places::is_even && Twos<Element>::shrinks) {
+      if (!task_.scales) return;
+#pragma unroll
+      for (int row = 0; row < rows; ++row)
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) pairs[row][u] = multiplied<Element>(task_, pairs[row][u]);
+    }
   }
   // Of two ranks: needs no place for sums.
   __device__ void fold_two(std::uint64_t at, Pairs& results) const {
     Pairs pairs[rows];
     load(0, at, pairs);
+    scale(pairs);
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
-      results[u] = fold_of_two<Element>(static_cast<Operation>(task_.op), task_.divides != 0, term(pairs[0][u]),
-                                        term(pairs[1][u]));
+      results[u] = fold_of_two<Element>(static_cast<Operation>(task_.op), task_.divides != 0, pairs[0][u], pairs[1][u]);
   }
   __device__ void fold_many(std::uint64_t at, Pairs& results) const {
     Row<Element, ulonglong2> folded[unroll];
@@ -196,12 +198,13 @@ class Folder {
     for (int first = 0; first < task_.ranks; first += rows) {
       Pairs pairs[rows];
       load(first, at, pairs);
+      scale(pairs);
 #pragma unroll
       for (int row = 0; row < rows; ++row) {
         if (first + row >= task_.ranks) continue;
 #pragma unroll
         for (int u = 0; u < unroll; ++u) {
-          const auto next = Row<Element, ulonglong2>::load(term(pairs[row][u]));
+          const auto next = Row<Element, ulonglong2>::load(pairs[row][u]);
           if (first + row == 0)
             folded[u] = next;
           else

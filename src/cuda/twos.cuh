@@ -76,12 +76,15 @@ struct Twos<Floating<Float8<format, as_cuda_has_it>>> {
   static __device__ bool fold(Operation op, bool halved, std::uint32_t (&first)[words],
                               const std::uint32_t (&second)[words]) {
     if (op == Operation::prod || halved) return false;
-    return combine(first, [&](int i, int half) { return fold_twos(op, load(first[i], half), load(second[i], half)); });
+    return combine<false>(first,
+                          [&](int i, int half) { return fold_twos(op, load(first[i], half), load(second[i], half)); });
   }
   template <int words>
   static __device__ bool shrink(std::uint32_t (&vector)[words], float factor) {
-    return combine(vector,
-                   [&](int i, int half) { return __hmul2_rn(load(vector[i], half), __float2half2_rn(factor)); });
+    constexpr bool has_no_infinity = format.beyond == format.nan;
+    const __half2 factors = __float2half2_rn(factor);
+    return combine<has_no_infinity>(vector,
+                                    [&](int i, int half) { return __hmul2_rn(load(vector[i], half), factors); });
   }
 
  private:
@@ -95,8 +98,8 @@ struct Twos<Floating<Float8<format, as_cuda_has_it>>> {
   static __device__ std::uint32_t store(__half2 values) {
     return __nv_cvt_halfraw2_to_fp8x2(values, __NV_SATFINITE, as_cuda_has_it);
   }
-  // function: of a word and a half of it.
-  template <int words, class Function>
+  // function: of a word and a half of it. fits: no result is too large, or infinite.
+  template <bool fits, int words, class Function>
   static __device__ bool combine(std::uint32_t (&result)[words], Function function) {
     __half2 twos[2 * words];
     __half2 largest = __float2half2_rn(0);
@@ -105,7 +108,7 @@ struct Twos<Floating<Float8<format, as_cuda_has_it>>> {
       twos[i] = function(i / 2, i % 2);
       largest = __hmax2_nan(largest, __habs2(twos[i]));
     }
-    if (!__hblt2(largest, __half2half2(__ushort_as_half(least_beyond)))) return false;
+    if (!fits && !__hblt2(largest, __half2half2(__ushort_as_half(least_beyond)))) return false;
 #pragma unroll
     for (int i = 0; i < words; ++i) result[i] = store(twos[2 * i]) | store(twos[2 * i + 1]) << 16;
     return true;
