@@ -95,15 +95,12 @@ Status Simulator::prepare() {
 }
 
 Status Simulator::run() {
-  while (!events_.empty()) {
-    now_ = events_.front().time;
+  while (!is_over()) {
+    now_ = next_time();
     // What happens within a rounding error happens at once, so that flows that end together are taken away together.
     const double together = now_ + 1e-9 + 1e-12 * now_;
-    while (!events_.empty() && events_.front().time <= together) {
-      std::pop_heap(events_.begin(), events_.end(), Later());
-      const Event event = events_.back();
-      events_.pop_back();
-      handle(event);
+    while (!is_over() && next_time() <= together) {
+      handle_next();
       while (!ready_.empty()) {
         const int lane = ready_.back();
         ready_.pop_back();
@@ -123,27 +120,32 @@ Status Simulator::run() {
   return {};
 }
 
-void Simulator::handle(const Event& event) {
-  switch (event.kind) {
-    case Kind::lane: wake(event.number); break;
-    case Kind::bytes_flow: let_flow(event.number); break;
-    case Kind::arrives: arrive(event.number); break;
-    case Kind::flow_ends: {
-      Flow& flow = flows_[at(event.number)];
-      if (flow.version != event.version) return;
-      ++flow.version;
-      shares_.remove(event.number);
-      for (const int link : flow.links) result_.link_bytes[at(link)] += flow.bytes;
-      if (--parcels_[flow.parcel].flows == 0) sent(flow.parcel);
-      break;
-    }
+void Simulator::handle_next() {
+  if (flow_ends_next()) {
+    const int flow = ends_.first().flow;
+    ends_.remove_first();
+    return end_flow(flow);
   }
+  std::pop_heap(events_.begin(), events_.end(), Later());
+  const Event event = events_.back();
+  events_.pop_back();
+  switch (event.kind) {
+    case Kind::lane: return wake(event.number);
+    case Kind::bytes_flow: return let_flow(event.number);
+    case Kind::arrives: return arrive(event.number);
+  }
+}
+
+void Simulator::end_flow(int number) {
+  const Flow& flow = flows_[at(number)];
+  shares_.remove(number);
+  for (const int link : flow.links) result_.link_bytes[at(link)] += flow.bytes;
+  if (--parcels_[flow.parcel].flows == 0) sent(flow.parcel);
 }
 
 void Simulator::settle() {
   shares_.settle(now_);
-  for (const int number : shares_.changed())
-    schedule(shares_.finish(number), Kind::flow_ends, number, ++flows_[at(number)].version);
+  for (const int number : shares_.changed()) ends_.set({shares_.finish(number), order_++, number});
 }
 
 Status Simulator::stuck() const {

@@ -12,6 +12,7 @@
 
 #include "base/index.h"
 #include "schedule/fair_shares.h"
+#include "schedule/flow_ends.h"
 #include "schedule/pool.h"
 #include "schedule/simulator.h"
 
@@ -81,17 +82,15 @@ class Simulator {
   };
   struct Flow {
     int parcel = 0;
-    std::uint32_t version = 0;
     double bytes = 0;
     std::span<const int> links;
   };
-  enum class Kind : std::uint8_t { lane, bytes_flow, flow_ends, arrives };
+  enum class Kind : std::uint8_t { lane, bytes_flow, arrives };
   struct Event {
     double time = 0;
     std::uint64_t order = 0;
     Kind kind = Kind::lane;
     int number = 0;
-    std::uint32_t version = 0;
   };
   struct Later {
     bool operator()(const Event& a, const Event& b) const {
@@ -99,11 +98,17 @@ class Simulator {
     }
   };
 
-  void schedule(double time, Kind kind, int number, std::uint32_t version = 0) {
-    events_.push_back({time, order_++, kind, number, version});
+  void schedule(double time, Kind kind, int number) {
+    events_.push_back({time, order_++, kind, number});
     std::push_heap(events_.begin(), events_.end(), Later());
   }
-  void handle(const Event& event);
+  [[nodiscard]] bool flow_ends_next() const {
+    return !ends_.empty() && (events_.empty() || ends_.first().before(events_.front().time, events_.front().order));
+  }
+  [[nodiscard]] double next_time() const { return flow_ends_next() ? ends_.first().time : events_.front().time; }
+  [[nodiscard]] bool is_over() const { return events_.empty() && ends_.empty(); }
+  void handle_next();
+  void end_flow(int number);
   void settle();
   [[nodiscard]] Status stuck() const;
 
@@ -157,6 +162,7 @@ class Simulator {
   double now_ = 0;
   std::uint64_t order_ = 0;
   std::vector<Event> events_;  // a heap
+  FlowEnds ends_;
   std::vector<int> ready_;
   std::vector<int> bases_;
   std::vector<Lane> lanes_;
@@ -168,7 +174,7 @@ class Simulator {
   std::vector<int> port_of_gpu_;
   std::vector<Flow> flows_;                                              // by number in shares_
   std::deque<std::vector<int>> unions_;                                  // links of multicasts
-  std::unordered_map<std::uint64_t, const std::vector<int>*> union_of_;  // by sending lane and first peer's place
+  std::unordered_map<std::uint64_t, const std::vector<int>*> union_of_;  // by their hash
 };
 
 }  // namespace paceline
