@@ -62,8 +62,12 @@ void all_to_all(Schedule& schedule) {
     const int bit = static_cast<int>(std::bit_width(static_cast<unsigned>(gone))) - 1;
     return Place{rank, Buffer::scratch, blocks(area[static_cast<std::size_t>(bit)] + with_bit(i, bit))};
   };
+  // A rank's copies are its own affair, and many.
+  std::vector<int> kept;
+  for (int rank = 0; rank < n; ++rank)
+    if (schedule.keeps(rank)) kept.push_back(rank);
   for (int bit = 0; bit < steps; ++bit) {
-    for (int rank = 0; rank < n; ++rank)
+    for (const int rank : kept)
       for (int i = 1 << bit; i < n; ++i)
         if (i & (1 << bit))
           schedule.move(block(rank, i, bit), {rank, Buffer::scratch, blocks(with_bit(i, bit))}, count);
@@ -75,7 +79,7 @@ void all_to_all(Schedule& schedule) {
     }
     schedule.round();
   }
-  for (int rank = 0; rank < n; ++rank)
+  for (const int rank : kept)
     for (int i = 0; i < n; ++i)
       schedule.move(block(rank, i, steps), {rank, Buffer::output, blocks((rank - i + n) % n)}, count);
 }

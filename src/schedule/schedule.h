@@ -75,6 +75,7 @@ class Schedule {
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
   [[nodiscard]] int ranks() const { return problem_.ranks; }
   [[nodiscard]] std::optional<int> only() const { return only_; }
+  [[nodiscard]] bool keeps(int rank) const { return !only_ || *only_ == rank; }
   // Position p's rank in the order of chains and rings.
   [[nodiscard]] int in_order(int position) const;
 
@@ -117,7 +118,6 @@ class Schedule {
     std::size_t scratch = 0;
   };
 
-  [[nodiscard]] bool keeps(int rank) const { return !only_ || *only_ == rank; }
   [[nodiscard]] std::size_t index(int rank) const { return only_ ? 0 : static_cast<std::size_t>(rank); }
   [[nodiscard]] bool same_memory(int rank, const Place& a, const Place& b) const;
   void add(int rank, Step step, std::span<const int> peers, std::size_t count);
