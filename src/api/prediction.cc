@@ -191,6 +191,7 @@ json rows_of(const Answer& answer) {
                     {"bytes", row.bytes},
                     {"count", row.count},
                     {"chunk_bytes", row.chunk_bytes},
+                    {"own_chunk_bytes", row.own_chunk_bytes == 0 ? json() : json(row.own_chunk_bytes)},
                     {"time_us", row.time_us},
                     {"algbw_gbs", row.algbw_gbs},
                     {"busbw_gbs", row.busbw_gbs},

@@ -57,6 +57,7 @@ struct Prediction {
   // The longest message that is simulated, or by a model, what longer ones are cut into; 0: none has data, or a formula
   // knows no chunks.
   std::size_t chunk_bytes = 0;
+  std::size_t own_chunk_bytes = 0;  // the algorithm's, where it is simulated with longer ones; 0: it is not
   double time_us = 0;
   double algbw_gbs = 0;
   double busbw_gbs = 0;

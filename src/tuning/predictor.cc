@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "base/listed.h"
-#include "base/rounding.h"
 #include "base/wrong.h"
 #include "topology/arborescences.h"
 #include "tuning/symmetry.h"
@@ -18,25 +16,9 @@
 namespace paceline {
 namespace {
 
-constexpr double most_steps_by_name = 5e7;
-// A connection takes the memory of so many steps: about 950 bytes for 95.
-constexpr std::size_t steps_of_a_connection = 10;
-constexpr double most_steps_counted = 1e9;
-constexpr int most_chunks = 1024;
-
 double bus_factor(Collective which, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   return which == Collective::all_reduce ? 2 * others : parts_count(which) ? others : 1;
-}
-
-// Costs are then the steps of the busiest rank.
-CostModel counting(CostModel model) {
-  model.call = model.start = model.node_start = 0;
-  model.partner = model.board = model.receiver = model.switching = 0;
-  model.step = 1;
-  model.bandwidth = model.reduce_bandwidth = model.write_bandwidth = model.copy_bandwidth = 1e300;
-  model.cable = model.stream = 1e300;
-  return model;
 }
 
 std::size_t longest_message(const std::vector<Traffic>& traffic) {
@@ -75,16 +57,6 @@ Prediction row_of(const Question& question, const Problem& problem, std::string_
   return row;
 }
 
-double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
-                const CostModel& model) {
-  // Ranks that share a CPU take the steps of all in turn: of a rooted collective most ranks have few. So many times
-  // over, that the filling of a pipeline, which formulas add to them, does not count.
-  constexpr double times = 1e6;
-  CostModel shared = counting(model);
-  shared.sharing = times * problem.ranks;
-  return algorithm.cost(problem, parameters, shared) / times;
-}
-
 std::vector<std::string_view> names_that_serve(const Problem& problem) {
   std::vector<std::string_view> names;
   for (const Algorithm& algorithm : algorithms())
@@ -109,7 +81,7 @@ Predictor::Predictor(Topology topology, const Question& question)
 
 // Simulates, and notes the row.
 Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name) {
-  if (has_too_many_connections(traffic, name)) return {};
+  if (is_left_out(name, too_many_connections(extent_of(traffic), by_name(name)))) return {};
   auto result = simulate(finder, traffic, question_.machine, question_.in_detail);
   if (!result.ok()) return unless_unsupported(name, result.status());
   note(finder.topology(), std::move(*result), std::move(traffic), problem, name);
@@ -140,21 +112,17 @@ void Predictor::note(const Topology& topology, Simulation result, std::vector<Tr
   }
 }
 
-// What formulas say of rounds in which messages have many parts is too much: they count parts. Rank 0 and one half way
-// round stand for all.
-double Predictor::counted_steps(const Algorithm& algorithm, const Problem& problem,
-                                const Parameters& parameters) const {
-  const double formula = steps_of(algorithm, problem, parameters, model_);
-  if (formula <= most_steps || formula > most_steps_counted) return formula;
-  // One rank's steps alone may be too many to write down.
-  if (algorithm.cost(problem, parameters, counting(model_)) > most_steps) return formula;
-  std::size_t most = 0;
-  for (const int rank : {0, problem.ranks / 2}) {
-    Schedule schedule(problem, parameters, rank);
-    algorithm.write(schedule);
-    most = std::max(most, Program(schedule, rank, question_.element_bytes).acts.size());
-  }
-  return std::min(formula, static_cast<double>(most) * problem.ranks);
+// Not again where a smaller problem, in chunks as long for it, was too much.
+Extent Predictor::counted(const Algorithm& algorithm, std::string_view name, const Problem& problem,
+                          const Parameters& parameters) {
+  const auto chunks = [](std::size_t count, std::size_t chunk) {
+    return static_cast<double>(count) / static_cast<double>(chunk);
+  };
+  const auto known = too_much_.find(name);
+  if (known != too_much_.end() && problem.count >= known->second.count &&
+      chunks(problem.count, parameters.chunk) >= chunks(known->second.count, known->second.chunk))
+    return known->second.extent;
+  return extent_of(algorithm, problem, parameters, model_, question_.element_bytes);
 }
 
 // Says once why there is no row, also of several sizes.
@@ -171,41 +139,22 @@ Status Predictor::unless_unsupported(std::string_view name, const Status& status
   return {};
 }
 
-// And says that there is no row for them.
-bool Predictor::are_too_many(double steps, std::string_view name, double most, std::string_view advice) {
-  if (steps <= most) return false;
-  leave_out(name, fmt::format("{:.0f} steps are too many to simulate{}", steps, advice));
-  return true;
-}
-
-bool Predictor::has_too_many_connections(const std::vector<Traffic>& traffic, std::string_view name) {
-  std::size_t connections = 0;
-  std::size_t steps = 0;
-  for (const Traffic& each : traffic) {
-    for (const Program& program : each.programs) {
-      connections += std::set<int>(program.peers.begin(), program.peers.end()).size();
-      steps += program.acts.size();
-    }
-  }
-  if (static_cast<double>(steps + steps_of_a_connection * connections) > most_steps_by_name) {
-    leave_out(name,
-              fmt::format("its {} connections and {} steps take too much memory to simulate", connections, steps));
-    return true;
-  }
-  if (by_name(name) || connections <= most_connections) return false;
-  leave_out(name, fmt::format("its {} connections take long to simulate; ask for it by name", connections));
-  return true;
+// For this reason, if there is one, which it then says.
+bool Predictor::is_left_out(std::string_view name, std::string_view reason, std::string_view advice) {
+  if (!reason.empty()) leave_out(name, fmt::format("{}{}", reason, advice));
+  return !reason.empty();
 }
 
 Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem,
                           Parameters parameters) {
-  parameters.chunk = asked_chunk().value_or(std::max(parameters.chunk, divided_up(problem.count, most_chunks)));
+  const std::size_t own = parameters.chunk = asked_chunk().value_or(parameters.chunk);
+  // Chunks are lengthened until there are no more steps than this.
+  const double enough = by_name(name) ? enough_steps_by_name : most_steps;
   const double most = by_name(name) ? most_steps_by_name : most_steps;
-  double steps = steps_of(algorithm, problem, parameters, model_);
+  const double steps = steps_of(algorithm, problem, parameters, model_);
   const bool may_be_fewer = !asked_chunk() && parameters.chunk < problem.count;
   std::string advice;
-  if (period_ > 0 && steps > most_steps / 100 &&
-      steps * period_ / problem.ranks <= (may_be_fewer ? most_steps : most)) {
+  if (period_ > 0 && steps > most_steps / 100 && steps * period_ / problem.ranks <= (may_be_fewer ? enough : most)) {
     Problem even = problem;
     if (!parts_count(problem.collective)) even.count = even_count(problem);
     if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
@@ -218,17 +167,26 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
                            even.count * question_.element_bytes);
     }
   }
-  steps = counted_steps(algorithm, problem, parameters);
-  for (int times = 0; steps > most_steps && question_.chunk_bytes == 0 && times < 24; ++times) {
+  Extent extent = counted(algorithm, name, problem, parameters);
+  for (int times = 0; extent.steps > enough && !asked_chunk() && times < 24; ++times) {
     parameters.chunk += parameters.chunk / 4 + 1;
-    steps = steps_of(algorithm, problem, parameters, model_);
+    extent.steps = std::min(extent.steps, steps_of(algorithm, problem, parameters, model_));
   }
-  if (are_too_many(steps, name, most, advice)) return {};
+  if (is_left_out(name, too_many_steps(extent, by_name(name)), advice) ||
+      is_left_out(name, too_many_connections(extent, by_name(name)))) {
+    too_much_.try_emplace(std::string(name), Counted{problem.count, own, extent});
+    return {};
+  }
   Schedule schedule(problem, parameters);
   algorithm.write(schedule);
   std::vector<Traffic> traffic;
   traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
-  return run(finder_, std::move(traffic), problem, name);
+  const std::size_t rows = answer_.rows.size();
+  PACE_TRY(run(finder_, std::move(traffic), problem, name));
+  const std::size_t own_bytes = own * question_.element_bytes;
+  if (parameters.chunk > own && answer_.rows.size() > rows && answer_.rows.back().chunk_bytes > own_bytes)
+    answer_.rows.back().own_chunk_bytes = own_bytes;
+  return {};
 }
 
 Status Predictor::add_table(const Problem& problem) {

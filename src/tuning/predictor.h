@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -14,24 +15,15 @@
 #include "schedule/way_finder.h"
 #include "topology/chain_order.h"
 #include "tuning/prediction.h"
+#include "tuning/step_limits.h"
 
 namespace paceline {
-
-// A simulation of more steps takes longer than a person waits; longer chunks make fewer. Who asks for one algorithm by
-// name and cannot have fewer steps may wait a minute and a half, with 6 GB.
-inline constexpr double most_steps = 2.5e6;
-// So do simulations in which so many ranks exchange with all others at once: minutes, which only who asks by name
-// waits.
-inline constexpr std::size_t most_connections = 1'500'000;
 
 // Whether the sizes of `paceline bench` are of all ranks' parts together, of which a call's count is one.
 bool parts_count(Collective which);
 // A size of the question as a call on so many ranks.
 Problem problem_of(const Question& question, int ranks, std::size_t bytes);
 Prediction row_of(const Question& question, const Problem& problem, std::string_view algorithm, double time);
-// All ranks' steps, by the algorithm's cost formula.
-double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
-                const CostModel& model);
 
 // Names of the table's algorithms that serve the problem.
 std::vector<std::string_view> names_that_serve(const Problem& problem);
@@ -68,12 +60,11 @@ class Predictor {
   void add_multicast(const Problem& problem);
   Status add_sources(const Problem& problem);
   [[nodiscard]] std::vector<std::string_view> names(const Problem& problem) const;
-  [[nodiscard]] double counted_steps(const Algorithm& algorithm, const Problem& problem,
-                                     const Parameters& parameters) const;
+  Extent counted(const Algorithm& algorithm, std::string_view name, const Problem& problem,
+                 const Parameters& parameters);
   void leave_out(std::string_view name, std::string_view reason);
   Status unless_unsupported(std::string_view name, const Status& status);
-  bool are_too_many(double steps, std::string_view name, double most, std::string_view advice = {});
-  bool has_too_many_connections(const std::vector<Traffic>& traffic, std::string_view name);
+  bool is_left_out(std::string_view name, std::string_view reason, std::string_view advice = {});
   Result<std::optional<Topology>> small_part(std::string_view name);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name);
@@ -87,6 +78,12 @@ class Predictor {
   int period_ = 0;
   CostModel model_;
   std::optional<Result<Chain>> chain_;  // from the question's root; searched once for all sizes
+  struct Counted {
+    std::size_t count = 0;  // the problem's
+    std::size_t chunk = 0;
+    Extent extent;
+  };
+  std::map<std::string, Counted, std::less<>> too_much_;  // by name; the first that was left out for its extent
   Answer answer_;
 };
 

@@ -98,8 +98,8 @@ Status Predictor::add_trees(const Problem& problem) {
   const Parameters parameters{.chunk = asked_chunk().value_or(std::max(all / 2048, longest))};
   // Each chunk is sent and received on each edge of its tree, once in each pass.
   const double chunks = std::ceil(static_cast<double>(all) / static_cast<double>(parameters.chunk));
-  if (are_too_many(2.0 * (ranks() - 1) * chunks * static_cast<double>(packings->size()), "packed_trees", most_steps))
-    return {};
+  const double steps = 2.0 * (ranks() - 1) * chunks * static_cast<double>(packings->size());
+  if (steps > most_steps) return leave_out("packed_trees", too_many(steps)), Status();
   // Which timing suits the packings best is seen by trying, until one is as good as at the bound or it takes too long.
   const double roots = problem.collective == Collective::broadcast ? 1 : ranks();
   const double bound = bound_of(*packings, static_cast<double>(all * question_.element_bytes) / roots);
@@ -145,7 +145,8 @@ Status Predictor::add_rings(const Problem& problem) {
   std::size_t begun = 0;
   Parameters parameters = algorithm.parameters(problem, model_);
   parameters.chunk = asked_chunk().value_or(parameters.chunk);
-  if (are_too_many(steps_of(algorithm, problem, parameters, model_), "rings", most_steps)) return {};
+  const double steps = steps_of(algorithm, problem, parameters, model_);
+  if (steps > most_steps) return leave_out("rings", too_many(steps)), Status();
   for (const Ring& ring : packing.rings) {
     before += ring.rate;
     const auto end = static_cast<std::size_t>(static_cast<double>(problem.count) * static_cast<double>(before) /

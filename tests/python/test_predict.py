@@ -45,6 +45,20 @@ def test_of_each_size_the_fastest_comes_first(tmp_path: Path) -> None:
         assert [row["time_us"] for row in same] == sorted(row["time_us"] for row in same)
 
 
+def test_rows_of_longer_chunks_than_the_algorithms_own_are_told(tmp_path: Path) -> None:
+    """One algorithm by name has more time than all of them."""
+    words = ("broadcast", "--preset", "rx2", "--nodes", "700", "--sizes", "32M", "--json", str(tmp_path / "f.json"))
+    shown = paceline(*words)
+    assert shown.returncode == 0, shown.stderr
+    rows = {row["algorithm"]: row for row in json.loads((tmp_path / "f.json").read_text())["rows"]}
+    chain = rows["pipelined_chain"]
+    assert chain["chunk_bytes"] > chain["own_chunk_bytes"] > 0
+    assert rows["direct"]["own_chunk_bytes"] is None
+    told = re.findall(r"^# (.*): simulated with chunks of .*, not its own .*, to keep it short: it may be faster",
+                      shown.stdout, re.MULTILINE)  # fmt: skip
+    assert set(told) == {f"{name} at 32M" for name, row in rows.items() if row["own_chunk_bytes"]}
+
+
 @pytest.mark.parametrize("option", ["--trace", "--link-plot"])
 def test_a_formula_has_no_timeline_and_no_links(tmp_path: Path, option: str) -> None:
     shown = paceline("all_reduce", "--preset", "rx2", "--sizes", "1M", "--algorithm", "reduction_server",

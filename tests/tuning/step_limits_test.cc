@@ -2,26 +2,39 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <numeric>
 
 #include "api/address_limit.h"
 #include "topology/presets.h"
 #include "transport/child.h"
-#include "tuning/predictor.h"
+#include "tuning/prediction.h"
+#include "tuning/step_limits.h"
 
 namespace paceline {
 namespace {
 
-// With a straggler, so that no node stands for the others.
-Result<Answer> answer_of(std::string algorithm, int ranks) {
+Result<Answer> answer_of(Collective collective, std::string algorithm, int ranks, std::vector<std::size_t> sizes,
+                         std::map<int, double> slow_gpus = {}) {
   Question question;
+  question.collective = collective;
   question.algorithm = std::move(algorithm);
-  question.sizes = {1 << 20};
+  question.sizes = std::move(sizes);
   question.gpus.resize(static_cast<std::size_t>(ranks));
   std::iota(question.gpus.begin(), question.gpus.end(), 0);
   question.machine = typical_machine();
-  question.machine.slow_gpus[3] = 2;
+  question.machine.slow_gpus = std::move(slow_gpus);
   return predict(*preset("rx2", ranks), question);
+}
+
+// With a straggler, so that no node stands for the others.
+Result<Answer> answer_of(std::string algorithm, int ranks) {
+  return answer_of(Collective::all_reduce, std::move(algorithm), ranks, {1 << 20}, {{3, 2}});
+}
+
+bool is_left_out(const Answer& answer, std::string_view line) {
+  return std::ranges::find(answer.left_out, line) != answer.left_out.end();
 }
 
 void check_count_of_steps(std::string_view name, Collective collective, int ranks, std::size_t chunk) {
@@ -57,14 +70,7 @@ TEST_CASE("where a root has most of the steps, all ranks' steps are counted exac
 }
 
 TEST_CASE("a direct broadcast to 8,192 ranks has a step for each message's end") {
-  Question question;
-  question.collective = Collective::broadcast;
-  question.algorithm = "direct";
-  question.sizes = {8};
-  question.gpus.resize(8192);
-  std::iota(question.gpus.begin(), question.gpus.end(), 0);
-  question.machine = typical_machine();
-  const auto answer = predict(*preset("rx2", 8192), question);
+  const auto answer = answer_of(Collective::broadcast, "direct", 8192, {8});
   REQUIRE_MESSAGE(answer.ok(), answer.status().message());
   CHECK(answer->rows[0].method == "simulated");
   const Problem problem{.collective = Collective::broadcast, .ranks = 8192, .count = 2};
@@ -93,15 +99,56 @@ TEST_CASE("a ring of too many ranks is refused") {
 TEST_CASE("of all algorithms, exchanges of 1,300 ranks with all others are left out") {
   const auto answer = answer_of("all", 1300);
   REQUIRE_MESSAGE(answer.ok(), answer.status().message());
-  CHECK(std::ranges::find(answer->left_out,
-                          "one_shot: its 1688700 connections take long to simulate; ask for it by name") !=
-        answer->left_out.end());
+  CHECK(is_left_out(*answer, "one_shot: its 1688700 connections take long to simulate; ask for it by name"));
   CHECK(std::ranges::none_of(answer->rows, [](const Prediction& row) { return row.algorithm == "one_shot"; }));
 }
 
 TEST_CASE("exchanges of 2,400 ranks with all others are refused, though they have few steps: connections take memory") {
   CHECK(answer_of("one_shot", 2400).status().message() ==
         "one_shot: its 5757600 connections and 4800 steps take too much memory to simulate");
+}
+
+TEST_CASE("exchanges of 4,096 ranks with all others are refused before their schedules fill the memory") {
+  Child child([] {
+    if (!testing::limit_addresses(std::size_t{256} << 20)) return false;
+    const auto answer = answer_of(Collective::all_to_all, "pairwise", 4096, {1 << 20});
+    return answer.status().message() ==
+           "pairwise: its 16773120 connections and 33546240 steps take too much memory to simulate";
+  });
+  CHECK(child.ended_well());
+}
+
+TEST_CASE("steps that are too many for all algorithms at once, but not by name, are left out with that advice") {
+  const auto answer = answer_of(Collective::all_to_all, "all", 1300, {1 << 10});
+  REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+  CHECK(is_left_out(*answer, "pairwise: 3377400 steps are too many to simulate; ask for it by name"));
+  CHECK_FALSE(answer_of(Collective::all_to_all, "pairwise", 5000, {1 << 10}).status().message().ends_with("by name"));
+}
+
+TEST_CASE("that a size has too many steps is not found out again for larger ones") {
+  const auto time = [](const std::vector<std::size_t>& sizes) {
+    const auto began = std::chrono::steady_clock::now();
+    CHECK_FALSE(answer_of(Collective::all_to_all, "pairwise", 5000, sizes).ok());
+    return std::chrono::steady_clock::now() - began;
+  };
+  const std::vector<std::size_t> sizes{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10};
+  CHECK(time(sizes) < 4 * time({1 << 10}));
+}
+
+TEST_CASE("longer chunks than an algorithm's own are told, and by name only what takes minutes gets them") {
+  const auto row = [](const std::string& algorithm) {
+    const auto answer = answer_of(Collective::broadcast, algorithm, 700, {32 << 20});
+    REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+    const auto chain = std::ranges::find(answer->rows, "pipelined_chain", &Prediction::algorithm);
+    REQUIRE(chain != answer->rows.end());
+    return *chain;
+  };
+  const Prediction own = row("pipelined_chain");
+  const Prediction beside_others = row("all");
+  CHECK(own.own_chunk_bytes == 0);
+  CHECK(beside_others.own_chunk_bytes == own.chunk_bytes);
+  CHECK(beside_others.chunk_bytes > own.chunk_bytes);
+  CHECK(beside_others.time_us > own.time_us);
 }
 
 TEST_CASE("short chunks of a few ranks are refused before their schedules fill the memory") {

@@ -83,6 +83,7 @@ TEST_CASE("of NVSwitches that messages are spread over each slows them by what i
     Question question;
     question.collective = Collective::broadcast;
     question.algorithm = "direct";
+    question.chunk_bytes = 1 << 20;
     question.gpus = {0, 1};
     question.sizes = {1'000'000'000};
     question.machine.slow_links = slow_links;

@@ -133,6 +133,8 @@ def job(chosen: argparse.Namespace) -> int:
             some.sort(key=lambda row: (row["asked_bytes"], row["time_us"]))
             print(f"# {title}")
             print(table(some))
+            for line in lengthened(some):
+                print(f"# {line}")
             rows += some
             answers += found
         for line in (*(str(error) for error in left_out), *(line for answer in found for line in answer["left_out"])):
@@ -242,6 +244,16 @@ def table(rows: list[dict[str, Any]]) -> str:
                          f"{row['algbw_gbs']:.2f}", f"{row['busbw_gbs']:.2f}", link)
         )  # fmt: skip
     return "\n".join(lines)
+
+
+def lengthened(rows: list[dict[str, Any]]) -> list[str]:
+    """Which rows are not of the algorithm's own chunks."""
+    return [
+        f"{row['algorithm']} at {_short(row['bytes'])}: simulated with chunks of {_short(row['chunk_bytes'])}, "
+        f"not its own {_short(row['own_chunk_bytes'])}, to keep it short: it may be faster than this"
+        for row in rows
+        if row["own_chunk_bytes"]
+    ]
 
 
 def _short(count: int) -> str:
