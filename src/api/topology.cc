@@ -7,6 +7,7 @@
 
 #include "api/handle.h"
 #include "api/topology_request.h"
+#include "base/index.h"
 #include "base/json_fields.h"
 #include "base/wrong.h"
 #include "topology/arborescences.h"
@@ -31,7 +32,7 @@ json rate(const Rate& rate) { return rate.denominator == 0 ? json() : json(rate.
 void add_bounds(const Topology& part, const std::vector<int>& gpus, json& answer) {
   const Bounds bounds = throughput_bounds(part);
   answer["broadcast_gbs"] = rate(bounds.broadcast);
-  answer["worst_root"] = gpus[static_cast<std::size_t>(bounds.worst_root)];
+  answer["worst_root"] = gpus[at(bounds.worst_root)];
   answer["all_gather_gbs"] = rate(bounds.all_gather);
   answer["reduce_scatter_gbs"] = rate(bounds.reduce_scatter);
   answer["all_reduce_busbw_gbs"] = rate(bounds.all_reduce);
@@ -51,9 +52,8 @@ Status add_trees(const Topology& part, const std::vector<int>& gpus, json& answe
   }
   for (const PackedTree& tree : packing->trees) {
     json edges = json::array();
-    for (const TreeEdge& edge : tree.edges)
-      edges.push_back({gpus[static_cast<std::size_t>(edge.from)], gpus[static_cast<std::size_t>(edge.to)]});
-    answer["trees"].push_back({{"root", gpus[static_cast<std::size_t>(tree.root)]},
+    for (const TreeEdge& edge : tree.edges) edges.push_back({gpus[at(edge.from)], gpus[at(edge.to)]});
+    answer["trees"].push_back({{"root", gpus[at(tree.root)]},
                                {"gbs", static_cast<double>(tree.weight) * packing->rate.gbs()},
                                {"edges", edges}});
   }
@@ -64,14 +64,15 @@ void add_rings(const RingPacking& packing, const std::vector<int>& gpus, json& a
   answer["rings"] = answer["ring_gbs"] = json::array();
   for (const Ring& ring : packing.rings) {
     json order = json::array();
-    for (const int gpu : ring.order) order.push_back(gpus[static_cast<std::size_t>(gpu)]);
+    for (const int gpu : ring.order) order.push_back(gpus[at(gpu)]);
     answer["rings"].push_back(order);
     answer["ring_gbs"].push_back(static_cast<double>(ring.rate) / units_per_gbs);
   }
   answer["rings_exact"] = packing.exact;
 }
 
-Status add_chain(const Topology& topology, const std::vector<int>& gpus, json& answer) {
+Status add_chain(const Topology& whole, const std::vector<int>& gpus, json& answer) {
+  const Topology topology = with_one_nvswitch(whole);
   const auto chain = least_loaded_chain(topology, gpus);
   if (!chain.ok()) {
     // Where there is none the rest of the answer stands all the same.
@@ -120,8 +121,8 @@ json nccl_rings(const RingPacking& rings, const Topology& topology, const std::v
   std::vector<int> devices;
   std::set<int> nodes;
   for (const int gpu : gpus) {
-    devices.push_back(known[static_cast<std::size_t>(gpu)]);
-    nodes.insert(topology.vertex(topology.gpus()[static_cast<std::size_t>(gpu)]).node);
+    devices.push_back(known[at(gpu)]);
+    nodes.insert(topology.vertex(topology.gpus()[at(gpu)]).node);
   }
   return nodes.size() > 1 ? json() : json(write_nccl_rings(rings, devices, hops(part)));
 }

@@ -102,6 +102,13 @@ def test_known_answers_of_dgx1(gpus: list[int], broadcast: float, all_reduce: fl
     assert (found["broadcast_gbs"], found["all_reduce_busbw_gbs"]) == (broadcast, all_reduce)
 
 
+@pytest.mark.parametrize(("preset", "gbs"), [("dgx-a100", 300), ("hgx-h200", 450)])
+def test_the_chain_of_a_machine_with_nvswitches_is_as_wide_as_all_of_them(preset: str, gbs: float) -> None:
+    found = topology({"preset": preset})
+    assert found["chain"]["width_gbs"] == gbs
+    assert sum(found["ring_gbs"]) == gbs
+
+
 def test_files(tmp_path: Path) -> None:
     done = run(
         *("--preset", "dgx1-v100", "--gpus", "4-7", "--json", str(tmp_path / "t.json")),
