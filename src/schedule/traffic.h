@@ -34,7 +34,7 @@ struct Traffic {
   std::string name = "collective";  // for the timeline
   std::vector<Program> programs;    // of rank 0, 1, ...
   std::vector<int> gpus = {};       // rank r is on GPU gpus[r]; empty: on GPU r
-  int ranks = 0;                    // 0: as many as programs; see fold()
+  int ranks = 0;                    // 0: as many as programs; see WayFinder::fold()
   double begin = 0;                 // us
 };
 

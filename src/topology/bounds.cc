@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/index.h"
+
 namespace paceline {
 namespace {
 
@@ -70,12 +72,11 @@ Rate shard_rate(const Topology& topology, bool backwards) {
   if (n == 1) return endless;
   // A rate that is not too low: what the cut around the poorest GPU allows.
   std::vector<Flow> coming(topology.vertices().size());
-  for (const Link& link : topology.links())
-    coming[static_cast<std::size_t>(backwards ? link.from : link.to)] += units(link.bandwidth);
+  for (const Link& link : topology.links()) coming[at(backwards ? link.from : link.to)] += units(link.bandwidth);
   int poorest = topology.gpus().front();
   for (const int gpu : topology.gpus())
-    if (coming[static_cast<std::size_t>(gpu)] < coming[static_cast<std::size_t>(poorest)]) poorest = gpu;
-  Rate rate = reduced(coming[static_cast<std::size_t>(poorest)], n - 1);
+    if (coming[at(gpu)] < coming[at(poorest)]) poorest = gpu;
+  Rate rate = reduced(coming[at(poorest)], n - 1);
 
   for (;;) {
     // All capacities times the denominator: in these units each GPU is fed with the numerator.
@@ -88,11 +89,10 @@ Rate shard_rate(const Topology& topology, bool backwards) {
     for (const Link& link : topology.links()) {
       const int from = backwards ? link.to : link.from;
       const int to = backwards ? link.from : link.to;
-      if (side[static_cast<std::size_t>(from)] && !side[static_cast<std::size_t>(to)])
-        crossing += units(link.bandwidth);
+      if (side[at(from)] && !side[at(to)]) crossing += units(link.bandwidth);
     }
-    const auto giving = std::count_if(topology.gpus().begin(), topology.gpus().end(),
-                                      [&](int gpu) { return side[static_cast<std::size_t>(gpu)]; });
+    const auto giving =
+        std::count_if(topology.gpus().begin(), topology.gpus().end(), [&](int gpu) { return side[at(gpu)]; });
     rate = reduced(crossing, giving);
   }
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "base/index.h"
 #include "base/wrong.h"
 
 namespace paceline {
@@ -28,17 +29,17 @@ std::vector<bool> reached(const Topology& topology, int start, bool backwards,
     if (!usable(link)) continue;
     const int from = backwards ? link.to : link.from;
     const int to = backwards ? link.from : link.to;
-    next[static_cast<std::size_t>(from)].push_back(to);
+    next[at(from)].push_back(to);
   }
   std::vector<bool> seen(topology.vertices().size());
   std::vector<int> open{start};
-  seen[static_cast<std::size_t>(start)] = true;
+  seen[at(start)] = true;
   while (!open.empty()) {
-    const int at = open.back();
+    const int here = open.back();
     open.pop_back();
-    for (const int to : next[static_cast<std::size_t>(at)]) {
-      if (seen[static_cast<std::size_t>(to)]) continue;
-      seen[static_cast<std::size_t>(to)] = true;
+    for (const int to : next[at(here)]) {
+      if (seen[at(to)]) continue;
+      seen[at(to)] = true;
       open.push_back(to);
     }
   }
@@ -51,8 +52,8 @@ std::pair<int, int> apart(const Topology& topology, const std::function<bool(con
   const auto from_first = reached(topology, first, false, usable);
   const auto to_first = reached(topology, first, true, usable);
   for (const int gpu : topology.gpus()) {
-    if (!from_first[static_cast<std::size_t>(gpu)]) return {first, gpu};
-    if (!to_first[static_cast<std::size_t>(gpu)]) return {gpu, first};
+    if (!from_first[at(gpu)]) return {first, gpu};
+    if (!to_first[at(gpu)]) return {gpu, first};
   }
   return {-1, -1};
 }
@@ -69,11 +70,11 @@ Topology restricted(const Topology& whole, const std::vector<int>& keep,
   Topology part;
   std::vector<int> place(whole.vertices().size(), -1);
   for (const int index : keep) {
-    place[static_cast<std::size_t>(index)] = part.add(whole.vertex(index));
+    place[at(index)] = part.add(whole.vertex(index));
   }
   for (const Link& link : whole.links()) {
-    const int from = place[static_cast<std::size_t>(link.from)];
-    const int to = place[static_cast<std::size_t>(link.to)];
+    const int from = place[at(link.from)];
+    const int to = place[at(link.to)];
     if (from >= 0 && to >= 0 && usable(link)) part.link(from, to, link.kind, {link.bandwidth, link.latency});
   }
   return part;
@@ -84,13 +85,13 @@ Topology without_dead_ends(const Topology& topology) {
   const std::size_t n = topology.vertices().size();
   std::vector<std::set<int>> neighbours(n);  // that are no dead ends
   for (const Link& link : topology.links()) {
-    neighbours[static_cast<std::size_t>(link.from)].insert(link.to);
-    neighbours[static_cast<std::size_t>(link.to)].insert(link.from);
+    neighbours[at(link.from)].insert(link.to);
+    neighbours[at(link.to)].insert(link.from);
   }
   std::vector<bool> dead(n);
   std::vector<int> found;
   const auto look_at = [&](int vertex) {
-    const auto i = static_cast<std::size_t>(vertex);
+    const auto i = at(vertex);
     if (dead[i] || topology.vertex(vertex).kind == VertexKind::gpu || neighbours[i].size() > 1) return;
     dead[i] = true;
     found.push_back(vertex);
@@ -99,8 +100,8 @@ Topology without_dead_ends(const Topology& topology) {
   while (!found.empty()) {
     const int end = found.back();
     found.pop_back();
-    for (const int other : neighbours[static_cast<std::size_t>(end)]) {
-      neighbours[static_cast<std::size_t>(other)].erase(end);
+    for (const int other : neighbours[at(end)]) {
+      neighbours[at(other)].erase(end);
       look_at(other);
     }
   }
@@ -179,8 +180,7 @@ std::vector<int> Topology::of_kind(VertexKind kind) const {
 
 std::vector<std::vector<int>> Topology::leaving() const {
   std::vector<std::vector<int>> leaving(vertices_.size());
-  for (std::size_t i = 0; i < links_.size(); ++i)
-    leaving[static_cast<std::size_t>(links_[i].from)].push_back(static_cast<int>(i));
+  for (std::size_t i = 0; i < links_.size(); ++i) leaving[at(links_[i].from)].push_back(static_cast<int>(i));
   return leaving;
 }
 
@@ -212,7 +212,7 @@ Result<Topology> select(const Topology& topology, std::span<const int> gpus) {
   for (const int gpu : gpus) {
     if (gpu < 0 || gpu >= known)
       return wrong(fmt::format("there is no GPU {}: this topology has GPUs 0 to {}", gpu, known - 1));
-    const int vertex = topology.gpus()[static_cast<std::size_t>(gpu)];
+    const int vertex = topology.gpus()[at(gpu)];
     if (std::find(keep.begin(), keep.end(), vertex) != keep.end())
       return wrong(fmt::format("GPU {} is selected twice", gpu));
     keep.push_back(vertex);
@@ -248,8 +248,7 @@ std::vector<int> links_in_whole(const Topology& part, const Topology& whole) {
   for (std::size_t l = 0; l < whole.links().size() && numbers.size() < part.links().size(); ++l) {
     const Link& link = whole.links()[l];
     const Link& wanted = part.links()[numbers.size()];
-    if (in_part[static_cast<std::size_t>(link.from)] == wanted.from &&
-        in_part[static_cast<std::size_t>(link.to)] == wanted.to && link.kind == wanted.kind)
+    if (in_part[at(link.from)] == wanted.from && in_part[at(link.to)] == wanted.to && link.kind == wanted.kind)
       numbers.push_back(static_cast<int>(l));
   }
   return numbers;
@@ -285,17 +284,16 @@ Topology with_one_nvswitch(const Topology& topology, std::vector<int>* part_of) 
   for (std::size_t i = 0; i < place.size(); ++i) {
     const Vertex& vertex = topology.vertices()[i];
     const auto found = stands_for.find(static_cast<int>(i));
-    place[i] = found != stands_for.end() && found->second != found->first
-                   ? place[static_cast<std::size_t>(found->second)]
-                   : result.add(vertex);
+    place[i] =
+        found != stands_for.end() && found->second != found->first ? place[at(found->second)] : result.add(vertex);
   }
   std::map<std::pair<int, int>, Link> merged;  // links of NVSwitches
   std::map<std::pair<int, int>, std::vector<std::size_t>> parts;
   std::vector<int> number(topology.links().size());
   for (std::size_t l = 0; l < number.size(); ++l) {
     const Link& link = topology.links()[l];
-    const int from = place[static_cast<std::size_t>(link.from)];
-    const int to = place[static_cast<std::size_t>(link.to)];
+    const int from = place[at(link.from)];
+    const int to = place[at(link.to)];
     if (!stands_for.contains(link.from) && !stands_for.contains(link.to)) {
       number[l] = static_cast<int>(result.links().size());
       result.link(from, to, link.kind, {link.bandwidth, link.latency});

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/index.h"
 #include "tuning/prediction.h"
 
 namespace paceline {
@@ -12,16 +13,15 @@ namespace {
 int cpu_of(const Topology& topology, const std::vector<std::vector<int>>& leaving, int gpu) {
   std::vector<int> level{gpu};
   std::vector<bool> seen(topology.vertices().size());
-  for (seen[static_cast<std::size_t>(gpu)] = true; !level.empty();) {
+  for (seen[at(gpu)] = true; !level.empty();) {
     std::vector<int> next;
     for (const int here : level) {
       if (topology.vertex(here).kind == VertexKind::cpu) return here;
-      for (const int l : leaving[static_cast<std::size_t>(here)]) {
+      for (const int l : leaving[at(here)]) {
         const int to = topology.link(l).to;
         const VertexKind kind = topology.vertex(to).kind;
-        if (seen[static_cast<std::size_t>(to)] || (kind != VertexKind::cpu && kind != VertexKind::pcie_switch))
-          continue;
-        seen[static_cast<std::size_t>(to)] = true;
+        if (seen[at(to)] || (kind != VertexKind::cpu && kind != VertexKind::pcie_switch)) continue;
+        seen[at(to)] = true;
         next.push_back(to);
       }
     }
@@ -46,7 +46,7 @@ Result<std::vector<int>> placement(const Topology& topology, std::string_view by
   // Rounds, one after another; in each every group gives one GPU.
   std::map<int, std::map<int, std::vector<int>>> groups;  // by what is gone through first, and in turn
   for (int gpu = 0; gpu < gpus; ++gpu) {
-    const int vertex = topology.gpus()[static_cast<std::size_t>(gpu)];
+    const int vertex = topology.gpus()[at(gpu)];
     const int node = topology.vertex(vertex).node;
     if (by == "node")
       groups[0][node].push_back(gpu);
