@@ -65,8 +65,9 @@ std::vector<std::string_view> names_that_serve(const Problem& problem) {
 }
 
 Status no_algorithm(const Question& question, const Problem& problem, const std::vector<std::string_view>& names) {
-  return wrong(fmt::format("there is no algorithm '{}' for {} on {} ranks: take one of {}, or all", question.algorithm,
-                           title(problem.collective), problem.ranks, listed(names)));
+  return wrong(fmt::format("there is no algorithm '{}' for {} on {} {}: take one of {}, or all", question.algorithm,
+                           title(problem.collective), problem.ranks, problem.ranks == 1 ? "rank" : "ranks",
+                           listed(names)));
 }
 
 Predictor::Predictor(Topology topology, const Question& question)
@@ -225,7 +226,7 @@ Result<Answer> Predictor::answer() {
     for (std::size_t row = before; row < answer_.rows.size(); ++row) answer_.rows[row].asked_bytes = bytes;
   }
   if (answer_.rows.empty()) {
-    if (!answer_.left_out.empty()) return wrong(answer_.left_out[0]);
+    if (!answer_.left_out.empty()) return wrong(fmt::format("{}", fmt::join(answer_.left_out, "\n")));
     if (question_.sources > 0)
       return wrong(fmt::format("there is no algorithm '{}' for several sources: they have knomial, ring and multicast",
                                question_.algorithm));

@@ -275,6 +275,16 @@ def test_a_barrier_is_predicted_once(tmp_path: Path) -> None:
             for option in ("--start", "--delay")
         ),
         (("--preset", "rx2", "--sources", "2", "--chunk", "4K"), "either --chunk or --sources"),
+        (("--preset", "rx2", "--root", "1", "--sources", "2"), "either --root or --sources, which are the first ranks"),
+        (("--preset", "rx2", "--servers", "2"), "--servers goes with --algorithm reduction_server"),
+        (("--preset", "rx2", "--algorithm", "all,chain"), "--algorithm is all, or some by name"),
+        (("--preset", "rx2", "--slow-gpu", "3:2", "--slow-gpu", "03:4"), "--slow-gpu names '3' twice"),
+        (("--preset", "rx2", *(2 * ("--slow-link", "a -> b:2"))), "--slow-link names 'a -> b' twice"),
+        (("--preset", "rx2", "--gpus", "²"), "'²' is no list of GPUs"),
+        (("--preset", "rx2", "--gpus", "0," + 20 * "9"), f"{20 * '9'} is more than 2147483647"),
+        (("--preset", "rx2", "--gpus", 5000 * "9"), "is more than 2147483647"),
+        (("--file", "/tmp"), "'/tmp' is a folder"),
+        (("--profile", "/tmp"), "'/tmp' is a folder"),
         (("--preset", "rx2", "--transport", "shm"), "--transport goes with --profile"),
         (("--preset", "rx2", "--plot", "f.xyz"), "'f.xyz' does not end with a format of pictures: .png, .svg, .pdf"),
         (("--preset", "dgx1-v100", "--slow-gpu", "3:0"), "is no straggler"),
@@ -297,3 +307,28 @@ def test_errors(words: tuple[str, ...], message: str) -> None:
     shown = paceline("broadcast", *words)
     assert shown.returncode in (1, 2)
     assert message in shown.stderr
+
+
+def test_only_rooted_collectives_have_a_root() -> None:
+    shown = paceline("all_reduce", "--preset", "rx2", "--root", "1")
+    assert (shown.returncode, "all_reduce has no root: leave out --root" in shown.stderr) == (2, True)
+
+
+def test_an_algorithm_named_twice_is_predicted_once() -> None:
+    shown = paceline("all_reduce", "--preset", "rx2", "--sizes", "1M", "--algorithm", "ring,ring")
+    assert shown.returncode == 0, shown.stderr
+    assert len(re.findall(" ring ", shown.stdout)) == 1
+
+
+def test_one_rank_is_one_rank(tmp_path: Path) -> None:
+    shown = paceline("all_reduce", "--preset", "rx2", "--nodes", "1", "--sizes", "1M")
+    assert shown.stdout.startswith("# all_reduce on 1 rank, rx2\n")
+    shown = paceline("all_reduce", "--preset", "rx2", "--nodes", "1", "--algorithm", "magic")
+    assert "for all-reduce on 1 rank: take one of" in shown.stderr
+
+
+def test_where_nothing_can_be_predicted_all_reasons_are_told() -> None:
+    shown = paceline("broadcast", "--preset", "dgx1-v100", "--sizes", "1G", "--chunk", "1")
+    assert shown.returncode == 1
+    reasons = re.findall(r"(\w+): \d+ steps are too many to simulate", shown.stderr)
+    assert {"pipelined_chain", "direct", "topology_chain", "packed_trees"} <= set(reasons)

@@ -38,6 +38,8 @@ def test_lists_and_ranges(text: str, expected: list[int]) -> None:
         "-8",
         "1.5M",
         "8T",
+        "²",
+        5000 * "9",
         "K",
         "8:4:x2",
         "8:64:x1",

@@ -9,11 +9,15 @@ import stat
 import tempfile
 from pathlib import Path
 
+from ..errors import InvalidArgument
+
 _LONGEST = 64 << 20  # bytes of an input file; a cluster of 512 nodes with all its links has 9 MB
 
 
 def input_text(name: str) -> str:
     """What an input file holds. One that is too long to be meant, as a device without end, is an OSError."""
+    if Path(name).is_dir():
+        raise InvalidArgument(f"{str(Path(name))!r} is a folder")
     with Path(name).open("rb") as file:
         data = file.read(_LONGEST + 1)
     if len(data) > _LONGEST:

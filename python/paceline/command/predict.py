@@ -13,9 +13,10 @@ from .. import __version__
 from ..errors import InvalidArgument
 from ..prediction import predict
 from . import predict_plot
+from .collectives import COLLECTIVES
 from .files import input_text, output_file, picture_file
 from .question import add_question, asked_sizes
-from .sizes import positive, size, size_text, sizes
+from .sizes import not_negative, positive, size, size_text, sizes
 from .topology_source import add_source, source_request
 
 _LINE = "{:>12} {:>13}  {:<20} {:>8} {:>13} {:>9} {:>9}  {}"
@@ -30,11 +31,11 @@ def counts(text: str) -> list[int]:
 
 
 def slow(text: str) -> tuple[str, float]:
-    """A straggler: GPU or link, and how many times as long it takes: 3:2.5."""
+    """A straggler: GPU, as the shortest number says it, or link, and how many times as long it takes: 3:2.5."""
     name, colon, factor = text.rpartition(":")
     try:
         if colon and 0 < float(factor) < inf:
-            return name, float(factor)
+            return (str(not_negative(name)) if name.isdecimal() else name), float(factor)
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"{text!r} is no straggler: write WHICH:FACTOR, as 3:2.5")
@@ -126,7 +127,8 @@ def job(chosen: argparse.Namespace) -> int:
         if len(cases) == 1 and not found:
             break
         if found:
-            title = f"{chosen.collective} on {found[0]['ranks']} ranks, {where}"
+            ranks = found[0]["ranks"]
+            title = f"{chosen.collective} on {ranks} {'rank' if ranks == 1 else 'ranks'}, {where}"
             if sources:
                 title += f", {sources} sources"
             some = [_row(row, answer, sources) for answer in found for row in answer["rows"]]
@@ -140,7 +142,7 @@ def job(chosen: argparse.Namespace) -> int:
         for line in (*(str(error) for error in left_out), *(line for answer in found for line in answer["left_out"])):
             print(f"# left out: {line}")
     if not answers:
-        raise refused[0]
+        raise InvalidArgument("\n".join(dict.fromkeys(map(str, refused))))
     if chosen.json:
         document = {"version": __version__, "collective": chosen.collective, "topology": where, "rows": rows}
         Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
@@ -161,12 +163,17 @@ def _answers(
     """What each algorithm named takes, and why some of them take nothing."""
     asked = request(chosen, nodes, sources)
     found, refused = [], []
-    for name in chosen.algorithm.split(","):
+    for name in _algorithms(chosen):
         try:
             found.append(predict({**asked, "algorithm": name}))
         except InvalidArgument as error:
             refused.append(error)
     return found, refused
+
+
+def _algorithms(chosen: argparse.Namespace) -> list[str]:
+    """Each once."""
+    return list(dict.fromkeys(chosen.algorithm.split(",")))
 
 
 def _refuse_impossible(chosen: argparse.Namespace) -> None:
@@ -182,7 +189,18 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
         refuse("either --gpus or --placement")
     if chosen.chunk and chosen.sources:
         refuse("either --chunk or --sources, whose chunks are their own")
-    several = "," in chosen.algorithm or chosen.algorithm == "all" or len(asked_sizes(chosen)) > 1
+    names = _algorithms(chosen)
+    if "all" in names and len(names) > 1:
+        refuse("--algorithm is all, or some by name")
+    if chosen.servers and "reduction_server" not in names:
+        refuse("--servers goes with --algorithm reduction_server")
+    if chosen.root and not COLLECTIVES[chosen.collective].rooted:
+        refuse(f"{chosen.collective} has no root: leave out --root")
+    if chosen.root and chosen.sources:
+        refuse("either --root or --sources, which are the first ranks")
+    for option, stragglers in (("--slow-gpu", chosen.slow_gpu), ("--slow-link", chosen.slow_link)):
+        _refuse_twice(chosen, option, [name for name, _ in stragglers])
+    several = len(names) > 1 or names == ["all"] or len(asked_sizes(chosen)) > 1
     several = several or len(chosen.nodes or [0]) > 1 or chosen.sources
     for option, path in (("--trace", chosen.trace), ("--link-plot", chosen.link_plot)):
         if path and several:
@@ -190,6 +208,12 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
                 f"{option} shows one algorithm at one size: give one --algorithm, one --size, "
                 "at most one number of --nodes, and no --sources"
             )
+
+
+def _refuse_twice(chosen: argparse.Namespace, option: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            chosen.parser.error(f"{option} names {name!r} twice")
 
 
 def _row(row: dict[str, Any], answer: dict[str, Any], sources: int) -> dict[str, Any]:

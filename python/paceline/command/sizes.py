@@ -7,6 +7,7 @@ import argparse
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _MOST = 2**31 - 1  # of anything that is counted
 _MOST_BYTES = 2**63 - 1
+_MOST_DIGITS = 1000
 _MOST_SIZES = 10_000  # of one range
 
 
@@ -21,11 +22,16 @@ def not_negative(text: str) -> int:
 
 
 def _whole(text: str, least: int) -> int:
-    if not text.isdigit() or int(text) < least:
+    if not text.isdecimal() or _number(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= {least}")
-    if int(text) > _MOST:
+    if _number(text) > _MOST:
         raise argparse.ArgumentTypeError(f"{text} is more than {_MOST}")
-    return int(text)
+    return _number(text)
+
+
+def _number(digits: str) -> int:
+    """What so many digits say that Python refuses to read them is more than anything."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS
 
 
 def size(text: str) -> int:
@@ -33,9 +39,9 @@ def size(text: str) -> int:
     digits = text.upper().removesuffix("B").removesuffix("I")
     unit = digits[-1:] if digits[-1:] in _UNITS else ""
     number = digits.removesuffix(unit) if unit else digits
-    if not number.isdigit():
+    if not number.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write bytes, or 64K, 1M, 2G")
-    nbytes = int(number) * _UNITS[unit]
+    nbytes = _number(number) * _UNITS[unit]
     if nbytes > _MOST_BYTES:
         raise argparse.ArgumentTypeError(f"{text} is more bytes than any buffer has: at most {_MOST_BYTES}")
     return nbytes

@@ -6,18 +6,22 @@ import argparse
 from typing import Any
 
 from .files import input_text
+from .sizes import not_negative
 
 
 def numbers(text: str) -> list[int]:
     """A list of GPUs: 0,1,4-7."""
     found: list[int] = []
     for item in text.split(","):
-        first, dash, last = item.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+        ends = item.split("-")
+        if len(ends) > 2 or not all(end.isdecimal() for end in ends):
             raise argparse.ArgumentTypeError(f"{text!r} is no list of GPUs: write 0,1,2 or 0-3,6")
-        if dash and int(last) - int(first) > 1 << 20:
+        first, last = not_negative(ends[0]), not_negative(ends[-1])
+        if last < first:
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of GPUs: write 0,1,2 or 0-3,6")
+        if last - first > 1 << 20:
             raise argparse.ArgumentTypeError(f"{text!r} names too many GPUs")
-        found.extend(range(int(first), int(last or first) + 1))
+        found.extend(range(first, last + 1))
     return found
 
 
