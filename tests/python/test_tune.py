@@ -92,7 +92,7 @@ def test_a_way_to_run_counts_by_what_it_took_of_the_algorithm_in_the_same_passes
 
 def test_passes_far_apart_are_doubted(capsys: pytest.CaptureFixture[str]) -> None:
     model = dict.fromkeys(("start_us", "call_us", "step_us", "bandwidth_gbs", "reduce_gbs", "copy_gbs", "duplex"), 1.0)
-    found = {"transport": "shm", "ranks": 4, "model": model, "model_error": 0.1, "table": [], "passes": 2}
+    found = {"transport": "shm", "ranks": 4, "model": model, "model_error": 0.1, "table": [], "passes": 2, "kept": []}
     run = ["broadcast", "direct"]
     for times, said, doubted in (
         ([[5.0], [6.0]], "; 1 pass)", False),
@@ -105,10 +105,17 @@ def test_passes_far_apart_are_doubted(capsys: pytest.CaptureFixture[str]) -> Non
         assert ("4 ranks over shm: the passes are 40% apart" in err) == doubted
 
 
+def test_constants_of_which_the_times_say_little_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    model = dict.fromkeys(("start_us", "call_us", "step_us", "bandwidth_gbs", "reduce_gbs", "copy_gbs", "duplex"), 1.0)
+    found = {"transport": "shm", "ranks": 4, "model": model, "model_error": 0.1, "table": [], "passes": 1}
+    _show({**found, "kept": ["step_us", "sharing"], "pass_times": []})
+    assert "call 1.00 us, step 1.000 us (kept), 1.00 GB/s between ranks, " in capsys.readouterr().out
+
+
 def test_the_profile_has_a_model_times_and_a_table(profile: Path) -> None:
     (setting,) = json.loads(profile.read_text())["settings"]
     assert (setting["transport"], setting["ranks"]) == ("shm", 2)
-    assert "pass_times" not in setting
+    assert "pass_times" not in setting and "kept" not in setting
     assert setting["model"]["bandwidth_gbs"] > 0.1
     collectives = {row["collective"] for row in setting["table"]}
     assert collectives >= {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "reduce", "scatter", "gather"}

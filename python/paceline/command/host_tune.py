@@ -47,7 +47,8 @@ _BEND = 0.12  # of ln: how far from the middle of its neighbours a time may be, 
 _DISTURBED = 1.15  # by how much a time must be out of place for that
 _WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
 LARGEST = _CANDIDATES[-1]
-_TIMES = "pass_times"  # in a setting that is not finished: PassTimes.rows()
+# In a setting that is not finished: PassTimes.rows(), and the model's constants of which the times say little.
+_TIMES, _KEPT = "pass_times", "kept"
 
 
 class HostTuning:
@@ -86,7 +87,9 @@ class HostTuning:
             self._pass(self._calibration, progress)
             self._measure_disturbed(progress)
         fitted = tuning.setting(self._comm, self._times, fit=True)
-        return {**fitted, "passes": 0, "measured": [], "table": [], _TIMES: []}
+        before = tuning.setting(self._comm, {}, fit=False)["model"]
+        kept = [name for name, value in fitted["model"].items() if value == before[name]]
+        return {**fitted, "passes": 0, "measured": [], "table": [], _TIMES: [], _KEPT: kept}
 
     def pass_after(self, before: dict[str, Any]) -> dict[str, Any]:
         """The setting, with the times of one more pass; finished() makes it one for a profile."""
@@ -113,6 +116,7 @@ class HostTuning:
             "passes": before["passes"] + 1,
             "model_error": before["model_error"],
             _TIMES: self._passes.rows(),
+            _KEPT: before[_KEPT],
         }
 
     @property
@@ -253,7 +257,7 @@ class HostTuning:
 
 def finished(found: dict[str, Any]) -> dict[str, Any]:
     """A setting for a profile, of one that passes go on from."""
-    return {key: value for key, value in found.items() if key != _TIMES}
+    return {key: value for key, value in found.items() if key not in (_TIMES, _KEPT)}
 
 
 def passes_apart(found: dict[str, Any]) -> float | None:

@@ -246,12 +246,19 @@ def _report(found: dict[str, Any], apart: float | None) -> str:
     """What was found, for people."""
     passes = "1 pass" if apart is None else f"{found['passes']} passes, {apart:.0%} apart"
     model = found["model"]
+    constants = {
+        "start_us": f"start {model['start_us']:.2f} us",
+        "call_us": f"call {model['call_us']:.2f} us",
+        "step_us": f"step {model['step_us']:.3f} us",
+        "bandwidth_gbs": f"{model['bandwidth_gbs']:.2f} GB/s between ranks",
+        "reduce_gbs": f"{model['reduce_gbs']:.2f} GB/s folded",
+        "copy_gbs": f"{model['copy_gbs']:.2f} GB/s copied",
+        "duplex": f"{100 * model['duplex']:.0f}% both ways at once",
+    }
+    told = ", ".join(f"{text} (kept)" if key in found["kept"] else text for key, text in constants.items())
     lines = [
-        f"# {found['ranks']} ranks over {found['transport']}: start {model['start_us']:.2f} us, "
-        f"call {model['call_us']:.2f} us, step {model['step_us']:.3f} us, "
-        f"{model['bandwidth_gbs']:.2f} GB/s between ranks, "
-        f"{model['reduce_gbs']:.2f} GB/s folded, {model['copy_gbs']:.2f} GB/s copied, "
-        f"{100 * model['duplex']:.0f}% both ways at once (model error {100 * found['model_error']:.0f}%; {passes})"
+        f"# {found['ranks']} ranks over {found['transport']}: {told} "
+        f"(model error {100 * found['model_error']:.0f}%; {passes})"
     ]
     for name in _COLLECTIVES:
         rows = [row for row in found["table"] if row["collective"] == name]
