@@ -158,14 +158,14 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
   if (period_ > 0 && steps > most_steps / 100 && steps * period_ / problem.ranks <= (may_be_fewer ? enough : most)) {
     Problem even = problem;
     if (!parts_count(problem.collective)) even.count = even_count(problem);
-    if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
-      if (even.count - problem.count <= problem.count / 100) {
-        std::vector<Traffic> one;
-        one.push_back(std::move(*traffic));
-        return run(folded_, std::move(one), problem, name);
-      }
-      advice = fmt::format("; of {} bytes, which make equal blocks, one part's ranks would stand for all",
-                           even.count * question_.element_bytes);
+    if (even.count - problem.count > problem.count / 100) {
+      if (seems_symmetric(algorithm, even, parameters, question_.element_bytes, period_))
+        advice = fmt::format("; of {} bytes, which make equal blocks, one part's ranks would stand for all",
+                             even.count * question_.element_bytes);
+    } else if (auto traffic = symmetric_traffic(algorithm, even, parameters, question_.element_bytes, period_)) {
+      std::vector<Traffic> one;
+      one.push_back(std::move(*traffic));
+      return run(folded_, std::move(one), problem, name);
     }
   }
   Extent extent = counted(algorithm, name, problem, parameters);

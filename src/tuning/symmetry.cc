@@ -4,11 +4,16 @@
 
 namespace paceline {
 
-std::optional<Traffic> symmetric_traffic(const Algorithm& algorithm, const Problem& problem,
-                                         const Parameters& parameters, std::size_t element_bytes, int period) {
-  if (period < 1 || problem.ranks % period != 0 || problem.ranks < 2 * period || is_rooted(problem.collective))
-    return {};
-  const auto programs_from = [&](int first, int end) {
+namespace {
+
+// One problem, of which the ranks' programs are written one by one.
+struct Programs {
+  const Algorithm& algorithm;
+  const Problem& problem;
+  const Parameters& parameters;
+  std::size_t element_bytes;
+
+  [[nodiscard]] std::vector<Program> of(int first, int end) const {
     std::vector<Program> programs;
     for (int rank = first; rank < end; ++rank) {
       Schedule schedule(problem, parameters, rank);
@@ -16,16 +21,30 @@ std::optional<Traffic> symmetric_traffic(const Algorithm& algorithm, const Probl
       programs.emplace_back(schedule, rank, element_bytes);
     }
     return programs;
-  };
-  const auto same = [&](int ranks, const std::vector<Program>& programs, int first) {
-    const auto others = programs_from(first, first + ranks);
-    return same_shifted(std::span(programs).first(static_cast<std::size_t>(ranks)), others, first, problem.ranks);
-  };
+  }
+  // Whether those from `first` on do what these of the first ranks do.
+  [[nodiscard]] bool same(std::span<const Program> programs, int first) const {
+    return same_shifted(programs, of(first, first + static_cast<int>(programs.size())), first, problem.ranks);
+  }
+};
+
+}  // namespace
+
+bool seems_symmetric(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
+                     std::size_t element_bytes, int period) {
+  if (period < 1 || problem.ranks % period != 0 || problem.ranks < 2 * period || is_rooted(problem.collective))
+    return false;
+  const Programs programs{algorithm, problem, parameters, element_bytes};
+  return programs.same(programs.of(0, 1), period);
+}
+
+std::optional<Traffic> symmetric_traffic(const Algorithm& algorithm, const Problem& problem,
+                                         const Parameters& parameters, std::size_t element_bytes, int period) {
+  if (!seems_symmetric(algorithm, problem, parameters, element_bytes, period)) return {};
+  const Programs programs{algorithm, problem, parameters, element_bytes};
   Traffic traffic;
-  traffic.programs = programs_from(0, 1);
-  if (!same(1, traffic.programs, period)) return {};  // mostly this tells
-  traffic.programs = programs_from(0, period);
-  if (!same(period, traffic.programs, period) || !same(period, traffic.programs, problem.ranks - period)) return {};
+  traffic.programs = programs.of(0, period);
+  if (!programs.same(traffic.programs, period) || !programs.same(traffic.programs, problem.ranks - period)) return {};
   traffic.name = title(problem.collective);
   traffic.ranks = problem.ranks;
   return traffic;

@@ -7,6 +7,10 @@
 
 namespace paceline {
 
+// Whether rank `period` does what rank 0 does, which mostly tells, and soon.
+bool seems_symmetric(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
+                     std::size_t element_bytes, int period);
+
 // The traffic of the algorithm on GPUs 0, 1, ..., with the programs of `period` ranks only, if rank r + period does
 // what rank r does (seen on the ranks of the first two and of the last node); nothing otherwise. The schedule is
 // written rank by rank.
