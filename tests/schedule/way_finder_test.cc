@@ -4,14 +4,17 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <ctime>
+#include <random>
 #include <set>
 
 #include "api/address_limit.h"
 #include "base/index.h"
 #include "topology/cluster.h"
 #include "topology/presets.h"
+#include "topology/route.h"
 #include "transport/child.h"
 
 namespace paceline {
@@ -52,6 +55,38 @@ TEST_CASE("GPUs that are as near to the same NICs take one each, however GPUs ar
         if (const int to = machine.link(link).to; machine.vertex(to).kind == VertexKind::nic) nics.insert(to);
     CHECK(nics.size() == 8);
   }
+}
+
+TEST_CASE("on random machines a way is as short and as wide as the topology's searches have it") {
+  std::mt19937 random(11);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  int compared = 0;
+  for (int round = 0; round < 200; ++round) {
+    Topology machine;
+    const int vertices = 4 + below(16);
+    for (int v = 0; v < vertices; ++v)
+      machine.add(v < 3 || below(3) == 0 ? VertexKind::gpu : VertexKind::pcie_switch, fmt::format("v{}", v));
+    for (int cable = 0; cable < 2 * vertices; ++cable)
+      if (const int from = below(vertices), to = below(vertices); from != to)
+        machine.link(from, to, below(2) == 0 ? LinkKind::pcie : LinkKind::nvlink, {1.0 + below(4), 0});
+    WayFinder finder(machine);
+    const ShortestRoutes routes(machine);
+    const auto gpus = static_cast<int>(machine.gpus().size());
+    for (int from = 0; from < gpus; ++from) {
+      for (int to = 0; to < gpus; ++to) {
+        const auto& ways = finder.between(from, to);
+        const std::vector<int> route = routes.between(machine.gpus()[at(from)], machine.gpus()[at(to)]);
+        REQUIRE(ways.empty() == route.empty());
+        if (ways.empty()) continue;
+        double width = 1e9;
+        for (const int link : ways[0].links) width = std::min(width, machine.link(link).bandwidth);
+        CHECK(ways[0].links.size() == route.size());
+        CHECK(width == routes.width(machine.gpus()[at(from)], machine.gpus()[at(to)]));
+        ++compared;
+      }
+    }
+  }
+  CHECK(compared > 1000);
 }
 
 // CPU time, of which as many ways on sixteen times as many nodes take as much, but for the caches.
