@@ -355,7 +355,8 @@ PACE_API paceResult_t paceTopology(const char* request, const char** answer);
  *   "detail": for one algorithm at one size, the links and the timeline too.
  * The answer has "collective", "ranks", "rows" ("algorithm", "asked_bytes" (the request's size), "bytes" (of whole
  * elements), "count", "chunk_bytes" (the longest message that is simulated; by a model, what longer ones are cut into;
- * 0 where there is none), "time_us", "algbw_gbs", "busbw_gbs", "method", "busiest_link", "busiest_share"),
+ * 0 where there is none), "own_chunk_bytes" (the algorithm's, where longer ones are simulated; else
+ * null), "time_us", "algbw_gbs", "busbw_gbs", "method", "busiest_link", "busiest_share"),
  * "left_out" (why an algorithm has no row), in detail "links" ("from", "to", "gbs", "bytes", "share") and "trace"
  * (Chrome's format). It is valid until this thread's next call of pacePredict. */
 PACE_API paceResult_t pacePredict(const char* request, const char** answer);
