@@ -49,8 +49,12 @@ ncclResult_t exchange(const std::vector<ncclComm*>& comms, std::vector<std::vect
   return result == paceSuccess ? ncclSuccess : failed_in_paceline(comms, result);
 }
 
+// The thread that makes it looks at nothing of `comm`, which may be gone when nobody waits for it any more.
 struct Beside {
   ncclComm* comm = nullptr;
+  int ranks = 0;
+  int rank = 0;
+  std::vector<std::byte> config;  // empty: none
   DeviceContext device;
   ncclUniqueId id{};
   ncclComm_t made = nullptr;  // may be written also where its making failed
@@ -81,10 +85,8 @@ ncclResult_t begin(std::vector<Beside>& all) {
   for (Beside& one : all) {
     if (is_error(result)) break;
     one.device.enter();
-    std::vector<std::byte> config = one.comm->config.as_blocking();
-    result = worse(result, library->ncclCommInitRankConfig(
-                               &one.made, one.comm->ranks, one.id, one.comm->rank,
-                               config.empty() ? nullptr : reinterpret_cast<ncclConfig_t*>(config.data())));
+    auto* const config = one.config.empty() ? nullptr : reinterpret_cast<ncclConfig_t*>(one.config.data());
+    result = worse(result, library->ncclCommInitRankConfig(&one.made, one.ranks, one.id, one.rank, config));
   }
   return together ? worse(result, library->ncclGroupEnd()) : result;
 }
@@ -145,7 +147,10 @@ ncclResult_t hand_over(const std::vector<Beside>& all, const std::vector<ncclCom
       __atomic_store_n(&one.comm->real, one.made, __ATOMIC_RELEASE);  // pairs with real_of()
   }
   if (unwanted.empty()) return ncclSuccess;
-  for (const Beside& one : all) unwanted.push_back({one.comm, one.device, one.id, take_real(one.comm)});
+  for (Beside one : all) {
+    one.made = take_real(one.comm);
+    unwanted.push_back(std::move(one));
+  }
   put_away(unwanted);
   return fail(comms, nccl_code(paceAborted), aborted_meanwhile);
 }
@@ -155,7 +160,12 @@ ncclResult_t make(const std::vector<ncclComm*>& comms, const std::vector<std::ve
   const DeviceContext before = DeviceContext::current();
   for (std::size_t i = 0; i < comms.size(); ++i) {
     const bool known = comms[i]->device.device() >= 0;
-    making->all.push_back({comms[i], known ? comms[i]->device : before, offers[i][0].id});
+    making->all.push_back({.comm = comms[i],
+                           .ranks = comms[i]->ranks,
+                           .rank = comms[i]->rank,
+                           .config = comms[i]->config.as_blocking(),
+                           .device = known ? comms[i]->device : before,
+                           .id = offers[i][0].id});
   }
   std::thread maker = start_thread([making] { run(*making); });
   if (maker.joinable()) {
