@@ -7,10 +7,10 @@ namespace paceline {
 
 // "a, b, c"
 template <class Names>
-std::string listed(const Names& names) {
+std::string listed(const Names& names, const char* between = ", ") {
   std::string text;
   for (const auto& name : names) {
-    if (!text.empty()) text += ", ";
+    if (!text.empty()) text += between;
     text += name;
   }
   return text;

@@ -63,13 +63,13 @@ __device__ inline void take_sights_back(const DirectTask& task, const WarpNumber
   tell_sight(task, peer, numbers.given() + 1, 1, 0);
 }
 
-// How the buffers lie: what thread p of a warp says of rank p's, which all ranks say alike.
-struct Lie {
+// How the buffers lie, as all ranks find it. Thread p of a warp has the addresses of rank p's.
+struct Alignment {
   bool even;      // all at multiples of 16 bytes
   bool possible;  // else outputs are as far from one, whole elements, and what is folded is loaded
 };
 template <class Element>
-__device__ Lie lie_of(const DirectTask& task, const std::byte* input, const std::byte* output) {
+__device__ Alignment alignment_of(const DirectTask& task, const std::byte* input, const std::byte* output) {
   const int peer = static_cast<int>(threadIdx.x) % 32;
   const bool is_rank = peer < task.ranks;
   const auto before = [&](const std::byte* address) {
@@ -168,14 +168,14 @@ __global__ void __launch_bounds__(direct_threads, 1) exchange_direct(const __gri
     bool gives_up = false;
     ready = !over && exchange_sights(task, numbers, input, output, gives_up);
     if (__any_sync(0xffffffff, gives_up)) take_sights_back(task, numbers);
-    const Lie lie = lie_of<Element>(task, input, output);
-    ready = ready && lie.possible;
+    const Alignment alignment = alignment_of<Element>(task, input, output);
+    ready = ready && alignment.possible;
     if (thread < task.ranks) {
       // Its own ones are never 0 here, and may be what nobody else sees.
       inputs[thread] = thread == task.rank ? task.input : input;
       outputs[thread] = thread == task.rank ? task.output : output;
     }
-    if (thread == 0) even = lie.even;
+    if (thread == 0) even = alignment.even;
     fence_system();  // the others' buffers are as they were when they told of them
   }
   const bool together = __syncthreads_and(ready) != 0;

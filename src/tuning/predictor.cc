@@ -226,7 +226,7 @@ Result<Answer> Predictor::answer() {
     for (std::size_t row = before; row < answer_.rows.size(); ++row) answer_.rows[row].asked_bytes = bytes;
   }
   if (answer_.rows.empty()) {
-    if (!answer_.left_out.empty()) return wrong(fmt::format("{}", fmt::join(answer_.left_out, "\n")));
+    if (!answer_.left_out.empty()) return wrong(listed(answer_.left_out, "\n"));
     if (question_.sources > 0)
       return wrong(fmt::format("there is no algorithm '{}' for several sources: they have knomial, ring and multicast",
                                question_.algorithm));
