@@ -6,15 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <optional>
 
-#include "base/file_descriptor.h"
 #include "base/rounding.h"
 #include "transport/mismatch.h"
-#include "transport/single_copy.h"
 
 namespace paceline {
 namespace {
@@ -362,32 +359,6 @@ Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, 
 
 void SharedMemoryTransport::expect(int channel, int from, bool to_all) {
   __builtin_prefetch(cell(incoming_[index(channel, from, to_all)]));
-}
-
-Attempt SharedMemoryTransport::read_from_sender(Mailbox& mailbox, int from, std::byte* place, const std::byte** data) {
-  const Cell& message = *cell(mailbox);
-  const pid_t pid = peers_[static_cast<std::size_t>(by_rank_[static_cast<std::size_t>(from)])].pid;
-  if (static_cast<Payload>(message.payload) == Payload::in_heap) {
-    *data = peer_heaps_.map(pid, message.place);
-    if (*data != nullptr) return Attempt::done;
-  } else if (read_remote(pid, message.where, place, message.bytes)) {
-    *data = place;
-    return Attempt::done;
-  }
-  const int error = errno;
-  // What is not there any more was given back.
-  if (has_withdrawn(mailbox)) return withdrawn(mailbox, from);
-  // A part that no other process can read, in the midst of what they can.
-  const char* const remedy = error == EFAULT ? " (PACELINE_SINGLE_COPY=off has it copied)" : "";
-  Status::Detail detail =
-      descriptor_error(fmt::format("reading the memory of rank {}{}", from, remedy), error).detail();
-  // A process that is gone has no memory: the session will say that it died. Until its parent has asked how it ended,
-  // its entry in /proc is root's; that its memory can be mapped was tried at the start.
-  if (error == ESRCH || error == ENOENT || error == EACCES || error == EPERM) detail.code = Code::remote;
-  const bool lack = error == EMFILE || error == ENFILE || error == ENOMEM;  // this rank's
-  detail.rank = lack ? my_rank() : from;
-  detail.peer = lack ? from : my_rank();
-  return fail(Status(std::move(detail)));
 }
 
 bool SharedMemoryTransport::has_withdrawn(const Mailbox& mailbox) {

@@ -194,7 +194,7 @@ class SharedMemoryTransport final : public Transport {
   Attempt withdrawn(const Mailbox& mailbox, int from);
   void pass(Mailbox& mailbox);  // to the next message: this one has been used
   [[nodiscard]] bool any_withdrawn() const;
-  // Of memory that no other process can read (shared_memory_stand_in.cc).
+  // Of memory that no other process can read (shared_memory_single_copy.cc).
   void begin_single_copy(std::span<const std::byte> input);
   std::optional<HeapPlace> stand_in(std::span<const std::byte> data);
   // What compare() does (shared_memory_mismatch.cc).
