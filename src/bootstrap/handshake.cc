@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
-#include <openssl/hmac.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -12,13 +11,14 @@
 #include <cstring>
 #include <utility>
 
+#include "base/digest.h"
 #include "bootstrap/socket.h"
 
 namespace paceline {
 namespace {
 
 // On the wire: numbers little-endian.
-constexpr std::size_t magic_size = 8, version_size = 4, nonce_size = 32, hello_size = 20, mac_size = 32;
+constexpr std::size_t magic_size = 8, version_size = 4, nonce_size = 32, hello_size = 20, mac_size = sizeof(Digest);
 constexpr std::size_t prefix_size = magic_size + version_size;  // the same in every version
 constexpr std::size_t opening_size = prefix_size + nonce_size;
 constexpr std::size_t proof_size = hello_size + mac_size;
@@ -27,7 +27,6 @@ constexpr char magic[] = "PACELINE";
 
 enum Verdict : std::uint32_t { accepted = 0, wrong_secret = 1 };
 
-using Mac = std::array<std::byte, mac_size>;
 using Nonce = std::array<std::byte, nonce_size>;
 
 template <class Number>
@@ -74,22 +73,17 @@ std::array<std::byte, opening_size> opening(const Nonce& nonce) {
 }
 
 // What one side proves. `side` is part of it, so that a side's proof cannot be sent back to it as the other's.
-Mac proof(char side, const std::string& secret, const Nonce& connecting, const Nonce& accepting, const Hello& hello) {
+Digest proof(char side, const std::string& secret, const Nonce& connecting, const Nonce& accepting, const Hello& hello) {
   std::array<std::byte, 1 + 2 * nonce_size + hello_size> text;
   text[0] = static_cast<std::byte>(side);
   auto end = std::copy(connecting.begin(), connecting.end(), text.begin() + 1);
   end = std::copy(accepting.begin(), accepting.end(), end);
   const auto encoded = encode(hello);
   std::copy(encoded.begin(), encoded.end(), end);
-  Mac mac;
-  unsigned int size = 0;
-  ::HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-         reinterpret_cast<const unsigned char*>(text.data()), text.size(), reinterpret_cast<unsigned char*>(mac.data()),
-         &size);
-  return mac;
+  return hmac_sha256(secret, text);
 }
 
-bool equal(const std::byte* a, const Mac& b) { return CRYPTO_memcmp(a, b.data(), b.size()) == 0; }
+bool equal(const std::byte* a, const Digest& b) { return CRYPTO_memcmp(a, b.data(), b.size()) == 0; }
 
 std::string other_side(int fd) {
   const SocketAddress address = peer_address(fd);
@@ -146,7 +140,7 @@ Status introduce(int fd, const std::string& secret, const Hello& hello, const Un
 
   std::array<std::byte, proof_size> mine;
   const auto encoded = encode(hello);
-  const Mac mac = proof('c', secret, connecting, accepting, hello);
+  const Digest mac = proof('c', secret, connecting, accepting, hello);
   std::copy(mac.begin(), mac.end(), std::copy(encoded.begin(), encoded.end(), mine.begin()));
   PACE_TRY(during_handshake(fd, send_all(fd, mine, until)));
 
@@ -201,7 +195,7 @@ Status Introduction::check_proof(std::span<const std::byte> bytes) {
   put<std::uint32_t>(output_.data() + output_size_, right ? accepted : wrong_secret);
   std::byte* const mac_at = output_.data() + output_size_ + 4;
   if (right) {
-    const Mac mac = proof('a', secret_, connecting_, accepting_, hello_);
+    const Digest mac = proof('a', secret_, connecting_, accepting_, hello_);
     std::copy(mac.begin(), mac.end(), mac_at);
   } else {
     std::fill_n(mac_at, mac_size, std::byte{0});

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/sha.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/digest.h"
 #include "base/file_descriptor.h"
 #include "base/origin.h"
 #include "bootstrap/handshake.h"
@@ -63,10 +63,9 @@ Result<Directory> meeting_place() {
 }
 
 std::string file_name(const std::string& job) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
-  ::SHA256(reinterpret_cast<const unsigned char*>(job.data()), job.size(), digest.data());
+  const Digest digest = sha256(job);
   std::string name = "paceline-";
-  for (std::size_t i = 0; i < 16; ++i) name += fmt::format("{:02x}", digest[i]);
+  for (std::size_t i = 0; i < 16; ++i) name += fmt::format("{:02x}", static_cast<unsigned>(digest[i]));
   return name;
 }
 
