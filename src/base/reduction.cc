@@ -76,10 +76,6 @@ void divide(DataType type, std::byte* target, int divisor, std::size_t elements)
   HWY_DYNAMIC_DISPATCH(divide_row)(type, target, divisor, elements);
 }
 
-bool averages_first(DataType type) {
-  return type == DataType::float16 || type == DataType::float8e4m3 || type == DataType::float8e5m2;
-}
-
 const char* instruction_set() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
 
 void store_element(DataType type, double value, void* element) {

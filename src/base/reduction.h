@@ -36,10 +36,6 @@ void multiply(DataType type, std::byte* target, const std::byte* source, const F
 // target[i] /= divisor, divisor >= 1; integers towards zero, floats as multiply.
 void divide(DataType type, std::byte* target, int divisor, std::size_t elements);
 
-// Whether averages of the type are sums of scaled operands (multiply): its own sums overflow soon. Else the sum is
-// divided.
-bool averages_first(DataType type);
-
 // One element of `type` from a double, rounded to nearest even (for tests), and back.
 void store_element(DataType type, double value, void* element);
 double load_element(DataType type, const void* element);

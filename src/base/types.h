@@ -48,6 +48,12 @@ inline constexpr int collective_count = 9;
 std::size_t size_of(DataType type);  // bytes
 bool is_floating(DataType type);
 
+// Whether averages of the type are sums of operands that are scaled first: its own sums overflow soon. Else the sum is
+// divided.
+constexpr bool averages_first(DataType type) {
+  return type == DataType::float16 || type == DataType::float8e4m3 || type == DataType::float8e5m2;
+}
+
 std::string_view name(DataType type);      // "float32"
 std::string_view name(Operation op);       // "sum"
 std::string_view name(Collective which);   // "all_reduce": as commands and JSON have it

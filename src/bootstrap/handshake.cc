@@ -73,7 +73,8 @@ std::array<std::byte, opening_size> opening(const Nonce& nonce) {
 }
 
 // What one side proves. `side` is part of it, so that a side's proof cannot be sent back to it as the other's.
-Digest proof(char side, const std::string& secret, const Nonce& connecting, const Nonce& accepting, const Hello& hello) {
+Digest proof(char side, const std::string& secret, const Nonce& connecting, const Nonce& accepting,
+             const Hello& hello) {
   std::array<std::byte, 1 + 2 * nonce_size + hello_size> text;
   text[0] = static_cast<std::byte>(side);
   auto end = std::copy(connecting.begin(), connecting.end(), text.begin() + 1);

@@ -174,20 +174,22 @@ class Folder {
   }
   // Averages of some types are scaled first, by the same factor on all ranks: not as they are, so not even. Before they
   // are folded: calls among the folds would take the others' registers.
-  __device__ void scale(Pairs (&pairs)[rows]) const {
-    if constexpr (!Places::is_even && Twos<Element>::shrinks) {
+  __device__ void scale(int first, Pairs (&pairs)[rows]) const {
+    if constexpr (!Places::is_even && scales_first<Element>) {
       if (!task_.scales) return;
 #pragma unroll
-      for (int row = 0; row < rows; ++row)
+      for (int row = 0; row < rows; ++row) {
+        if (first + row >= task_.ranks) continue;
 #pragma unroll
         for (int u = 0; u < unroll; ++u) pairs[row][u] = multiplied<Element>(task_, pairs[row][u]);
+      }
     }
   }
   // Of two ranks: needs no place for sums.
   __device__ void fold_two(std::uint64_t at, Pairs& results) const {
     Pairs pairs[rows];
     load(0, at, pairs);
-    scale(pairs);
+    scale(0, pairs);
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
       results[u] = fold_of_two<Element>(static_cast<Operation>(task_.op), task_.divides != 0, pairs[0][u], pairs[1][u]);
@@ -198,7 +200,7 @@ class Folder {
     for (int first = 0; first < task_.ranks; first += rows) {
       Pairs pairs[rows];
       load(first, at, pairs);
-      scale(pairs);
+      scale(first, pairs);
 #pragma unroll
       for (int row = 0; row < rows; ++row) {
         if (first + row >= task_.ranks) continue;

@@ -166,6 +166,14 @@ template <FloatFormat format, __nv_fp8_interpretation_t as_cuda_has_it>
 constexpr bool by_twos<Floating<Float8<format, as_cuda_has_it>>> = true;
 #endif
 
+// averages_first() of the element's type.
+template <class Element>
+constexpr bool scales_first = false;
+template <>
+constexpr bool scales_first<Floating<Float16>> = true;
+template <FloatFormat format, __nv_fp8_interpretation_t as_cuda_has_it>
+constexpr bool scales_first<Floating<Float8<format, as_cuda_has_it>>> = true;
+
 template <DataType type>
 struct ElementOf;
 template <>

@@ -32,6 +32,7 @@ const void* passed_strips_kernel() {
 template <DataType type>
 Kernels kernels() {
   using Element = typename ElementOf<type>::type;
+  static_assert(scales_first<Element> == averages_first(type));
   return {strip_kernels<Element>(),
           reinterpret_cast<const void*>(&exchange_large<Element, Task>),
           {reinterpret_cast<const void*>(&exchange_direct<Element, false>),

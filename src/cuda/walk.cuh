@@ -127,7 +127,8 @@ __device__ void copy_slice(const WalkTask& task, std::byte* to, const std::byte*
   const auto store = stores_to(to, bytes);
   move_slice(bytes, is_aligned<16>(from) && is_aligned<16>(to), loads_from(from, bytes),
              [&](std::uint64_t i, auto vector) {
-               vector = scaled<Element>(task, vector);
+               // One by one: with one rank no row follows that would make of any NaN the type's.
+               if (task.scales) vector = multiplied_one_by_one<Element>(task, vector);
                if (task.divides != 0) vector = quotient<Element>(vector, task.divides);
                store(i, vector);
              });
