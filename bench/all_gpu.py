@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All that a machine with several GPUs is asked, in one go: for a machine that is lent for some minutes.
+"""All that a machine with several GPUs is asked, in one go: for a machine that one has for some minutes.
 
     python bench/all_gpu.py RESULTS --seconds 560
     python bench/all_gpu.py RESULTS --steps tune,compare --nccl-tests DIRECTORY

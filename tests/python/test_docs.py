@@ -78,8 +78,15 @@ def test_every_environment_variable_is_in_the_manual():
     assert [line for line in page.splitlines() if line.startswith("| `PACELINE_")] == rows
 
 
-def test_every_algorithm_is_in_the_manual():
-    page = (ROOT / "docs" / "algorithms.md").read_text()
-    for algorithm in described("algorithms"):
-        assert f"| `{algorithm['name']}` |" in page
-        assert algorithm["sentence"] in page
+@pytest.mark.parametrize("page", [ROOT / "bench" / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    """To files that are there, and headings in them."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, heading = target.partition("#")
+        file = (page.parent / name) if name else page
+        assert file.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}, target
