@@ -191,9 +191,10 @@ class _Job:
             self._end_all(signal.SIGKILL)
             for process in self._processes:
                 process.wait()
-            if self._code or self._ending:
+            if self._ending or (self._code and not (self._keep_going and self._succeeded)):
                 self._end_orphans()
             _reap_orphans(reaped)
+            _remove_shared_memory_of([process.pid for process in self._processes])
             resource.setrlimit(resource.RLIMIT_NOFILE, files)
             for descriptor in self._descriptors:
                 os.close(descriptor)
@@ -245,6 +246,8 @@ class _Job:
                 ends.unregister(descriptor)
                 self._note_end(self._descriptors.pop(descriptor))
                 os.close(descriptor)
+            if not ended:
+                self._bury_orphans()
             if not ended and due is None:
                 self._tell_of_stopped()
             if not ended and due is not None and time.monotonic() >= due:
@@ -305,6 +308,13 @@ class _Job:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
 
+    def _bury_orphans(self) -> None:
+        """Ask how those ended that ranks have left behind: until then they are in the table of processes."""
+        ranks = {process.pid for process in self._processes}
+        for pid in set(_children()) - self._older_children - ranks:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
     def _end_orphans(self) -> None:
         """Kill what the ranks have left behind, but for sessions of their own."""
         session = os.getsid(0)
@@ -341,7 +351,8 @@ class _Job:
             self._begin_grace(f"a second signal ({signal.Signals(number).name})")
 
     def _say(self, text: str) -> None:
-        print(f"{self._program}: {text}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # nobody reads it any more: no reason to end the job
+            print(f"{self._program}: {text}", file=sys.stderr, flush=True)
 
 
 def _sent_on(number: int) -> signal.Signals:
@@ -386,6 +397,15 @@ def _reap_orphans(wanted: bool) -> bool:
     _prctl()(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     _prctl()(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
     return before.value != 0
+
+
+def _remove_shared_memory_of(processes: Sequence[int]) -> None:
+    """Take away the names of memory that they were killed with, before the other ranks had mapped it."""
+    with contextlib.suppress(OSError):
+        namespace = f"{Path('/proc/self/ns/pid').stat().st_ino:x}"
+        for pid in processes:
+            for name in Path("/dev/shm").glob(f"paceline-{pid}-{namespace}-*"):
+                name.unlink()
 
 
 def _children() -> list[int]:

@@ -56,7 +56,11 @@ class Gathering {
       if (Clock::now() >= deadline_)
         fail(others_since_ && deadline_ - others_last_ < lull ? meets_others() : absence_so_far(), deadline_);
     }
-    if (!failure_) return std::move(assembly_);
+    if (!failure_) {
+      // Now, that they know each other also if this process dies the next moment: they clean up behind it.
+      for (ControlConnection& connection : assembly_.connections) connection.flush();
+      return std::move(assembly_);
+    }
     part();
     return Status(*failure_);
   }

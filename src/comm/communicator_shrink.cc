@@ -118,8 +118,7 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(std::span<const int> 
   if (chosen.join_timeout == 0) chosen.join_timeout = std::max(configuration().join_timeout, options_.timeout);
   auto made = staying.size() == 1 ? create(alone(), chosen) : shrink_to(staying, chosen);
   if (made.ok()) return made;
-  for (const int r : staying)
-    Segment::unlink_left_by(static_cast<pid_t>(session_->members()[at(session_ranks_[at(r)])].pid));
+  Segment::unlink_left_behind();
   return renumbered(made.status(), staying);
 }
 

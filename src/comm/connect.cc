@@ -132,8 +132,10 @@ class Connecting {
 
   Result<Connections> make(const Exchange& exchange) {
     auto made = try_to_make(exchange);
-    if (!made.ok() && !leads())
-      Segment::unlink_left_by(static_cast<pid_t>(members_[static_cast<std::size_t>(node_.front())].pid));
+    if (!made.ok()) {
+      if (segment_) segment_->unlink();
+      Segment::unlink_left_behind();
+    }
     return made;
   }
 

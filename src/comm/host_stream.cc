@@ -23,6 +23,9 @@ HostStream::~HostStream() {
   }
   changed_.notify_all();
   thread_.join();
+  // Who waits has what it waits for, but may not know yet.
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return waiting_ == 0; });
 }
 
 Status HostStream::no_thread() {
@@ -61,11 +64,24 @@ void HostStream::note(Status status) {
     failures_.push_back({ended_, ended_, std::move(status)});
 }
 
+bool HostStream::await(std::unique_lock<std::mutex>& lock, std::uint64_t mark, double seconds) {
+  const auto reached = [&] { return ended_ >= mark; };
+  bool in_time = true;
+  ++waiting_;
+  if (seconds < 0)
+    changed_.wait(lock, reached);
+  else  // A day is as good as any longer time, and no clock overflows.
+    in_time = changed_.wait_for(lock, std::chrono::duration<double>(std::min(seconds, 86400.0)), reached);
+  --waiting_;
+  if (ending_) changed_.notify_all();
+  return in_time;
+}
+
 Status HostStream::synchronize() {
   if (in_child()) return no_thread();
   std::unique_lock lock(mutex_);
   const std::uint64_t mark = pushed_;
-  changed_.wait(lock, [&] { return ended_ >= mark; });
+  await(lock, mark, -1);
   return take_error(mark);
 }
 
@@ -88,14 +104,7 @@ Status HostStream::wait(std::uint64_t mark, double seconds) {
   std::unique_lock lock(mutex_);
   if (mark > pushed_)
     return Status(Code::invalid_argument, fmt::format("{} calls are no mark of a stream that got {}", mark, pushed_));
-  const auto reached = [&] { return ended_ >= mark; };
-  if (seconds < 0) {
-    changed_.wait(lock, reached);
-  } else {
-    // A day is as good as any longer time, and no clock overflows.
-    const auto limit = std::chrono::duration<double>(std::min(seconds, 86400.0));
-    if (!changed_.wait_for(lock, limit, reached)) return Status(Code::in_progress, "the calls are still under way");
-  }
+  if (!await(lock, mark, seconds)) return Status(Code::in_progress, "the calls are still under way");
   return !failures_.empty() && failures_.front().first <= mark ? failures_.front().status : Status();
 }
 

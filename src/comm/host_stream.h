@@ -20,7 +20,7 @@ namespace paceline {
 class HostStream {
  public:
   HostStream();
-  ~HostStream();  // runs what is queued to its end first
+  ~HostStream();  // runs what is queued to its end first, and waits for threads that wait for it
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
@@ -50,6 +50,8 @@ class HostStream {
   };
 
   void run();
+  // wait() without its errors: whether the calls have ended in time.
+  bool await(std::unique_lock<std::mutex>& lock, std::uint64_t mark, double seconds);
   void note(Status status);
   Status take_error(std::uint64_t mark);
 
@@ -59,6 +61,7 @@ class HostStream {
   std::deque<std::function<Status()>> work_;
   bool running_ = false;
   bool ending_ = false;
+  int waiting_ = 0;  // threads, which may have been told and not know yet
   std::uint64_t pushed_ = 0;
   std::uint64_t ended_ = 0;
   std::vector<Failure> failures_;  // since the last synchronize, in order

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -36,6 +37,12 @@ std::uint64_t pid_namespace() {
 }
 
 std::string prefix_of(pid_t creator) { return fmt::format("paceline-{}-{:x}-", creator, pid_namespace()); }
+
+// A process that has ended has no program any more, also while its parent has not asked how it ended.
+bool has_ended(pid_t pid) {
+  char ignored = 0;
+  return readlink(fmt::format("/proc/{}/exe", pid).c_str(), &ignored, 1) < 0 && errno == ENOENT;
+}
 
 Status creation_error(const std::string& name, std::size_t bytes, std::size_t least, int error) {
   if (error == EACCES || error == EROFS)
@@ -85,6 +92,7 @@ bool proc_is_ours() {
 }
 
 Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes, std::size_t least) {
+  unlink_left_behind();
   std::uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) return Status::system("getrandom", errno);
   const std::string name = fmt::format("/{}{:016x}", prefix_of(getpid()), number);
@@ -138,15 +146,15 @@ Segment::~Segment() {
   if (auto found = mapped().find(name_); found != mapped().end() && found->second.expired()) mapped().erase(found);
 }
 
-void Segment::unlink_left_by(pid_t creator) {
-  char ignored = 0;
+void Segment::unlink_left_behind() {
   if (!proc_is_ours()) return;
-  // A process that has ended has no program any more, also while its parent has not asked how it ended.
-  if (readlink(fmt::format("/proc/{}/exe", creator).c_str(), &ignored, 1) >= 0 || errno != ENOENT) return;
   std::error_code trouble;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", trouble)) {
     const std::string name = entry.path().filename();
-    if (name.rfind(prefix_of(creator), 0) == 0) shm_unlink(("/" + name).c_str());
+    pid_t creator = 0;
+    if (std::sscanf(name.c_str(), "paceline-%d-", &creator) == 1 && name.starts_with(prefix_of(creator)) &&
+        has_ended(creator))
+      shm_unlink(("/" + name).c_str());
   }
 }
 

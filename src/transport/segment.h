@@ -23,9 +23,9 @@ class Segment {
   static Result<std::shared_ptr<Segment>> create(std::size_t bytes, std::size_t least = 0);
   // Another process's, by name. Within one process all ranks share one mapping.
   static Result<std::shared_ptr<Segment>> open(const std::string& name, std::size_t bytes);
-  // Take away the names that a process on this node left when it died before everyone had mapped its memory. Does
-  // nothing while the process lives, nor where it is of another pid namespace.
-  static void unlink_left_by(pid_t creator);
+  // Take away the names that processes of this pid namespace left when they died before everyone had mapped their
+  // memory. create() does, too: of a job that was killed whole nobody is left to do it.
+  static void unlink_left_behind();
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;

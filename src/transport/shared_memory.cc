@@ -249,7 +249,8 @@ Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const 
     heap = own_heap_.find(data.data(), data.size());
   if (heap)
     payload = Payload::in_heap;
-  else if (stays && single_copy_from_ != 0 && data.size() >= single_copy_from_)
+  else if (stays && single_copy_from_ != 0 && data.size() >= single_copy_from_ &&
+           (data.size() > layout_.slot_bytes() || others_can_read(data)))
     payload = Payload::in_sender;
   const bool by_reference = payload != Payload::in_slot;
 

@@ -92,9 +92,10 @@ class SharedMemoryTransport final : public Transport {
   }
 
   // Whether the messages of the call that begins now may be read from the sender's process. Those from `input` are
-  // tried together: whether others can read there.
+  // tried together: whether others can read there. No others are longer than a slot.
   void use_single_copy(bool use, std::span<const std::byte> input = {}) {
     single_copy_from_ = 0;
+    input_copy_.reset();  // an earlier call's
     if (use) begin_single_copy(input);
   }
 
@@ -196,6 +197,8 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] bool any_withdrawn() const;
   // Of memory that no other process can read (shared_memory_single_copy.cc).
   void begin_single_copy(std::span<const std::byte> input);
+  [[nodiscard]] bool is_of_input(std::span<const std::byte> data) const;
+  [[nodiscard]] bool others_can_read(std::span<const std::byte> data) const;
   std::optional<HeapPlace> stand_in(std::span<const std::byte> data);
   // What compare() does (shared_memory_mismatch.cc).
   void show(const Call& call, std::uint32_t calls);
@@ -219,8 +222,9 @@ class SharedMemoryTransport final : public Transport {
   int me_;
   ReadInPlace in_place_;
   std::size_t single_copy_from_ = 0;
-  std::span<const std::byte> readable_;  // for others, in this call
-  std::vector<SharedCopy> stand_ins_;    // of the last call with single copy
+  std::span<const std::byte> input_;  // of the last call with single copy
+  bool input_is_readable_ = false;    // for others
+  SharedCopy input_copy_;             // where they read it, if it is not
   StagingWriter staging_writer_;
   Ahead ahead_;
   OwnHeap own_heap_;

@@ -1,6 +1,6 @@
 // Single copy: messages that their receiver reads where they lie in the sender's process. Where no other process can
-// read there, a copy of the message, in memory that they can map, stands in for it: it may be longer than a slot of the
-// staging.
+// read there, messages go through staging. Those that are longer than a slot, all parts of the call's input, are read
+// from a copy of it in memory that the others can map.
 #include <fmt/format.h>
 #include <sys/types.h>
 
@@ -14,22 +14,32 @@
 namespace paceline {
 
 void SharedMemoryTransport::begin_single_copy(std::span<const std::byte> input) {
-  stand_ins_.clear();  // an earlier call's
   single_copy_from_ = in_place_.single_copy_from;
+  input_ = input;
   // Of shorter ones no message stays there.
   const bool may_stay = input.size() >= single_copy_from_;
-  readable_ = may_stay && is_readable(input) ? input : std::span<const std::byte>();
+  input_is_readable_ = may_stay && is_readable(input);
+}
+
+bool SharedMemoryTransport::is_of_input(std::span<const std::byte> data) const {
+  return !input_.empty() && data.data() >= input_.data() && &data.back() <= &input_.back();
+}
+
+bool SharedMemoryTransport::others_can_read(std::span<const std::byte> data) const {
+  return (input_is_readable_ && is_of_input(data)) || is_readable(data);
 }
 
 // Nothing where `data` can be read, or nothing can stand in for it: then its reader says so.
 std::optional<HeapPlace> SharedMemoryTransport::stand_in(std::span<const std::byte> data) {
-  const bool tried = !readable_.empty() && data.data() >= readable_.data() && &data.back() <= &readable_.back();
-  if (tried || in_place_.heap_from == 0 || is_readable(data)) return std::nullopt;
-  const auto memory = allocate_shared(data.size());
-  if (!memory.ok()) return std::nullopt;
-  stand_ins_.emplace_back(*memory);
-  std::memcpy(*memory, data.data(), data.size());
-  return own_heap_.find(static_cast<const std::byte*>(*memory), data.size());
+  if (in_place_.heap_from == 0 || !is_of_input(data) || others_can_read(data)) return std::nullopt;
+  if (input_copy_ == nullptr) {
+    const auto memory = allocate_shared(input_.size());
+    if (!memory.ok()) return std::nullopt;
+    input_copy_.reset(*memory);
+    std::memcpy(*memory, input_.data(), input_.size());
+  }
+  const auto* const copy = static_cast<const std::byte*>(input_copy_.get());
+  return own_heap_.find(copy + (data.data() - input_.data()), data.size());
 }
 
 Attempt SharedMemoryTransport::read_from_sender(Mailbox& mailbox, int from, std::byte* place, const std::byte** data) {

@@ -194,6 +194,17 @@ def test_averages_are_divided_as_on_the_host() -> None:
     on_gpus(2, body)
 
 
+def test_one_ranks_average_has_the_types_nan(comm: paceline.Communicator) -> None:
+    """Also where nothing is folded: scaled, the number becomes the one NaN of its type, as on the host."""
+    given = np.array([0x3C00, 0x7E01, 0xFFFF, 0x7C00], np.uint16).view(np.float16)
+    comm.set_algorithm("ring")
+    on_host, x = given.copy(), torch.from_numpy(given.copy()).cuda()
+    comm.all_reduce(on_host, op="avg")
+    comm.all_reduce(x, op="avg")
+    torch.cuda.synchronize()
+    assert x.cpu().numpy().view(np.uint16).tolist() == on_host.view(np.uint16).tolist()
+
+
 def test_folds_have_the_host_engines_bits() -> None:
     """Random float32, whose sums round: the same schedule folds in the same order, with chunks of the same length."""
 

@@ -299,6 +299,7 @@ def test_what_is_empty_is_on_the_gpu_whatever_the_stream() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         nothing, one = torch.empty(0, device="cuda"), torch.ones(1, device="cuda")
         torch.cuda.current_stream().synchronize()
+        barrier.wait(60)  # ranks that share a GPU have one default stream: none works there while another waits for it
         for side in (0, 1):  # the rank that works on a stream of its own; the other one on the default stream
             with torch.cuda.stream(rank.stream if rank.rank == side else torch.cuda.default_stream()):
                 if rank.rank == 0:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import command, printed_by, run
+from launching import alive, command, printed_by, run
 from paceline.launch import launch, launched_size
 
 
@@ -131,6 +131,45 @@ def test_the_others_may_go_on_after_a_failure() -> None:
     assert done.returncode in (5, 137)  # that of the first
     assert done.stderr.count("exited with code 6") == 2
     assert done.stderr.endswith("paceline run: 0 of 4 ranks ended well\n")
+
+
+def test_the_others_go_on_also_when_nobody_reads_of_the_failure() -> None:
+    program = "test $PACELINE_RANK = 0 || exit 3; sleep 1.5; echo well"
+    words = command("run", "-n", "2", "--keep-going", "--", "sh", "-c", program)
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert job.stderr is not None
+    job.stderr.close()
+    assert job.communicate(timeout=60)[0] == "well\n"
+    assert job.returncode == 0
+
+
+@pytest.mark.parametrize(("failure", "code"), [(7, 0), (0, 0)])
+def test_what_ranks_of_a_job_that_ends_well_leave_behind_goes_on(failure: int, code: int) -> None:
+    program = f"test $PACELINE_RANK = 0 || exit {failure}; sleep 60 >&- 2>&- & echo $!; sleep 0.5"
+    done = run("-n", "2", "--keep-going", "--", "sh", "-c", program)
+    assert done.returncode == code, done.stderr
+    left = int(done.stdout)
+    assert alive(left)
+    os.kill(left, signal.SIGKILL)
+
+
+def test_what_ranks_leave_behind_is_buried_while_the_job_runs() -> None:
+    program = """
+import os, subprocess, time
+from pathlib import Path
+
+def zombies():
+    return [pid for path in Path(f"/proc/{os.getppid()}/task").glob("*/children") for pid in path.read_text().split()
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"]
+
+subprocess.run(["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.1 & done"])
+time.sleep(0.3)
+deadline = time.monotonic() + 20
+while zombies() and time.monotonic() < deadline:
+    time.sleep(0.1)
+print(len(zombies()))
+"""
+    assert run("-n", "1", "--", sys.executable, "-c", program).stdout == "0\n"
 
 
 def test_a_stopped_rank_that_is_left_alone_is_named() -> None:

@@ -127,7 +127,6 @@ TEST_CASE("segment: two processes see each other's writing; what a dead one left
     if (!announced.put(mine) || !answered.get(&answer)) return false;
     _exit((*segment)->data()[2] == std::byte{22} ? 0 : 1);  // without taking the name away
   });
-  const pid_t creator = child.pid();
   REQUIRE(announced.get(&name));
   {
     const auto opened = Segment::open(name.data(), 4096);
@@ -136,12 +135,13 @@ TEST_CASE("segment: two processes see each other's writing; what a dead one left
     (*opened)->data()[2] = std::byte{22};
   }  // it is not ours
   CHECK(has_name(name.data()));
-  Segment::unlink_left_by(creator);  // it lives
+  Segment::unlink_left_behind();  // it lives
   CHECK(has_name(name.data()));
   answered.put('a');
   CHECK(child.ended_well());
   CHECK(has_name(name.data()));
-  Segment::unlink_left_by(creator);
+  const auto another = Segment::create(4096);
+  REQUIRE(another.ok());
   CHECK_FALSE(has_name(name.data()));
 }
 

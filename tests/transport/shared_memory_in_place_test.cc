@@ -12,7 +12,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +25,13 @@
 #include "transport/single_copy.h"
 
 namespace paceline {
+namespace {
+
+std::ptrdiff_t descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+}
+
+}  // namespace
 
 TEST_CASE("shm: data of paceMemAlloc that stays is read where it is") {
   constexpr std::size_t bytes = 20'000;
@@ -344,26 +353,36 @@ TEST_CASE("shm: with single copy, data that stays is read from its process into 
   CHECK(node[0].sent(0) == 4);
 }
 
-TEST_CASE("shm: with single copy, what no other process can read is read from a copy, of any length") {
-  const Data data = pattern(200'000, 6);  // longer than a slot
+// Two messages of 200,000 bytes are longer than a slot, and of 20,000 are not.
+TEST_CASE("shm: with single copy, what no other process can read is read from one copy or from staging") {
+  const Data data = pattern(400'000, 6);
   const testing::SecretMemory secret(data.size());
   if (!can_read(getpid(), ReadProbe().place()) || secret.span().empty()) return;
   std::ranges::copy(data, secret.span().begin());
   const std::vector<int> to{1, 2};
-  for (const bool tried_together : {true, false}) {
+  for (const std::size_t bytes : {200'000, 20'000}) {
     Node node(3, {.heap_from = 20'000, .single_copy_from = 20'000});
-    node[0].use_single_copy(true, tried_together ? secret.span() : std::span<std::byte>());
-    CHECK(node[0].send(0, to, sum_of(1), secret.span(), true) == Attempt::done);
-    CHECK(node[0].sent(0) == 0);
-    for (const int rank : to) CHECK(node.take(rank, 0, data));
-    CHECK(node[0].sent(0) == 1);
+    node[0].use_single_copy(true, secret.span());
+    const std::ptrdiff_t before = descriptors();
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      CHECK(node[0].send(0, to, sum_of(1), secret.span().subspan(i * bytes, bytes), true) == Attempt::done);
+      CHECK(node[0].sent(0) == (bytes == 20'000 ? i + 1 : i));
+      const Data message(data.begin() + static_cast<std::ptrdiff_t>(i * bytes),
+                         data.begin() + static_cast<std::ptrdiff_t>((i + 1) * bytes));
+      for (const int rank : to) CHECK(node.take(rank, 0, message));
+      CHECK(node[0].sent(0) == i + 1);
+    }
+    CHECK(descriptors() == before + (bytes == 20'000 ? 0 : 1));
     // What can be read is read where it is.
-    CHECK(node.send(0, {1}, data, sum_of(1), true) == Attempt::done);
-    Data place(data.size());
+    const Data other = pattern(bytes, 7);
+    CHECK(node.send(0, {1}, other, sum_of(1), true) == Attempt::done);
+    Data place(bytes);
     const std::byte* where = nullptr;
-    CHECK(node[1].receive(0, 0, sum_of(1), data.size(), place.data(), &where) == Attempt::done);
+    CHECK(node[1].receive(0, 0, sum_of(1), bytes, place.data(), &where) == Attempt::done);
     CHECK(where == place.data());
-    CHECK(place == data);
+    CHECK(place == other);
+    node[0].use_single_copy(false);
+    CHECK(descriptors() == before);
   }
 }
 
