@@ -173,8 +173,9 @@ PACE_API paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceCom
 PACE_API paceResult_t paceCommShrink(paceComm_t comm, const int* excluded, int count, paceComm_t* newcomm,
                                      const paceConfig_t* config);
 /* Leave, after the calls that are queued on streams. Calls of other ranks that still need this one fail with
- * paceRemoteError. The handle is invalid afterwards, unless this returned paceInvalidUsage because another thread is
- * inside a call. */
+ * paceRemoteError. paceMismatch: a message lies here of a call that another rank has made and this one has not, such as
+ * a broadcast with another root. The handle is invalid afterwards, unless this returned paceInvalidUsage because
+ * another thread is inside a call. */
 PACE_API paceResult_t paceCommDestroy(paceComm_t comm);
 /* End the communicator on every rank: calls under way return paceAborted within a second. Callable from any thread.
  * The handle stays valid until paceCommDestroy. Once the job's rank 0 has destroyed all its communicators, ranks on

@@ -243,7 +243,7 @@ paceResult_t paceCommDestroy(paceComm_t comm) {
       return finish(Status(Code::invalid_usage,
                            "another thread is inside a call on this communicator: end it first (paceCommAbort)"),
                     comm);
-    if (!inside) comm->communicator->leave();
+    const Status untaken = inside ? Status() : comm->communicator->leave();
     // In a forked child the mutex may be another thread's of the parent for ever.
     std::unique_lock lock(comm->end_mutex, std::defer_lock);
     if (!comm->in_child()) lock.lock();
@@ -253,7 +253,7 @@ paceResult_t paceCommDestroy(paceComm_t comm) {
     comm->communicator.reset();
     comm->familiar.reset();
     comm->operators.clear();
-    return paceSuccess;
+    return finish(untaken);
   });
 }
 

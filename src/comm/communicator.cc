@@ -144,11 +144,19 @@ Status Communicator::known_failure() const {
   return watched == nullptr ? Status() : watched->failure();
 }
 
-void Communicator::leave() {
+Status Communicator::leave() {
   if (device_calls_ != nullptr) device_calls_->finish();
   // relaxed: this thread's own
   const std::uint32_t last = membership_->activity.sequence.load(std::memory_order_relaxed);
-  if (membership_->leave() && connections_.shared_memory) connections_.shared_memory->show_departure(last);
+  if (!membership_->leave()) return {};
+  const auto& shared_memory = connections_.shared_memory;
+  const bool has_failed = !known_failure().ok() || (shared_memory && !shared_memory->failure_elsewhere().ok());
+  Status untaken;
+  if (!has_failed)
+    for (Transport* transport : wiring_.transports)
+      if (transport != nullptr && untaken.ok()) untaken = transport->untaken();
+  if (shared_memory) shared_memory->show_departure(last);
+  return untaken;
 }
 
 Result<std::uint64_t> Communicator::direct_calls() {

@@ -107,8 +107,8 @@ class Communicator {
   // Of the ranks that are not excluded, which call it alike. Nothing goes through this communicator: it may have ended.
   // Waits for them as long as a call does, or PACELINE_JOIN_TIMEOUT where that is longer, but where the options say it.
   Result<std::unique_ptr<Communicator>> shrink(std::span<const int> excluded, const CommunicatorOptions& options);
-  // When this rank's calls on GPU memory have ended.
-  void leave();
+  // When this rank's calls on GPU memory have ended. An error if another rank has made a call that this one has not.
+  Status leave();
   // From any thread; also the split or shrink that is under way.
   void abort();
 

@@ -32,4 +32,13 @@ Status passed_over(int my_rank, const Call& mine, int other_rank, const Call& th
   return Status(std::move(detail));
 }
 
+Status left_untaken(int my_rank, int other_rank, const Call& theirs) {
+  Status::Detail detail = mismatch(my_rank, theirs, other_rank, theirs).detail();
+  detail.message = fmt::format(
+      "rank {} called {}, which rank {} has not: it has left without it; every rank must make the same calls in the "
+      "same order",
+      other_rank, describe(theirs), my_rank);
+  return Status(std::move(detail));
+}
+
 }  // namespace paceline

@@ -65,6 +65,7 @@ class SharedMemoryTransport final : public Transport {
   void announce(const Call& call) override;
   [[nodiscard]] bool immediate() const override { return true; }
   Attempt compare(int from, const Call& call, bool owed = true) override;
+  [[nodiscard]] Status untaken() override;
   [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override;
   [[nodiscard]] Status failure() const override { return failure_; }
 

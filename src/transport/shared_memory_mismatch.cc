@@ -25,6 +25,16 @@ Attempt SharedMemoryTransport::compare(int from, const Call& call, bool owed) {
   return misses_message ? find_passed(from, call) : Attempt::done;
 }
 
+// This rank has taken everything of the calls that it has made.
+Status SharedMemoryTransport::untaken() {
+  for (const NodePeer& peer : peers_) {
+    if (peer.rank == my_rank()) continue;
+    const Cell* message = find_next(peer.rank, [](const Call&) { return true; });
+    if (message != nullptr) return left_untaken(my_rank(), peer.rank, message->call);
+  }
+  return {};
+}
+
 void SharedMemoryTransport::announce(const Call& call) {
   // Others may come to their call long after this rank has made others.
   constexpr std::uint32_t calls_to_come = 1U << 20;

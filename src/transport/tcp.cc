@@ -216,6 +216,15 @@ Attempt TcpTransport::compare(int from, const Call& call, bool owed) {
   return from >= 0 && owed ? find_passed(from, call) : Attempt::done;
 }
 
+Status TcpTransport::untaken() {
+  for (Line& line : lines_) {
+    MessageHeader header;
+    if (line.connection.peek(&header, collective_) == Flow::done)
+      return left_untaken(group_.rank, group_.peers[line.peer].rank, header.call);
+  }
+  return {};
+}
+
 // Whether the other side's last inquiry is of another call of the same number.
 bool TcpTransport::asks_from_another(Line& line, const Call& call) {
   const auto& theirs = line.connection.asked(collective_);

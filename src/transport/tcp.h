@@ -39,6 +39,7 @@ class TcpTransport final : public Transport {
   void sleep(double microseconds) override;
   void announce(const Call& call) override;
   Attempt compare(int from, const Call& call, bool owed = true) override;
+  [[nodiscard]] Status untaken() override;
   [[nodiscard]] Status failure() const override { return failure_; }
 
  private:

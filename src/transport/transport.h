@@ -82,6 +82,8 @@ class Transport {
   // transport reaches. `owed`: a message between the two has yet to be sent, so that `from` cannot have ended the call;
   // of a pair's: `from` has yet to send it.
   virtual Attempt compare(int from, const Call& call, bool owed) = 0;
+  // This rank makes no other call: an error if a message has come for one, which its sender made alone.
+  [[nodiscard]] virtual Status untaken() { return {}; }
   // Whether `rank` is known to have left after its collective of number `sequence`.
   [[nodiscard]] virtual bool has_left(int /*rank*/, std::uint32_t* /*sequence*/) const { return false; }
   [[nodiscard]] virtual Status failure() const = 0;

@@ -1,9 +1,11 @@
 #include "comm/communicator.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <cstdlib>
+#include <latch>
 
 #include "algorithms/table.h"
 #include "base/copies.h"
@@ -181,6 +183,41 @@ TEST_CASE("blocks in memory that no other process can read are exact, where othe
       if (!wrong.empty()) return wrong;
     }
     return "";
+  });
+}
+
+TEST_CASE("who leaves learns of calls that others have made alone") {
+  int value = 0;
+  const auto broadcast = [&](paceComm_t comm, int root) {
+    return paceBroadcast(&value, &value, 1, paceInt32, root, comm, nullptr);
+  };
+  const auto everyone = [&](int ranks, const auto& body) {
+    paceUniqueId id{};
+    REQUIRE(paceGetUniqueId(&id) == paceSuccess);
+    on_every_rank(ranks, [&](int rank) -> std::string {
+      paceComm_t comm = nullptr;
+      PACE_EXPECT(paceCommInitRank(&comm, ranks, id, rank));
+      return body(rank, comm);
+    });
+  };
+  std::latch all_have_called(2);
+  everyone(2, [&](int rank, paceComm_t comm) -> std::string {
+    PACE_EXPECT(broadcast(comm, rank));  // each takes itself for the root
+    all_have_called.arrive_and_wait();
+    PACE_EXPECT(paceCommDestroy(comm), paceMismatch);
+    const std::string sentence = paceGetLastError(nullptr);
+    const std::string wanted =
+        fmt::format("rank {0} called broadcast #1 of 1 int32, root {0}, which rank {1} has not", 1 - rank, rank);
+    if (!sentence.starts_with(wanted)) return sentence;
+    return "";
+  });
+  std::latch sent(2);
+  everyone(2, [&](int rank, paceComm_t comm) -> std::string {
+    if (rank == 0) {
+      PACE_EXPECT(paceSend(&value, 1, paceInt32, 1, comm, nullptr));
+    }
+    sent.arrive_and_wait();
+    return expect(paceCommDestroy(comm), rank == 0 ? paceSuccess : paceMismatch);
   });
 }
 

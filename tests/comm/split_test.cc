@@ -127,7 +127,8 @@ void run_without_rank_0(Function function) {
     }
     PACE_EXPECT(paceBarrier(part, nullptr));
     std::string complaint = function(rank - 1, part);
-    PACE_EXPECT(paceCommDestroy(part));
+    const paceResult_t left = paceCommDestroy(part);  // perhaps with word of a barrier that the other one called alone
+    PACE_REQUIRE(left == paceSuccess || left == paceMismatch);
     return complaint;
   });
 }

@@ -28,6 +28,28 @@ TEST_CASE("tcp: a message of another call is a mismatch that names both") {
   });
 }
 
+TEST_CASE("tcp: a message that nobody has called for is told to who leaves") {
+  std::barrier<> end(2);
+  run_ranks(2, 1, [&](int rank, TcpTransport& transport) {
+    std::vector<std::byte> data(40);
+    CHECK(transport.untaken().ok());
+    end.arrive_and_wait();
+    if (rank == 0)
+      CHECK(give(transport, 0, {1}, sum_of(10, 4), data) == Attempt::done);
+    else
+      CHECK(insist(transport, [&] { return transport.untaken().ok() ? Attempt::later : Attempt::done; }) ==
+            Attempt::done);
+    end.arrive_and_wait();
+    CHECK(transport.untaken().ok() == (rank == 0));
+    if (rank == 0) return;
+    CHECK(transport.untaken().code() == Code::mismatch);
+    CHECK(transport.untaken().message().starts_with(
+        "rank 0 called all-reduce #4 of 10 float32, sum, which rank 1 has not"));
+    CHECK(take(transport, 0, 0, sum_of(10, 4), data) == Attempt::done);
+    CHECK(transport.untaken().ok());
+  });
+}
+
 TEST_CASE("tcp: a message of another length is refused before it is read") {
   run_ranks(2, 1, [](int rank, TcpTransport& transport) {
     std::vector<std::byte> data(rank == 0 ? 41 : 40);
