@@ -1,5 +1,5 @@
-// The functions of every row of the table (table.h). parameters() is declared where an algorithm needs more than
-// largest_chunks() of chunks.h.
+// The functions of every row of the table (table.h); cost() and write() are for two ranks or more. parameters() is
+// declared where an algorithm needs more than largest_chunks() of chunks.h.
 #pragma once
 
 #include "schedule/cost.h"

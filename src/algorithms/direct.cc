@@ -23,7 +23,6 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const double all = m.others * m.bytes;
   const double steps = m.others * m.chunks;
   const double n = problem.ranks;

@@ -177,8 +177,6 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const int n = problem.ranks;
   const int radix = parameters.radix;
   const Collective which = problem.collective;
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
-
   const bool in_blocks = which == Collective::gather || which == Collective::scatter;
   std::vector<Load> loads(static_cast<std::size_t>(n));
   Cables cables(model, n);
@@ -232,9 +230,6 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
 void write(Schedule& schedule) {
   const Problem& problem = schedule.problem();
   const auto p = order_from(schedule, problem.root);
-  if (problem.ranks == 1) {
-    return schedule.move({problem.root, Buffer::input, 0}, {problem.root, Buffer::output, 0}, problem.count);
-  }
   switch (problem.collective) {
     case Collective::broadcast: return broadcast(schedule, p, schedule.parameters().radix);
     case Collective::reduce: return reduce(schedule, p, schedule.parameters().radix);

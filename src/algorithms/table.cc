@@ -73,6 +73,16 @@ constexpr Algorithm rows[] = {
 
 }  // namespace
 
+double Algorithm::cost(const Problem& problem, const Parameters& parameters, const CostModel& model) const {
+  if (problem.ranks > 1) return cost_of_several(problem, parameters, model);
+  return model.time(Load{.copied = Sizes(problem, parameters, model).kept});
+}
+
+void Algorithm::write(Schedule& schedule) const {
+  if (schedule.ranks() > 1) return write_for_several(schedule);
+  schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, schedule.problem().count);
+}
+
 std::span<const Algorithm> algorithms() { return rows; }
 
 const Algorithm* algorithm_named(std::string_view name) {

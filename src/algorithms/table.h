@@ -17,9 +17,14 @@ struct Algorithm {
   std::span<const Collective> collectives;  // which it serves
   bool (*applies)(const Problem& problem);  // beyond the collective: power of two ranks and so on
   Parameters (*parameters)(const Problem& problem, const CostModel& model);  // the best for the problem
-  double (*cost)(const Problem& problem, const Parameters& parameters, const CostModel& model);  // us
-  void (*write)(Schedule& schedule);
+  // us
+  double (*cost_of_several)(const Problem& problem, const Parameters& parameters, const CostModel& model);
+  void (*write_for_several)(Schedule& schedule);
   bool by_actors = false;  // only a power of two of the ranks do the work (surplus.h)
+
+  // The same for any number of ranks: one alone copies, whatever the algorithm.
+  [[nodiscard]] double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) const;
+  void write(Schedule& schedule) const;
 };
 
 std::span<const Algorithm> algorithms();
