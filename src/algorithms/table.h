@@ -20,7 +20,9 @@ struct Algorithm {
   // us
   double (*cost_of_several)(const Problem& problem, const Parameters& parameters, const CostModel& model);
   void (*write_for_several)(Schedule& schedule);
-  bool by_actors = false;  // only a power of two of the ranks do the work (surplus.h)
+  // Times measured on other numbers of ranks correct its cost by how many ranks act (surplus.h), not by how many there
+  // are. So it is of all-reduces; recursive_halving comes nearer to measured times without (docs/notes/predictions.md).
+  bool by_actors = false;
 
   // The same for any number of ranks: one alone copies, whatever the algorithm.
   [[nodiscard]] double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) const;
