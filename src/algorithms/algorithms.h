@@ -8,6 +8,7 @@
 namespace paceline {
 
 namespace direct {
+bool gives_only_inputs(const Problem& problem);
 Parameters parameters(const Problem& problem, const CostModel& model);
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);
@@ -26,6 +27,7 @@ void write(Schedule& schedule);
 }  // namespace pipelined_chain
 
 namespace knomial {
+bool gives_only_inputs(const Problem& problem);
 Parameters parameters(const Problem& problem, const CostModel& model);
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);

@@ -160,6 +160,11 @@ void scatter(Schedule& schedule, const std::vector<int>& p, int radix) {
 
 }  // namespace
 
+// Of two ranks none passes on what it has received.
+bool gives_only_inputs(const Problem& problem) {
+  return problem.collective == Collective::scatter && problem.ranks == 2;
+}
+
 Parameters parameters(const Problem& problem, const CostModel& model) {
   // One multicast serves k-1 children for the price of one where that is so; else the binary tree is the best.
   const int radix = model.multicast_share < 0.5 ? 4 : 2;

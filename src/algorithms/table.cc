@@ -21,7 +21,7 @@ constexpr bool by_actors = true;
 constexpr Algorithm rows[] = {
     {"direct", "Every block goes from the rank that has it straight to the rank that needs it.",
      listed<broadcast, reduce, all_gather, reduce_scatter, gather, scatter, all_to_all>, always, direct::parameters,
-     direct::cost, direct::write},
+     direct::cost, direct::write, !by_actors, direct::gives_only_inputs},
     {"fan_out", "The root's data leaves once, chunk by chunk, for all ranks together.", listed<broadcast>, always,
      fan_out::parameters, fan_out::cost, fan_out::write},
     {"chain", "Each rank forwards the whole message when it has all of it.", listed<broadcast>, always, largest_chunks,
@@ -29,7 +29,8 @@ constexpr Algorithm rows[] = {
     {"pipelined_chain", "Each rank forwards one chunk while it receives the next.", listed<broadcast, reduce>, always,
      pipelined_chain::parameters, pipelined_chain::cost, pipelined_chain::write},
     {"knomial", "A tree in which whoever has the data hands it to k-1 others at each level.",
-     listed<broadcast, reduce, gather, scatter>, always, knomial::parameters, knomial::cost, knomial::write},
+     listed<broadcast, reduce, gather, scatter>, always, knomial::parameters, knomial::cost, knomial::write, !by_actors,
+     knomial::gives_only_inputs},
     {"scatter_ring", "The root scatters parts down a tree; the parts go once round a ring.", listed<broadcast>, always,
      largest_chunks, scatter_ring::cost, scatter_ring::write},
     {"scatter_doubling", "The root scatters parts down a tree; ranks at distance 1, 2, 4, ... exchange theirs.",

@@ -23,6 +23,9 @@ struct Algorithm {
   // Times measured on other numbers of ranks correct its cost by how many ranks act (surplus.h), not by how many there
   // are. So it is of all-reduces; recursive_halving comes nearer to measured times without (docs/notes/predictions.md).
   bool by_actors = false;
+  // Whether all that is sent are inputs, which nothing writes to meanwhile: where ranks read each other's memory, no
+  // slot limits how long a message is. nullptr: no, or nobody has measured what comes of it.
+  bool (*gives_only_inputs)(const Problem& problem) = nullptr;
 
   // The same for any number of ranks: one alone copies, whatever the algorithm.
   [[nodiscard]] double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) const;
