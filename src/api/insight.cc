@@ -9,17 +9,11 @@
 #include "api/build.h"
 #include "api/handle.h"
 #include "base/configuration.h"
+#include "base/fixed_text.h"
 #include "cuda/device.h"
 
 namespace paceline::api {
 namespace {
-
-template <std::size_t size>
-void put(char (&into)[size], std::string_view text) {
-  const std::size_t length = std::min(text.size(), size - 1);
-  std::memcpy(into, text.data(), length);
-  into[length] = '\0';
-}
 
 std::string algorithms_text() {
   auto rows = nlohmann::json::array();

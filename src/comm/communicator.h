@@ -164,7 +164,7 @@ class Communicator {
   // A session's first, not yet connected.
   static std::unique_ptr<Communicator> first_of(std::shared_ptr<Session> session, const CommunicatorOptions& options);
   Status connect_first();
-  Status connect(const Exchange& exchange, std::size_t announced = 0);
+  Status connect(const Gather& gather, std::size_t announced = 0);
   // Another communicator is made of this one as long as this lives: an abort of this one is one of that, too.
   class Making {
    public:
