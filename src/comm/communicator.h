@@ -179,8 +179,7 @@ class Communicator {
   };
   void give_up();
   Result<std::unique_ptr<Communicator>> shrink_to(const std::vector<int>& staying, const CommunicatorOptions& options);
-  // A session of these of its ranks.
-  // aborts: so far.
+  // A session of these of its ranks. aborts: so far.
   Result<std::shared_ptr<Session>> meet_again(const std::vector<int>& staying, double timeout, std::uint32_t aborts);
   Status share_tuning(std::string text);
   // Of the first communicator: between the first ranks of the machines.
