@@ -288,6 +288,13 @@ class Connecting {
   }
 
   void finish(const std::vector<Card>& cards, const std::vector<Outcome>& outcomes, Connections& made) {
+    set_facts(cards, outcomes, made);
+    set_routes(made);
+    if (node_.size() > 1) share_memory(cards, outcomes, made);
+  }
+
+  // All but the ways of messages.
+  void set_facts(const std::vector<Card>& cards, const std::vector<Outcome>& outcomes, Connections& made) {
     const auto mine = std::ranges::find(node_, rank_);
     made.node_rank = static_cast<int>(mine - node_.begin());
     made.node_size = static_cast<int>(node_.size());
@@ -313,15 +320,19 @@ class Connecting {
       if (ranks.size() > 1)
         made.largest_message = std::min(made.largest_message, layout(ranks, first.staging).slot_bytes());
     }
+  }
 
+  void set_routes(Connections& made) const {
     made.routes.rank = rank_;
     made.routes.streaming_from = streaming_from(made.sharing, static_cast<double>(node_.size()) / made.sharing);
     made.routes.takes_over = made.sharing <= 1;
     made.routes.transport.assign(members_.size(), 1);
     for (int rank : node_) made.routes.transport[static_cast<std::size_t>(rank)] = 0;
     made.routes.keeps_data[1] = made.routes.needs_place[1] = made.tcp != nullptr;
-    if (node_.size() == 1) return;
+  }
 
+  // With the node's other ranks.
+  void share_memory(const std::vector<Card>& cards, const std::vector<Outcome>& outcomes, Connections& made) {
     std::vector<NodePeer> peers;
     bool single_copy = true;
     bool heaps = configuration().single_copy != "off";
