@@ -1,5 +1,5 @@
-// The functions of every row of the table (table.h). parameters() is declared where an algorithm needs more than
-// largest_chunks() of chunks.h.
+// The functions of every row of the table (table.h); cost() and write() are for two ranks or more. parameters() is
+// declared where an algorithm needs more than largest_chunks() of chunks.h.
 #pragma once
 
 #include "schedule/cost.h"
@@ -8,6 +8,7 @@
 namespace paceline {
 
 namespace direct {
+bool gives_only_inputs(const Problem& problem);
 Parameters parameters(const Problem& problem, const CostModel& model);
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);
@@ -26,6 +27,7 @@ void write(Schedule& schedule);
 }  // namespace pipelined_chain
 
 namespace knomial {
+bool gives_only_inputs(const Problem& problem);
 Parameters parameters(const Problem& problem, const CostModel& model);
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model);
 void write(Schedule& schedule);

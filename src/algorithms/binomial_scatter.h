@@ -76,7 +76,6 @@ inline double scatter_and_gather_time(const Problem& problem, const Parameters& 
                                       const Crossing& parts_over_cable) {
   const int n = problem.ranks;
   const Sizes m(problem, parameters, model, n);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Load root{.steps = 2 * m.others * m.chunks, .sent = 2 * m.others * m.part, .copied = m.kept};
   const Load other{.steps = 2 * n * m.chunks, .sent = parts_sent * m.part, .taken = m.bytes};
   // Before any rank can gather, each slice goes down the tree: of the first one nothing else goes on meanwhile.

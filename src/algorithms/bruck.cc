@@ -89,7 +89,6 @@ void all_to_all(Schedule& schedule) {
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
   const int n = problem.ranks;
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const int steps = static_cast<int>(std::bit_width(static_cast<unsigned>(n - 1)));
   const bool gathers = problem.collective == Collective::all_gather;
   int packed = 0;    // blocks, in all steps

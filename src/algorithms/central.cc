@@ -12,7 +12,6 @@ namespace paceline::central {
 
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double others = problem.ranks - 1;
-  if (others == 0) return 0;
   const Load first{.steps = others + 1 + model.multicast_share * others,
                    .receivers = model.further(problem.ranks - 1, problem.ranks)};
   const Load other{.steps = 2};
@@ -35,7 +34,7 @@ void write(Schedule& schedule) {
   schedule.round();
   std::vector<Place> others = on_every_rank(schedule, Buffer::scratch, 1);
   others.erase(others.begin());
-  if (!others.empty()) schedule.multicast({0, Buffer::scratch, 0}, others, 1);
+  schedule.multicast({0, Buffer::scratch, 0}, others, 1);
 }
 
 }  // namespace paceline::central

@@ -12,7 +12,6 @@ namespace paceline::chain {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Load link{.steps = 2 * m.chunks, .sent = m.bytes, .taken = m.bytes};
   const Load root{.steps = m.chunks, .sent = m.bytes, .copied = m.kept};
   // On each link the receiver takes while the sender sends, where CPUs copy a chunk later, and nothing else goes on.
@@ -21,7 +20,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   return model.time(Work{.hops = static_cast<double>(m.others),
                          .inside = model.hops_inside(m.others),
                          .turns = static_cast<double>(m.others),
-                         .fill = last + std::max(0, m.others - 1) * Load{.steps = m.chunks, .sent = m.bytes},
+                         .fill = last + (m.others - 1) * Load{.steps = m.chunks, .sent = m.bytes},
                          .busiest = root,
                          .mean = 1.0 / problem.ranks * (m.others * link + Load{.copied = m.kept}),
                          .cable = CostModel::by_one_rank(crossings * m.bytes)});

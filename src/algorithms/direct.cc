@@ -14,6 +14,10 @@
 
 namespace paceline::direct {
 
+bool gives_only_inputs(const Problem& problem) {
+  return problem.collective == Collective::scatter || problem.collective == Collective::all_to_all;
+}
+
 Parameters parameters(const Problem& problem, const CostModel& model) {
   // With a root, one side is idle until the first chunk has come; else all send at once.
   if (is_rooted(problem.collective)) return {.chunk = pipeline_chunk(problem.count, 1, model)};
@@ -23,7 +27,6 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const double all = m.others * m.bytes;
   const double steps = m.others * m.chunks;
   const double n = problem.ranks;

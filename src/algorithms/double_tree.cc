@@ -77,7 +77,6 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model, 2);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Tree trees[] = {tree_of_two(0, problem.ranks), tree_of_two(1, problem.ranks)};
   std::vector<Load> loads(static_cast<std::size_t>(problem.ranks));
   Cables cables(model, problem.ranks);
@@ -105,8 +104,6 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
 void write(Schedule& schedule) {
   const Problem& problem = schedule.problem();
   const int n = problem.ranks;
-  if (n == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
-
   const Tree trees[] = {tree_of_two(0, n), tree_of_two(1, n)};
   const Part halves[] = {part_of(problem.count, 2, 0), part_of(problem.count, 2, 1)};
   const auto chunks = slices(halves[0].count, 1, schedule.parameters().chunk);  // the first half is the longer one

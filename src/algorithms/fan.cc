@@ -10,7 +10,6 @@ namespace paceline::fan {
 
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double others = problem.ranks - 1;
-  if (others == 0) return 0;
   const Load load{.steps = others + 1 + model.multicast_share * others,
                   .receivers = model.further(problem.ranks - 1, problem.ranks)};
   return model.time(Work{.hops = 1,

@@ -17,7 +17,6 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const double n = problem.ranks;
   const Load root{.steps = m.chunks,
                   .receivers = m.chunks * model.further(m.others, problem.ranks),

@@ -35,8 +35,6 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
-  const Sizes m(problem, parameters, model);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Layout layout(problem, parameters.node_ranks);
   switch (problem.collective) {
     case Collective::broadcast: return broadcast_cost(problem, parameters, model, layout);
@@ -49,7 +47,6 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
 void write(Schedule& schedule) {
   const Problem& problem = schedule.problem();
   if (problem.count == 0) return;
-  if (problem.ranks == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
   const Layout layout(problem, schedule.parameters().node_ranks);
   switch (problem.collective) {
     case Collective::broadcast: return broadcast(schedule, layout);

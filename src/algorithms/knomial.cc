@@ -160,6 +160,11 @@ void scatter(Schedule& schedule, const std::vector<int>& p, int radix) {
 
 }  // namespace
 
+// Of two ranks none passes on what it has received.
+bool gives_only_inputs(const Problem& problem) {
+  return problem.collective == Collective::scatter && problem.ranks == 2;
+}
+
 Parameters parameters(const Problem& problem, const CostModel& model) {
   // One multicast serves k-1 children for the price of one where that is so; else the binary tree is the best.
   const int radix = model.multicast_share < 0.5 ? 4 : 2;
@@ -177,8 +182,6 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const int n = problem.ranks;
   const int radix = parameters.radix;
   const Collective which = problem.collective;
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
-
   const bool in_blocks = which == Collective::gather || which == Collective::scatter;
   std::vector<Load> loads(static_cast<std::size_t>(n));
   Cables cables(model, n);
@@ -232,9 +235,6 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
 void write(Schedule& schedule) {
   const Problem& problem = schedule.problem();
   const auto p = order_from(schedule, problem.root);
-  if (problem.ranks == 1) {
-    return schedule.move({problem.root, Buffer::input, 0}, {problem.root, Buffer::output, 0}, problem.count);
-  }
   switch (problem.collective) {
     case Collective::broadcast: return broadcast(schedule, p, schedule.parameters().radix);
     case Collective::reduce: return reduce(schedule, p, schedule.parameters().radix);

@@ -10,7 +10,6 @@ namespace paceline::one_shot {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Load load{.steps = m.chunks * (m.others + 1),
                   .receivers = m.chunks * model.further(m.others, problem.ranks),
                   .sent = model.multicast(m.bytes, m.others),

@@ -59,7 +59,6 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const int inner = m.others - 1;
   const bool folds = problem.collective == Collective::reduce;
   const auto sends = [](double bytes, double steps) { return Load{.steps = steps, .sent = bytes}; };
@@ -93,7 +92,6 @@ void write(Schedule& schedule) {
   const Problem& problem = schedule.problem();
   const int root = problem.root;
   if (problem.count == 0) return;
-  if (problem.ranks == 1) return schedule.move({root, Buffer::input, 0}, {root, Buffer::output, 0}, problem.count);
   const auto p = order_from(schedule, root);
   const auto chunks = slices(problem.count, 1, schedule.parameters().chunk);
   (problem.collective == Collective::broadcast ? broadcast : reduce)(schedule, p, chunks);

@@ -25,7 +25,6 @@ constexpr double beyond_caches = 24 << 20;
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Surplus surplus(problem.ranks);
   const Sizes m(problem, parameters, model, surplus.actors);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const int rounds = std::countr_zero(static_cast<unsigned>(surplus.actors));
   const double moved = (surplus.actors - 1) * m.part;
   double beside = 0;
@@ -51,8 +50,6 @@ void write(Schedule& schedule) {
   const Problem& problem = schedule.problem();
   const Surplus surplus(problem.ranks);
   const int actors = surplus.actors;
-  if (problem.ranks == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
-
   for (const Part slice : slices(problem.count, actors, 2 * std::min(schedule.parameters().chunk, problem.count))) {
     const auto begin = [&](int part) {
       return slice.offset + (part == actors ? slice.count : part_of(slice.count, actors, part).offset);

@@ -31,7 +31,6 @@ int group_size(const Surplus& surplus, int distance, int radix) { return std::mi
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Surplus surplus(problem.ranks);
   const int radix = radix_of(parameters);
   int rounds = 0;
@@ -72,8 +71,6 @@ void write(Schedule& schedule) {
   const Problem& problem = schedule.problem();
   const Surplus surplus(problem.ranks);
   const int radix = radix_of(schedule.parameters());
-  if (problem.ranks == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
-
   for (const Part slice : slices(problem.count, 2, schedule.parameters().chunk)) {
     surplus.fold_pairs(schedule, slice);
     for (int distance = 1; distance < surplus.actors; distance *= radix) {

@@ -17,7 +17,6 @@ namespace paceline::recursive_halving {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   const Surplus surplus(problem.ranks);
   std::vector<Load> loads(static_cast<std::size_t>(problem.ranks));
   Cables cables(model, problem.ranks);
@@ -58,8 +57,6 @@ void write(Schedule& schedule) {
   const int n = problem.ranks;
   const std::size_t count = problem.count;
   const Surplus surplus(n);
-  if (n == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, count);
-
   const auto blocks = [count](int number) { return static_cast<std::size_t>(number) * count; };
   // A rank folds in scratch, which has room for all blocks at their places, and its own block at last in the output.
   const auto folded = [&](int rank, int block) {

@@ -66,7 +66,6 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const bool both = problem.collective == Collective::all_reduce;
   const Sizes m(problem, parameters, model, both ? problem.ranks : 1);
   const double all = m.others * m.part;
-  if (m.others == 0) return model.time(Load{.copied = m.kept});
   // What is not passed on is a rank's own block; of an all-reduce not even that, in the second half. What is passed on
   // each rank takes over from the one before: none reads what others read (engine/plan.h).
   const Load scatter{
@@ -94,8 +93,6 @@ void write(Schedule& schedule) {
   const auto p = order_from(schedule, schedule.in_order(0));
   const std::size_t chunk = schedule.parameters().chunk;
   const auto block = [&](int position) { return static_cast<std::size_t>(p[position]) * problem.count; };
-  if (n == 1) return schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
-
   if (problem.collective == Collective::all_reduce) {
     for (const Part slice : slices(problem.count, n, 2 * std::min(chunk, problem.count))) {
       const auto offset = [&](int b) { return slice.offset + part_of(slice.count, n, b).offset; };

@@ -17,9 +17,19 @@ struct Algorithm {
   std::span<const Collective> collectives;  // which it serves
   bool (*applies)(const Problem& problem);  // beyond the collective: power of two ranks and so on
   Parameters (*parameters)(const Problem& problem, const CostModel& model);  // the best for the problem
-  double (*cost)(const Problem& problem, const Parameters& parameters, const CostModel& model);  // us
-  void (*write)(Schedule& schedule);
-  bool by_actors = false;  // only a power of two of the ranks do the work (surplus.h)
+  // us
+  double (*cost_of_several)(const Problem& problem, const Parameters& parameters, const CostModel& model);
+  void (*write_for_several)(Schedule& schedule);
+  // Times measured on other numbers of ranks correct its cost by how many ranks act (surplus.h), not by how many there
+  // are. So it is of all-reduces; recursive_halving comes nearer to measured times without (docs/notes/predictions.md).
+  bool by_actors = false;
+  // Whether all that is sent are inputs, which nothing writes to meanwhile: where ranks read each other's memory, no
+  // slot limits how long a message is. nullptr: no, or nobody has measured what comes of it.
+  bool (*gives_only_inputs)(const Problem& problem) = nullptr;
+
+  // The same for any number of ranks: one alone copies, whatever the algorithm.
+  [[nodiscard]] double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) const;
+  void write(Schedule& schedule) const;
 };
 
 std::span<const Algorithm> algorithms();

@@ -22,7 +22,6 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const int n = problem.ranks;
   const Sizes m(problem, parameters, model, n);
-  if (n == 1) return model.time(Load{.copied = m.kept});
   const double others = m.others * m.part;
   const Load first{.steps = m.chunks * n, .sent = others, .folded = others, .written = m.part};
   const bool all = problem.collective == Collective::all_reduce;

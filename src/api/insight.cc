@@ -6,20 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/table.h"
+#include "api/build.h"
 #include "api/handle.h"
 #include "base/configuration.h"
-#include "cuda/build.h"
+#include "base/fixed_text.h"
 #include "cuda/device.h"
 
 namespace paceline::api {
 namespace {
-
-template <std::size_t size>
-void put(char (&into)[size], std::string_view text) {
-  const std::size_t length = std::min(text.size(), size - 1);
-  std::memcpy(into, text.data(), length);
-  into[length] = '\0';
-}
 
 std::string algorithms_text() {
   auto rows = nlohmann::json::array();
@@ -102,18 +96,25 @@ paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm) {
 }
 
 const char* paceDescribe(const char* which) try {
-  if (which != nullptr && std::strcmp(which, "cuda") == 0) {
+  if (which == nullptr) return nullptr;
+  // Each is made when it is first asked for, since only some look for GPUs, and never destroyed, as all that the
+  // process's exit handlers may ask for.
+  if (std::strcmp(which, "algorithms") == 0) {
+    static const auto* const algorithm_table = new std::string(algorithms_text());
+    return algorithm_table->c_str();
+  }
+  if (std::strcmp(which, "configuration") == 0) {
+    static const auto* const configuration_table = new std::string(configuration_text());
+    return configuration_table->c_str();
+  }
+  if (std::strcmp(which, "build") == 0) {
+    static const auto* const build = new std::string(build_description());
+    return build->c_str();
+  }
+  if (std::strcmp(which, "cuda") == 0) {
     static const auto* const gpus = new std::string(gpus_text());
     return gpus->empty() ? nullptr : gpus->c_str();
   }
-  // Never destroyed, as all that the process's exit handlers may ask for.
-  static const auto* const algorithm_table = new std::string(algorithms_text());
-  static const auto* const configuration_table = new std::string(configuration_text());
-  static const auto* const build = new std::string(build_description());
-  if (which == nullptr) return nullptr;
-  if (std::strcmp(which, "algorithms") == 0) return algorithm_table->c_str();
-  if (std::strcmp(which, "configuration") == 0) return configuration_table->c_str();
-  if (std::strcmp(which, "build") == 0) return build->c_str();
   return nullptr;
 } catch (...) {
   return nullptr;

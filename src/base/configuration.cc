@@ -180,10 +180,6 @@ std::vector<ConfigurationRow> configuration_rows() {
 
 Status read_configuration(Configuration& into) {
   into = Configuration();
-  into.transport = "auto";
-  into.single_copy = "auto";
-  into.gpu_direct = "auto";
-  into.log = "warn";
   Status status;
   for (const Row& row : rows) {
     const char* text = std::getenv(row.shown.variable.data());

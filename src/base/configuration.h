@@ -27,23 +27,25 @@ struct Configuration {
   std::string interface;
   double join_timeout = 60;  // s
   // Running
-  double timeout = 300;     // s
-  std::string algorithm;    // empty: chosen
-  std::size_t chunk = 0;    // bytes; 0: chosen
-  std::string transport;    // auto, shm or tcp
-  std::string tuning;       // path of the profile, or off; empty: in the user's cache
-  std::string single_copy;  // auto, on or off
-  std::string gpu_direct;   // auto or off
+  double timeout = 300;              // s
+  std::string algorithm;             // empty: chosen
+  std::size_t chunk = 0;             // bytes; 0: chosen
+  std::string transport = "auto";    // or shm, tcp
+  std::string tuning;                // path of the profile, or off; empty: in the user's cache
+  std::string single_copy = "auto";  // or on, off
+  std::string gpu_direct = "auto";   // or off
   int gpu_blocks = 32;
-  double spin = 20;         // us
-  std::size_t staging = 0;  // bytes a rank and channel; 0: chosen
-  std::string log;          // warn, info or debug
+  double spin = 20;          // us
+  std::size_t staging = 0;   // bytes a rank and channel; 0: chosen
+  std::string log = "warn";  // or info, debug
+
+  bool operator==(const Configuration&) const = default;
 };
 
 struct ConfigurationRow {
   std::string_view variable;
   std::string_view type;      // with its unit
-  std::string_view fallback;  // default, as a user would write it
+  std::string_view fallback;  // the field's default, as a user would write it
   std::string_view help;
 };
 

@@ -3,24 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
+
+#include "base/fixed_text.h"
 
 namespace paceline {
-namespace {
-
-// Cut where it does not fit.
-template <std::size_t size>
-void put(std::array<char, size>& into, std::string_view text) {
-  std::ranges::copy(text.substr(0, size - 1), into.begin());
-}
-
-// Up to its end, which another rank may have forgotten.
-template <std::size_t size>
-std::string text(const std::array<char, size>& from) {
-  return {from.begin(), std::ranges::find(from, '\0')};
-}
-
-}  // namespace
 
 Trouble Trouble::of(const Status& status, int from, std::string_view host) {
   Trouble trouble;
@@ -42,11 +28,11 @@ Status Trouble::status() const {
   if (code == Code::ok) return {};
   Status::Detail detail;
   detail.code = code;
-  detail.message = text(message);
+  detail.message = text_in(message);
   detail.rank = rank;
-  detail.host = text(host);
+  detail.host = text_in(host);
   detail.peer = peer;
-  detail.collective = text(collective);
+  detail.collective = text_in(collective);
   detail.sequence = sequence;
   detail.system_errno = system_errno;
   return Status(std::move(detail));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <numeric>
 
@@ -89,10 +88,10 @@ Status Communicator::connect_first() {
   const auto deadline = after(options_.join_timeout);
   if (rank() == 0) warn_of_misspelt_variables();
   std::string tuning = rank() == 0 && size() > 1 ? tuning_of_this_machine(rank()) : "";
-  const auto exchange = [&](std::span<const std::byte> mine) {
+  const auto gather = [&](std::span<const std::byte> mine) {
     return session_->exchange(mine, deadline, membership_.get());
   };
-  PACE_TRY(connect(exchange, tuning.size()));
+  PACE_TRY(connect(gather, tuning.size()));
   PACE_TRY(measure_links());
   PACE_TRY(simulate_on_links());
   PACE_TRY(share_tuning(std::move(tuning)));
@@ -108,11 +107,11 @@ Status Communicator::share_tuning(std::string text) {
   return set_tuning(text);
 }
 
-Status Communicator::connect(const Exchange& exchange, std::size_t announced) {
+Status Communicator::connect(const Gather& gather, std::size_t announced) {
   std::vector<Member> members;
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
   const Status refused = set_algorithm(options_.algorithm);
-  auto connected = paceline::connect(members, rank(), id_, *membership_, session_->secret(), exchange,
+  auto connected = paceline::connect(members, rank(), id_, *membership_, session_->secret(), gather,
                                      after(options_.join_timeout), refused, announced);
   if (!connected.ok()) return connected.status();
   connections_ = std::move(*connected);
@@ -218,12 +217,11 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   };
   const std::uint32_t aborts = aborts_.load(std::memory_order_relaxed);  // only asked whether there is one more
   const Wish mine{color, key};
-  auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)), Serves::split);
+  const auto shown = show(mine, [&](std::span<const std::byte> card) { return gather_bytes(card, Serves::split); });
   if (!shown.ok()) return shown.status();
   std::vector<std::pair<int, int>> members;  // key, rank here
   for (int r = 0; r < size(); ++r) {
-    Wish wish{};
-    std::memcpy(&wish, (*shown)[static_cast<std::size_t>(r)].data(), sizeof wish);
+    const Wish& wish = (*shown)[static_cast<std::size_t>(r)];
     if (wish.color == color) members.emplace_back(wish.key, r);
   }
   std::sort(members.begin(), members.end());

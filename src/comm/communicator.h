@@ -164,7 +164,7 @@ class Communicator {
   // A session's first, not yet connected.
   static std::unique_ptr<Communicator> first_of(std::shared_ptr<Session> session, const CommunicatorOptions& options);
   Status connect_first();
-  Status connect(const Exchange& exchange, std::size_t announced = 0);
+  Status connect(const Gather& gather, std::size_t announced = 0);
   // Another communicator is made of this one as long as this lives: an abort of this one is one of that, too.
   class Making {
    public:
@@ -179,8 +179,7 @@ class Communicator {
   };
   void give_up();
   Result<std::unique_ptr<Communicator>> shrink_to(const std::vector<int>& staying, const CommunicatorOptions& options);
-  // A session of these of its ranks.
-  // aborts: so far.
+  // A session of these of its ranks. aborts: so far.
   Result<std::shared_ptr<Session>> meet_again(const std::vector<int>& staying, double timeout, std::uint32_t aborts);
   Status share_tuning(std::string text);
   // Of the first communicator: between the first ranks of the machines.

@@ -17,10 +17,6 @@
 namespace paceline {
 namespace {
 
-bool scales_input(const Request& request) {
-  return request.op == Operation::premulsum || (request.op == Operation::avg && averages_first(request.type));
-}
-
 // Whether this rank only gives in the call: once its messages are there nobody waits for it.
 bool only_gives(const Request& request, int rank) {
   switch (request.which) {

@@ -96,9 +96,9 @@ Status Communicator::measure_links() {
   Seen mine;
   std::vector<Seen> all(firsts.size());
   const auto tell = [&]() -> Status {
-    const auto shown = gather_bytes(std::as_bytes(std::span(&mine, 1)));
+    const auto shown = show(mine, [&](std::span<const std::byte> card) { return gather_bytes(card); });
     PACE_TRY(shown.status());
-    for (std::size_t i = 0; i < all.size(); ++i) std::memcpy(&all[i], (*shown)[at(firsts[i])].data(), sizeof(Seen));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = (*shown)[at(firsts[i])];
     return {};
   };
   for (int round = 0; node >= 0 && round < meetings; ++round)

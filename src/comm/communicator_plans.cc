@@ -87,8 +87,10 @@ Result<Communicator::Decision> Communicator::decide(const Request& request, cons
   if (!choice.ok()) return choice.status();
   const bool single_copy = reads_in_place(forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol
                                                                                           : choice->variant.protocol);
-  if (single_copy && !connections_.several_nodes && choice->variant.chunk == 0 &&
-      gives_only_inputs(request.which, choice->algorithm->name, size()))
+  const auto gives_only_inputs = choice->algorithm->gives_only_inputs;
+  // Nodes may not agree on what is read where it lies.
+  if (single_copy && !connections_.several_nodes && choice->variant.chunk == 0 && gives_only_inputs != nullptr &&
+      gives_only_inputs(problem))
     choice->parameters.chunk = longest_read / model.element;
   const std::size_t chunk = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count));
   return Decision{std::move(*choice), chunk * model.element, single_copy};

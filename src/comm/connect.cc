@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <optional>
 
 #include "base/configuration.h"
 #include "base/copies.h"
 #include "base/cpus.h"
+#include "base/fixed_text.h"
 #include "base/log.h"
 #include "cuda/driver.h"
 #include "transport/shared_memory.h"
@@ -29,7 +29,7 @@ constexpr std::size_t largest_tcp_message = 128 << 10;
 // Bytes a rank and channel: what a small /dev/shm must have room for.
 constexpr std::size_t least_default_staging = 256 << 10;
 
-// What a rank shows the others. All ranks run the same build (the handshake's version), so the bytes are the struct's.
+// What a rank shows the others.
 struct Card {
   CpuShare cpus;
   std::uint32_t port = 0;
@@ -52,24 +52,11 @@ struct Outcome {
   Trouble trouble;
 };
 
-template <std::size_t size>
-void put(std::array<char, size>& into, std::string_view text) {
-  const std::size_t length = std::min(text.size(), size - 1);
-  std::memcpy(into.data(), text.data(), length);
-  into[length] = '\0';
-}
-
+// Even where nobody can be told any more, this rank's trouble says more than who was missing.
 template <class Shown>
-Result<std::vector<Shown>> show(const Shown& mine, const Exchange& exchange) {
-  auto bytes = exchange(std::as_bytes(std::span(&mine, 1)));
-  // Even where nobody can be told any more, this rank's trouble says more than who was missing.
-  if (!bytes.ok()) return mine.trouble.code == Code::ok ? bytes.status() : mine.trouble.quoted();
-  std::vector<Shown> shown(bytes->size());
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    if ((*bytes)[i].size() != sizeof(Shown))
-      return Status(Code::internal, fmt::format("rank {} showed a card of another size", i));
-    std::memcpy(&shown[i], (*bytes)[i].data(), sizeof(Shown));
-  }
+Result<std::vector<Shown>> show_trouble(const Shown& mine, const Gather& gather) {
+  auto shown = show(mine, gather);
+  if (!shown.ok() && mine.trouble.code != Code::ok) return mine.trouble.quoted();
   return shown;
 }
 
@@ -94,7 +81,7 @@ Status same_settings(const std::vector<Card>& cards) {
       Status::Detail detail;
       detail.code = Code::invalid_usage;
       detail.message = fmt::format("rank {} runs with {}, but rank 0 with {}: set the same on every rank", i,
-                                   cards[i].settings.data(), cards[0].settings.data());
+                                   text_in(cards[i].settings), text_in(cards[0].settings));
       detail.rank = static_cast<int>(i);
       detail.peer = 0;
       return Status(std::move(detail));
@@ -130,8 +117,8 @@ class Connecting {
       if (std::ranges::find(ranks, rank_) != ranks.end()) node_ = ranks;
   }
 
-  Result<Connections> make(const Exchange& exchange) {
-    auto made = try_to_make(exchange);
+  Result<Connections> make(const Gather& gather) {
+    auto made = try_to_make(gather);
     if (!made.ok()) {
       if (segment_) segment_->unlink();
       Segment::unlink_left_behind();
@@ -140,14 +127,14 @@ class Connecting {
   }
 
  private:
-  Result<Connections> try_to_make(const Exchange& exchange) {
-    auto cards = show(prepare(), exchange);
+  Result<Connections> try_to_make(const Gather& gather) {
+    auto cards = show_trouble(prepare(), gather);
     if (!cards.ok()) return cards.status();
     Connections made;
     // Whatever went wrong, both exchanges take place: other communicators may be made in the same ones.
     Status trouble = root_cause(*cards);
     if (trouble.ok()) trouble = same_settings(*cards);
-    auto outcomes = show(trouble.ok() ? reach(*cards, made) : Outcome(), exchange);
+    auto outcomes = show_trouble(trouble.ok() ? reach(*cards, made) : Outcome(), gather);
     PACE_TRY(trouble);
     if (!outcomes.ok()) return outcomes.status();
     PACE_TRY(root_cause(*outcomes));
@@ -303,6 +290,13 @@ class Connecting {
   }
 
   void finish(const std::vector<Card>& cards, const std::vector<Outcome>& outcomes, Connections& made) {
+    set_facts(cards, outcomes, made);
+    set_routes(made);
+    if (node_.size() > 1) share_memory(cards, outcomes, made);
+  }
+
+  // All but the ways of messages.
+  void set_facts(const std::vector<Card>& cards, const std::vector<Outcome>& outcomes, Connections& made) {
     const auto mine = std::ranges::find(node_, rank_);
     made.node_rank = static_cast<int>(mine - node_.begin());
     made.node_size = static_cast<int>(node_.size());
@@ -328,15 +322,19 @@ class Connecting {
       if (ranks.size() > 1)
         made.largest_message = std::min(made.largest_message, layout(ranks, first.staging).slot_bytes());
     }
+  }
 
+  void set_routes(Connections& made) const {
     made.routes.rank = rank_;
     made.routes.streaming_from = streaming_from(made.sharing, static_cast<double>(node_.size()) / made.sharing);
     made.routes.takes_over = made.sharing <= 1;
     made.routes.transport.assign(members_.size(), 1);
     for (int rank : node_) made.routes.transport[static_cast<std::size_t>(rank)] = 0;
     made.routes.keeps_data[1] = made.routes.needs_place[1] = made.tcp != nullptr;
-    if (node_.size() == 1) return;
+  }
 
+  // With the node's other ranks.
+  void share_memory(const std::vector<Card>& cards, const std::vector<Outcome>& outcomes, Connections& made) {
     std::vector<NodePeer> peers;
     bool single_copy = true;
     bool heaps = configuration().single_copy != "off";
@@ -384,15 +382,15 @@ class Connecting {
 }  // namespace
 
 Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
-                            const std::string& secret, const Exchange& exchange, Clock::time_point deadline,
+                            const std::string& secret, const Gather& gather, Clock::time_point deadline,
                             const Status& refused, std::size_t announced) {
-  return Connecting(members, rank, id, membership, secret, deadline, refused, announced).make(exchange);
+  return Connecting(members, rank, id, membership, secret, deadline, refused, announced).make(gather);
 }
 
-Status sit_out(const Exchange& exchange) {
-  auto cards = show(Card(), exchange);
+Status sit_out(const Gather& gather) {
+  auto cards = show_trouble(Card(), gather);
   if (!cards.ok()) return cards.status();
-  auto outcomes = show(Outcome(), exchange);
+  auto outcomes = show_trouble(Outcome(), gather);
   return outcomes.ok() ? Status() : outcomes.status();
 }
 

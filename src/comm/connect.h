@@ -5,13 +5,12 @@
 // not, ends the wait for connections at once.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "base/cards.h"
 #include "bootstrap/session.h"
 #include "comm/node_order.h"
 #include "engine/execution.h"
@@ -21,9 +20,6 @@
 #include "transport/transport.h"
 
 namespace paceline {
-
-// Gives bytes, the same number on every rank, and gets everyone's by the communicator's ranks.
-using Exchange = std::function<Result<std::vector<Bytes>>(std::span<const std::byte> mine)>;
 
 struct Connections {
   std::unique_ptr<SharedMemoryTransport> shared_memory;  // nullptr: no other rank on this node
@@ -51,10 +47,10 @@ struct Connections {
 // rank's in it. `refused`: why this rank cannot take part, for all to be told. `announced`: of rank 0 alone, for
 // Connections::announced.
 Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
-                            const std::string& secret, const Exchange& exchange, Clock::time_point deadline,
+                            const std::string& secret, const Gather& gather, Clock::time_point deadline,
                             const Status& refused = {}, std::size_t announced = 0);
 
 // Take part in the exchanges of a connect() without connecting to anyone.
-Status sit_out(const Exchange& exchange);
+Status sit_out(const Gather& gather);
 
 }  // namespace paceline

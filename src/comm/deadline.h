@@ -1,3 +1,4 @@
+// When a wait that begins now has to end.
 #pragma once
 
 #include <chrono>

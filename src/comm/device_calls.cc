@@ -24,7 +24,7 @@ DeviceCalls::~DeviceCalls() {
   membership_.when_left({});
 }
 
-Status DeviceCalls::connect(std::span<const GpuSetting> measured, const cuda::Gather& gather) {
+Status DeviceCalls::connect(std::span<const GpuSetting> measured, const Gather& gather) {
   const auto elsewhere = [&](const Member& member) { return member.node != members_.front().node; };
   if (std::any_of(members_.begin(), members_.end(), elsewhere)) {
     why_none_ = "the ranks are on several nodes";

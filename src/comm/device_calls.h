@@ -20,7 +20,7 @@ class DeviceCalls {
 
   // Collective. Where the GPUs do not reach each other, calls go through host memory: no error. measured: the profile's
   // tables.
-  Status connect(std::span<const GpuSetting> measured, const cuda::Gather& gather);
+  Status connect(std::span<const GpuSetting> measured, const Gather& gather);
   // The engine for the calls from now on.
   void use(std::unique_ptr<cuda::GpuEngine> engine);
   // nullptr: through host memory.

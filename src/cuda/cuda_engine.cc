@@ -2,13 +2,13 @@
 #include "cuda/cuda_engine.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/configuration.h"
+#include "base/fixed_text.h"
 #include "base/log.h"
 #include "cuda/device_plan_cache.h"
 #include "cuda/driver.h"
@@ -29,7 +30,7 @@
 
 namespace paceline::cuda {
 
-// What a rank shows the others. All ranks run the same build, so the bytes are the struct's.
+// What a rank shows the others.
 struct Card {
   std::uint64_t process = 0;
   std::uint64_t window = 0;
@@ -101,21 +102,19 @@ bool any_share_a_gpu(const std::vector<Card>& cards) {
   return std::ranges::any_of(cards, [&](const Card& card) { return !seen.insert(card.bus.data()).second; });
 }
 
-template <std::size_t size>
-void put(std::array<char, size>& into, const std::string& text) {
-  const std::size_t length = std::min(text.size(), size - 1);
-  std::memcpy(into.data(), text.data(), length);
-  into[length] = '\0';
+// The first rank's trouble, if one has any.
+Status trouble(const std::vector<Card>& cards) {
+  for (std::size_t i = 0; i < cards.size(); ++i)
+    if (const std::string_view said = text_in(cards[i].trouble); !said.empty())
+      return Status(Code::unsupported, fmt::format("rank {}: {}", i, said));
+  return {};
 }
 
-Result<std::vector<Card>> show(const Card& mine, const Gather& gather) {
-  auto bytes = gather(std::as_bytes(std::span(&mine, 1)));
-  if (!bytes.ok()) return bytes.status();
-  std::vector<Card> cards(bytes->size());
-  for (std::size_t i = 0; i < cards.size(); ++i) std::memcpy(&cards[i], (*bytes)[i].data(), sizeof(Card));
-  for (std::size_t i = 0; i < cards.size(); ++i)
-    if (cards[i].trouble[0] != '\0')
-      return Status(Code::unsupported, "rank " + std::to_string(i) + ": " + cards[i].trouble.data());
+// Everyone's card, if nobody has trouble.
+Result<std::vector<Card>> show_trouble(const Card& mine, const Gather& gather) {
+  auto cards = show(mine, gather);
+  PACE_TRY(cards.status());
+  PACE_TRY(trouble(*cards));
   return cards;
 }
 
@@ -285,7 +284,7 @@ Status CudaEngine::connect(std::span<const GpuSetting> measured, const Gather& g
   Card card;
   Status status = allocate(card);
   if (!status.ok()) put(card.trouble, status.message());
-  auto cards = show(card, gather);
+  auto cards = show_trouble(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
   shares_gpu_ = any_share_a_gpu(*cards);
   status = map(*cards);
@@ -293,9 +292,8 @@ Status CudaEngine::connect(std::span<const GpuSetting> measured, const Gather& g
   look_at_machine(*cards);
   use_tables(measured);
   card.table = choice_.table.digest();
-  card.trouble = {};
-  if (!status.ok()) put(card.trouble, status.message());
-  cards = show(card, gather);
+  put(card.trouble, status.ok() ? "" : status.message());
+  cards = show_trouble(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
   agree_on_table(*cards);
   if (registration_ != nullptr) registration_->settle();

@@ -67,6 +67,7 @@ class CudaEngine final : public GpuEngine {
                      cudaStream_t stream);
   Status keep_own(const EngineCopy& copy, const Request& request);
   Status meet(const Terms& call, std::uint32_t agreement, cudaStream_t stream);
+  Status run_wave(std::span<const Request* const> wave, cudaStream_t stream);
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
   Status follow(cudaStream_t stream);
   void let_others_catch_up() const;

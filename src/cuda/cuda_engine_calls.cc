@@ -409,6 +409,40 @@ Status CudaEngine::order(void* earlier, void* later) {
 }
 
 // Several messages in one direction between two ranks go one after the other, in waves.
+namespace {
+
+// Takes as many of the waiting ones as go side by side: one from each rank, and one to each.
+std::vector<const Request*> next_wave(std::vector<const Request*>& waiting) {
+  std::vector<const Request*> wave;
+  std::vector<const Request*> later;
+  for (const Request* message : waiting) {
+    const auto clashes = [&](const Request* other) {
+      return other->which == message->which && other->root == message->root;
+    };
+    (std::any_of(wave.begin(), wave.end(), clashes) ? later : wave).push_back(message);
+  }
+  waiting = std::move(later);
+  return wave;
+}
+
+}  // namespace
+
+Status CudaEngine::run_wave(std::span<const Request* const> wave, cudaStream_t stream) {
+  MessageTask task;
+  Launch how;
+  plan_messages(wave, rank_, ranks_, machine_.blocks, task, how);
+  const bool both = how.family == Family::large && task.way_count != 0;
+  if (both) how.threads = large_block_with_strips;
+  if (how.family == Family::large && registration_ != nullptr) PACE_TRY(offer(task));
+  complete(task, task.windows);
+  const MessageKernels kernels = message_kernels();
+  const void* const kernel = how.family == Family::brief       ? kernels.brief
+                             : how.family == Family::streaming ? kernels.streaming
+                             : both                            ? kernels.both
+                                                               : kernels.large;
+  return start(kernel, how, &task, stream);
+}
+
 Status CudaEngine::run_messages(std::span<const Request> messages, void* stream) {
   const OnDevice here(device_);
   auto* const on = static_cast<cudaStream_t>(stream);
@@ -427,30 +461,7 @@ Status CudaEngine::run_messages(std::span<const Request> messages, void* stream)
       waiting.push_back(&its);
     }
   }
-  while (!waiting.empty()) {
-    std::vector<const Request*> wave;
-    std::vector<const Request*> later;
-    for (const Request* message : waiting) {
-      const auto clashes = [&](const Request* other) {
-        return other->which == message->which && other->root == message->root;
-      };
-      (std::any_of(wave.begin(), wave.end(), clashes) ? later : wave).push_back(message);
-    }
-    MessageTask task;
-    Launch how;
-    plan_messages(wave, rank_, ranks_, machine_.blocks, task, how);
-    const bool both = how.family == Family::large && task.way_count != 0;
-    if (both) how.threads = large_block_with_strips;
-    if (how.family == Family::large && registration_ != nullptr) PACE_TRY(offer(task));
-    complete(task, task.windows);
-    const MessageKernels kernels = message_kernels();
-    const void* const kernel = how.family == Family::brief       ? kernels.brief
-                               : how.family == Family::streaming ? kernels.streaming
-                               : both                            ? kernels.both
-                                                                 : kernels.large;
-    PACE_TRY(start(kernel, how, &task, on));
-    waiting = std::move(later);
-  }
+  while (!waiting.empty()) PACE_TRY(run_wave(next_wave(waiting), on));
   return {};
 }
 

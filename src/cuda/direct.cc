@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "base/reduction.h"
 #include "base/rounding.h"
 #include "base/types.h"
+#include "cuda/rank_bits.h"
 
 namespace paceline::cuda {
 namespace {
@@ -35,9 +35,6 @@ Stretch part(std::uint64_t bytes, int index, int count) {
   return stretch;
 }
 
-std::uint32_t only(int one) { return std::uint32_t{1} << one; }
-std::uint32_t all(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
-
 // What each rank folds. Parts of a reduce are folded by those who are not the root: its link carries all of the message
 // as it is. Of two ranks the root does it all.
 void share_fold(const Request& request, std::uint64_t bytes, int ranks, DirectPlan& plan) {
@@ -49,14 +46,14 @@ void share_fold(const Request& request, std::uint64_t bytes, int ranks, DirectPl
     std::uint32_t to = only(rank);
     if (request.which == Collective::all_reduce) {
       stretch = part(bytes, rank, ranks);
-      to = all(ranks);
+      to = all_ranks(ranks);
     } else if (request.which == Collective::reduce_scatter) {
       stretch = {0, 0, bytes * static_cast<unsigned>(rank), 0, bytes};
     } else if (at_root ? rank == root : rank != root) {
       stretch = at_root ? part(bytes, 0, 1) : part(bytes, rank > root ? rank - 1 : rank, ranks - 1);
       to = only(root);
     }
-    stretch.from = all(ranks);
+    stretch.from = all_ranks(ranks);
     stretch.to = to;
   }
 }
@@ -82,7 +79,7 @@ void plan_folds(const Request& request, std::uint64_t bytes, int ranks, Folding 
 // What goes one way is loaded by who gets it, which leaves more of the link to data. But what several give to a root
 // fills its link anyway.
 void plan_moves(const Request& request, std::uint64_t bytes, int rank, int ranks, DirectPlan& plan) {
-  const std::uint32_t everyone = all(ranks);
+  const std::uint32_t everyone = all_ranks(ranks);
   const std::uint64_t mine = bytes * static_cast<unsigned>(rank);
   const int root = request.root;
   const auto add = [&](Stretch stretch, std::uint32_t from, std::uint32_t to) {
@@ -134,7 +131,7 @@ void plan_passes(const Request& request, std::uint64_t bytes, int ranks, DirectP
   if (request.which == Collective::reduce) {
     plan.count = ranks;
     Stretch& stretch = plan.stretches[ranks - 1] = part(bytes, 0, 1);
-    stretch.from = all(ranks);
+    stretch.from = all_ranks(ranks);
     stretch.to = only(request.root);
   } else {
     share_fold(request, bytes, ranks, plan);
@@ -161,9 +158,7 @@ DirectPlan plan_direct(const Request& request, int rank, int ranks, Folding fold
 }
 
 bool goes_evenly(const Request& request) {
-  const bool scales =
-      request.op == Operation::premulsum || (request.op == Operation::avg && averages_first(request.type));
-  return request.count * size_of(request.type) % 16 == 0 && !(reduces(request.which) && scales);
+  return request.count * size_of(request.type) % 16 == 0 && !(reduces(request.which) && scales_input(request));
 }
 
 bool passes_sums(DataType type) {

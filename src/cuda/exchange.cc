@@ -6,6 +6,7 @@
 #include "base/call.h"
 #include "base/reduction.h"
 #include "base/rounding.h"
+#include "cuda/rank_bits.h"
 #include "schedule/problem.h"
 
 namespace paceline::cuda {
@@ -55,9 +56,6 @@ void set_operation(Terms& terms, const Request& request) {
 }
 
 namespace {
-
-std::uint32_t all_ranks(int ranks) { return (std::uint32_t{1} << ranks) - 1; }
-std::uint32_t only(int rank) { return std::uint32_t{1} << rank; }
 
 std::byte* writable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
@@ -156,11 +154,6 @@ void plan_two_steps(const Request& request, int rank, int ranks, std::uint64_t b
 
 // Whether the ranks only meet.
 bool only_meets(const Request& request) { return request.which == Collective::barrier || request.count == 0; }
-
-// Whether a message may go in parts; in the other collectives each rank has a part of its own.
-bool goes_in_parts(Collective which) {
-  return which == Collective::all_reduce || which == Collective::reduce || which == Collective::broadcast;
-}
 
 // What of a table's way is possible for a call.
 GpuWay possible(GpuWay way, const Request& request, int ranks, std::uint64_t bytes) {

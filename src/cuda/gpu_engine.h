@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,14 +13,12 @@
 
 #include "algorithms/table.h"
 #include "base/call.h"
+#include "base/cards.h"
 #include "base/status.h"
 #include "schedule/request.h"
 #include "tuning/gpu_setting.h"
 
 namespace paceline::cuda {
-
-// Gives bytes, the same number on every rank, and gets everyone's by rank.
-using Gather = std::function<Result<std::vector<std::vector<std::byte>>>(std::span<const std::byte> mine)>;
 
 // What a kernel of this rank that gave up says: whom it waited for (or who called something else), in which call.
 struct Complaint {

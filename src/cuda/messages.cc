@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/exchange.h"
+#include "cuda/rank_bits.h"
 
 namespace paceline::cuda {
 namespace {
@@ -60,7 +61,7 @@ void plan_messages(std::span<const Request* const> messages, int rank, int ranks
     } else {
       its = cut(bytes, task.layout, false);
       any_long = true;
-      (sends ? task.offers_to : task.offers_from) |= std::uint32_t{1} << message->root;
+      (sends ? task.offers_to : task.offers_from) |= only(message->root);
       task.longest_chunk = std::max(task.longest_chunk, its.chunk);
     }
   }

@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "cuda/rank_bits.h"
+
 namespace paceline::cuda {
 namespace {
 
@@ -61,7 +63,7 @@ bool SharedPieces::sights(std::uint64_t buffer, std::uint64_t bytes, Sights& int
       const std::uint64_t sight = seen + (at - piece.base);
       std::uint64_t& first = found[static_cast<std::size_t>(rank)];
       if (at == buffer) first = sight;
-      if (seen <= not_mapped || sight != first + (at - buffer)) without |= 1U << rank;
+      if (seen <= not_mapped || sight != first + (at - buffer)) without |= only(rank);
     }
     at = piece.base + piece.bytes;
   }

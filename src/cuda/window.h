@@ -3,7 +3,7 @@
 //
 //   words     numbers, credits and announcements, each word written by one rank
 //   strips    for each source and lane a ring of strips of 512 bytes, which are blank until something comes
-//             (exchange_short.cuh)
+//             (strips.cuh)
 //   vouchers  a word for each strip, for what looks blank itself
 //   chunks    for each source and lane a ring of chunks, with a flag for each chunk (exchange_large.cuh), or of
 //             shorter ones (pushes.cuh, passes.cuh): one kernel's are all taken before another kind comes

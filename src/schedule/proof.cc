@@ -66,6 +66,10 @@ class Proof {
   Status advance(int lane_number);
   bool can_take(int rank, const Step& step, Lane& lane);
   Status take(int rank, std::size_t number, Lane& lane, int lane_number);
+  Status send(int rank, std::size_t number, Lane& lane, int lane_number);
+  Status receive(int rank, std::size_t number, Lane& lane);
+  Status check_message(int rank, std::size_t number, int sender, const Message& message) const;
+  void hear(const Message& message, Lane& receiver);
   Status read(int rank, std::size_t step, const Region& region, Stretches& data);
   void write(int rank, const Region& region, const Stretches& data);
   Status fold(int rank, std::size_t step, std::span<const Stretches* const> operands, std::size_t count,
@@ -183,48 +187,64 @@ bool Proof::can_take(int rank, const Step& step, Lane& own) {
 
 Status Proof::take(int rank, std::size_t number, Lane& own, int lane_number) {
   const Step& step = steps_[static_cast<std::size_t>(rank)][number];
-  const auto peers = schedule_.peers(rank, step);
-  if (step.action == Action::copy) {
-    Stretches data;
-    PACE_TRY(read(rank, number, step.source, data));
-    write(rank, step.target, data);
-    return {};
-  }
-  if (step.action == Action::send) {
-    auto message = std::make_shared<Message>();
-    message->count = step.source.count;
-    message->to_all = step.to_all;
-    message->heard = own.heard;
-    message->lane = lane_number;
-    message->number = own.receivers_left.size();
-    PACE_TRY(read(rank, number, step.source, message->data));
-    own.receivers_left.push_back(peers.size());
-    for (const int peer : peers) {
-      queue(rank, peer, step.channel).messages.push_back(message);
-      wake(peer * channels_ + step.channel);
-    }
-    return {};
-  }
+  if (step.action == Action::send) return send(rank, number, own, lane_number);
+  if (step.action != Action::copy) return receive(rank, number, own);
+  Stretches data;
+  PACE_TRY(read(rank, number, step.source, data));
+  write(rank, step.target, data);
+  return {};
+}
 
+Status Proof::send(int rank, std::size_t number, Lane& own, int lane_number) {
+  const Step& step = steps_[static_cast<std::size_t>(rank)][number];
+  const auto peers = schedule_.peers(rank, step);
+  auto message = std::make_shared<Message>();
+  message->count = step.source.count;
+  message->to_all = step.to_all;
+  message->heard = own.heard;
+  message->lane = lane_number;
+  message->number = own.receivers_left.size();
+  PACE_TRY(read(rank, number, step.source, message->data));
+  own.receivers_left.push_back(peers.size());
+  for (const int peer : peers) {
+    queue(rank, peer, step.channel).messages.push_back(message);
+    wake(peer * channels_ + step.channel);
+  }
+  return {};
+}
+
+Status Proof::check_message(int rank, std::size_t number, int sender, const Message& message) const {
+  const Step& step = steps_[static_cast<std::size_t>(rank)][number];
+  if (message.count != step.target.count) {
+    return wrong(fmt::format("{}: the message of rank {} has {} elements, not {}", where(rank, number), sender,
+                             message.count, step.target.count));
+  }
+  if (message.to_all != step.to_all) {
+    return wrong(fmt::format("{}: the message of rank {} is {}to all ranks, unlike what is awaited",
+                             where(rank, number), sender, message.to_all ? "" : "not "));
+  }
+  return {};
+}
+
+// Once it is taken: its sender has one receiver less to wait for, and the receiver has heard what the sender had.
+void Proof::hear(const Message& message, Lane& receiver) {
+  Lane& sender = lane(message.lane);
+  --sender.receivers_left[message.number];
+  while (sender.oldest < sender.receivers_left.size() && sender.receivers_left[sender.oldest] == 0) ++sender.oldest;
+  wake(message.lane);
+  for (std::size_t i = 0; i < receiver.heard.size(); ++i)
+    if (message.heard[i]) receiver.heard[i] = true;
+}
+
+Status Proof::receive(int rank, std::size_t number, Lane& own) {
+  const Step& step = steps_[static_cast<std::size_t>(rank)][number];
   std::vector<std::shared_ptr<const Message>> messages;
   std::vector<const Stretches*> operands;
-  for (const int peer : peers) {
+  for (const int peer : schedule_.peers(rank, step)) {
     Queue& waiting = queue(peer, rank, step.channel);
     const auto& message = messages.emplace_back(std::move(waiting.messages[waiting.taken++]));
-    if (message->count != step.target.count) {
-      return wrong(fmt::format("{}: the message of rank {} has {} elements, not {}", where(rank, number), peer,
-                               message->count, step.target.count));
-    }
-    if (message->to_all != step.to_all) {
-      return wrong(fmt::format("{}: the message of rank {} is {}to all ranks, unlike what is awaited",
-                               where(rank, number), peer, message->to_all ? "" : "not "));
-    }
-    Lane& sender = lane(message->lane);
-    --sender.receivers_left[message->number];
-    while (sender.oldest < sender.receivers_left.size() && sender.receivers_left[sender.oldest] == 0) ++sender.oldest;
-    wake(message->lane);
-    for (std::size_t i = 0; i < own.heard.size(); ++i)
-      if (message->heard[i]) own.heard[i] = true;
+    PACE_TRY(check_message(rank, number, peer, *message));
+    hear(*message, own);
     operands.push_back(&message->data);
   }
   Stretches local;

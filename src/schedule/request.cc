@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/reduction.h"
+
 namespace paceline {
 
 Problem problem_of(const Request& request, int ranks, bool in_place) {
@@ -13,6 +15,10 @@ Problem problem_of(const Request& request, int ranks, bool in_place) {
           .root = is_rooted(request.which) ? request.root : 0,
           .count = request.count,
           .in_place = in_place};
+}
+
+bool scales_input(const Request& request) {
+  return request.op == Operation::premulsum || (request.op == Operation::avg && averages_first(request.type));
 }
 
 bool is_in_place(const Request& request, int rank) {

@@ -36,6 +36,9 @@ Problem problem_of(const Request& request, int ranks, bool in_place = false);
 Result<std::vector<std::pair<const Request*, const Request*>>> messages_to_self(
     std::span<const Request* const> messages, int rank);
 
+// Whether inputs are scaled before they are folded, if they are.
+bool scales_input(const Request& request);
+
 // Whether the call's buffers are one, in the way that paceline.h says for the collective.
 bool is_in_place(const Request& request, int rank);
 // Whether they have bytes in common otherwise.

@@ -201,6 +201,107 @@ std::vector<int> loads(const Topology& topology, const ShortestRoutes& routes, c
 
 int largest(const std::vector<int>& load) { return load.empty() ? 0 : *std::max_element(load.begin(), load.end()); }
 
+// The NICs of the node that all these vertices are on; none: they are on several.
+std::vector<int> nics_of_one_node(const Topology& topology, const std::vector<int>& vertices) {
+  const int node = topology.vertex(vertices.front()).node;
+  if (std::ranges::any_of(vertices, [&](int vertex) { return topology.vertex(vertex).node != node; })) return {};
+  std::vector<int> nics;
+  for (const int nic : topology.of_kind(VertexKind::nic))
+    if (topology.vertex(nic).node == node) nics.push_back(nic);
+  return nics;
+}
+
+// The best chain so far, and the search for better ones.
+class Improvement {
+ public:
+  // vertices: those of the GPUs, in the same order. root: as in Search.
+  Improvement(const Topology& topology, std::span<const int> gpus, const std::vector<int>& vertices, int root)
+      : topology_(topology),
+        gpus_(gpus),
+        vertices_(vertices),
+        routes_(topology),
+        search_(topology, routes_, vertices, root) {}
+
+  // The first order that any load permits; its ends at these NICs, if it can have them there.
+  Status find_any(const std::vector<int>& nics, std::int64_t steps);
+  // Orders of lower and lower loads, in so many steps.
+  void lower_load(std::int64_t steps);
+  // Orders of the same load, with wider links.
+  void widen();
+  [[nodiscard]] Chain best() && { return std::move(best_); }
+
+ private:
+  void keep();
+
+  const Topology& topology_;
+  std::span<const int> gpus_;
+  const std::vector<int>& vertices_;
+  const ShortestRoutes routes_;
+  Search search_;
+  Chain best_;
+};
+
+void Improvement::keep() {
+  Chain chain{.entry = search_.entry(), .exit = search_.exit()};
+  for (const int place : search_.order()) chain.order.push_back(gpus_[at(place)]);
+  chain.max_link_load = largest(loads(topology_, routes_, chain));
+  chain.width = narrowest(topology_, routes_, chain.order);
+  chain.least_possible = best_.least_possible;
+  const bool better = best_.order.empty() || chain.max_link_load < best_.max_link_load ||
+                      (chain.max_link_load == best_.max_link_load && chain.width > best_.width);
+  if (better) best_ = std::move(chain);
+}
+
+Status Improvement::find_any(const std::vector<int>& nics, std::int64_t steps) {
+  const auto any = [&] {
+    std::int64_t some = steps;
+    return search_.run(static_cast<int>(gpus_.size()) + 1, 0, some);
+  };
+  const bool has_ends = search_.set_ends(nics);
+  auto outcome = any();
+  if (outcome != Search::Outcome::found && has_ends) {
+    search_.set_ends({});
+    outcome = any();
+  }
+  if (outcome != Search::Outcome::found)
+    return Status(Code::unsupported, outcome == Search::Outcome::impossible
+                                         ? "no chain passes all of these GPUs, for GPUs do not relay"
+                                         : fmt::format("no chain was found in {} steps", steps));
+  keep();
+  return {};
+}
+
+void Improvement::lower_load(std::int64_t steps) {
+  bool proved = true;  // so far every lower load is impossible
+  best_.least_possible = std::min(best_.max_link_load, 1);
+  for (int load = 1; load < best_.max_link_load; ++load) {
+    const auto outcome = search_.run(load, 0, steps);
+    if (outcome == Search::Outcome::found) keep();
+    proved = proved && outcome == Search::Outcome::impossible;
+    if (proved) best_.least_possible = load + 1;
+  }
+}
+
+// An order of wide links is one of narrower links too: the widest is between one that is found and one that is not.
+// Where the steps run out it is taken for none.
+void Improvement::widen() {
+  std::set<double> widths;
+  for (const int from : vertices_)
+    for (const int to : vertices_)
+      if (from != to && routes_.width(from, to) > best_.width) widths.insert(routes_.width(from, to));
+  std::vector<double> wider(widths.begin(), widths.end());
+  while (!wider.empty()) {
+    const auto middle = wider.begin() + std::ssize(wider) / 2;
+    std::int64_t some = 100'000;
+    if (search_.run(best_.max_link_load, *middle, some) == Search::Outcome::found) {
+      keep();
+      wider.erase(wider.begin(), std::ranges::upper_bound(wider, best_.width));
+    } else {
+      wider.erase(middle, wider.end());
+    }
+  }
+}
+
 }  // namespace
 
 Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> gpus, std::optional<int> root,
@@ -210,74 +311,14 @@ Result<Chain> least_loaded_chain(const Topology& topology, std::span<const int> 
   const auto first = root ? std::find(gpus.begin(), gpus.end(), *root) : gpus.end();
   if (root && first == gpus.end()) return wrong(fmt::format("the root, GPU {}, is none of the chain's", *root));
   std::vector<int> vertices;
-  std::set<int> nodes;
-  for (const int gpu : gpus) {
-    vertices.push_back(topology.gpus()[at(gpu)]);
-    nodes.insert(topology.vertex(vertices.back()).node);
-  }
+  for (const int gpu : gpus) vertices.push_back(topology.gpus()[at(gpu)]);
   std::vector<int> nics;
-  if (nodes.size() == 1 && !root)
-    for (const int nic : topology.of_kind(VertexKind::nic))
-      if (topology.vertex(nic).node == *nodes.begin()) nics.push_back(nic);
-
-  const ShortestRoutes routes(topology);
-  Search search(topology, routes, vertices, root ? static_cast<int>(first - gpus.begin()) : -1);
-  Chain best;
-  const auto keep = [&] {
-    Chain chain{.entry = search.entry(), .exit = search.exit()};
-    for (const int place : search.order()) chain.order.push_back(gpus[at(place)]);
-    chain.max_link_load = largest(loads(topology, routes, chain));
-    chain.width = narrowest(topology, routes, chain.order);
-    chain.least_possible = best.least_possible;
-    const bool better = best.order.empty() || chain.max_link_load < best.max_link_load ||
-                        (chain.max_link_load == best.max_link_load && chain.width > best.width);
-    if (better) best = std::move(chain);
-  };
-
-  // The first order that any load permits.
-  const auto any = [&] {
-    std::int64_t some = steps;
-    return search.run(static_cast<int>(gpus.size()) + 1, 0, some);
-  };
-  const bool has_ends = search.set_ends(different(topology, nics));
-  auto outcome = any();
-  if (outcome != Search::Outcome::found && has_ends) {
-    search.set_ends({});
-    outcome = any();
-  }
-  if (outcome != Search::Outcome::found)
-    return Status(Code::unsupported, outcome == Search::Outcome::impossible
-                                         ? "no chain passes all of these GPUs, for GPUs do not relay"
-                                         : fmt::format("no chain was found in {} steps", steps));
-  keep();
-
-  bool proved = true;  // so far every lower load is impossible
-  best.least_possible = std::min(best.max_link_load, 1);
-  for (int load = 1; load < best.max_link_load; ++load) {
-    outcome = search.run(load, 0, steps);
-    if (outcome == Search::Outcome::found) keep();
-    proved = proved && outcome == Search::Outcome::impossible;
-    if (proved) best.least_possible = load + 1;
-  }
-
-  // An order of wide links is one of narrower links too: the widest is between one that is found and one that is not.
-  // Where the steps run out it is taken for none.
-  std::set<double> widths;
-  for (const int from : vertices)
-    for (const int to : vertices)
-      if (from != to && routes.width(from, to) > best.width) widths.insert(routes.width(from, to));
-  std::vector<double> wider(widths.begin(), widths.end());
-  while (!wider.empty()) {
-    const auto middle = wider.begin() + std::ssize(wider) / 2;
-    std::int64_t some = 100'000;
-    if (search.run(best.max_link_load, *middle, some) == Search::Outcome::found) {
-      keep();
-      wider.erase(wider.begin(), std::ranges::upper_bound(wider, best.width));
-    } else {
-      wider.erase(middle, wider.end());
-    }
-  }
-  return best;
+  if (!root) nics = different(topology, nics_of_one_node(topology, vertices));
+  Improvement chain(topology, gpus, vertices, root ? static_cast<int>(first - gpus.begin()) : -1);
+  PACE_TRY(chain.find_any(nics, steps));
+  chain.lower_load(steps);
+  chain.widen();
+  return std::move(chain).best();
 }
 
 }  // namespace paceline

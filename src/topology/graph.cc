@@ -254,7 +254,10 @@ std::vector<int> links_in_whole(const Topology& part, const Topology& whole) {
   return numbers;
 }
 
-Topology with_one_nvswitch(const Topology& topology, std::vector<int>* part_of) {
+namespace {
+
+// By NVSwitch of a node in which all of them are alike: the first of these.
+std::map<int, int> first_of_alike(const Topology& topology) {
   // By node: what each of its NVSwitches is linked with, and at which bandwidth.
   std::map<int, std::map<int, std::set<std::pair<int, double>>>> fans;
   for (const int nvswitch : topology.of_kind(VertexKind::nvswitch)) fans[topology.vertex(nvswitch).node][nvswitch];
@@ -263,7 +266,7 @@ Topology with_one_nvswitch(const Topology& topology, std::vector<int>* part_of) 
       if (topology.vertex(vertex).kind == VertexKind::nvswitch)
         fans[topology.vertex(vertex).node][vertex].emplace(other, link.bandwidth);
   }
-  std::map<int, int> stands_for;  // NVSwitch: the first of its node
+  std::map<int, int> first;
   for (const auto& [node, fan] : fans) {
     std::set<std::set<int>> linked;
     bool even = true;
@@ -276,9 +279,15 @@ Topology with_one_nvswitch(const Topology& topology, std::vector<int>* part_of) 
       linked.insert(others);
     }
     if (!even || linked.size() > 1) continue;
-    for (const auto& [nvswitch, rates] : fan) stands_for[nvswitch] = fan.begin()->first;
+    for (const auto& [nvswitch, rates] : fan) first[nvswitch] = fan.begin()->first;
   }
+  return first;
+}
 
+}  // namespace
+
+Topology with_one_nvswitch(const Topology& topology, std::vector<int>* part_of) {
+  const std::map<int, int> stands_for = first_of_alike(topology);
   Topology result;
   std::vector<int> place(topology.vertices().size());
   for (std::size_t i = 0; i < place.size(); ++i) {

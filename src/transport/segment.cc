@@ -17,6 +17,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/fork_hold.h"
+#include "base/process.h"
 
 namespace paceline {
 namespace {
@@ -37,12 +38,6 @@ std::uint64_t pid_namespace() {
 }
 
 std::string prefix_of(pid_t creator) { return fmt::format("paceline-{}-{:x}-", creator, pid_namespace()); }
-
-// A process that has ended has no program any more, also while its parent has not asked how it ended.
-bool has_ended(pid_t pid) {
-  char ignored = 0;
-  return readlink(fmt::format("/proc/{}/exe", pid).c_str(), &ignored, 1) < 0 && errno == ENOENT;
-}
 
 Status creation_error(const std::string& name, std::size_t bytes, std::size_t least, int error) {
   if (error == EACCES || error == EROFS)

@@ -1,28 +1,13 @@
 // How a rank of the node learns, without the session, that another one takes part in the communicator no more: it has
 // failed, has left, or its process has ended.
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <utility>
 
-#include "base/file_descriptor.h"
+#include "base/process.h"
 #include "transport/shared_memory.h"
 
 namespace paceline {
-namespace {
-
-// With all its threads, also where its parent has not asked yet how. False where the kernel cannot say (before 5.3).
-bool has_ended(pid_t pid) {
-  const FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (!process.valid()) return errno == ESRCH;
-  pollfd entry{process.get(), POLLIN, 0};
-  return poll(&entry, 1, 0) == 1;
-}
-
-}  // namespace
 
 Trouble& SharedMemoryTransport::reason_of(int node_rank) const {
   return reinterpret_cast<Reason*>(segment_->data() + layout_.reason(node_rank))->why;

@@ -14,7 +14,9 @@ using nlohmann::json;
 
 constexpr double most_bytes = 1e15;
 
-Status wrong(std::string_view what) { return Status(Code::invalid_argument, fmt::format("the GPU table {}", what)); }
+Status bad_table(std::string_view what) {
+  return Status(Code::invalid_argument, fmt::format("the GPU table {}", what));
+}
 
 std::optional<GpuFamily> family_named(std::string_view text) {
   for (const GpuFamily family :
@@ -46,41 +48,41 @@ Result<GpuRow> row_of(const json& object, Collective collective) {
   GpuRow row;
   row.collective = collective;
   if (!object.contains("from") || !read_optional(object, "from", most_bytes, row.from))
-    return wrong("has a row without the size from which on it counts");
+    return bad_table("has a row without the size from which on it counts");
   const auto family = is_text(object, "family") ? family_named(object["family"].get<std::string>()) : std::nullopt;
-  if (!family) return wrong("has a row without a family: brief, wide, streaming, deep or large");
+  if (!family) return bad_table("has a row without a family: brief, wide, streaming, deep or large");
   row.way.family = *family;
   std::uint8_t steps = 1;
-  if (!read_optional(object, "steps", 2, steps) || steps == 0) return wrong("has a row of neither 1 nor 2 steps");
+  if (!read_optional(object, "steps", 2, steps) || steps == 0) return bad_table("has a row of neither 1 nor 2 steps");
   row.way.two_steps = steps == 2;
-  if (!read_flag(object, "direct", row.way.direct)) return wrong("has a row with a wrong direct");
-  if (!read_flag(object, "pushed", row.way.pushed)) return wrong("has a row with a wrong pushed");
-  if (!read_flag(object, "passed", row.way.passed)) return wrong("has a row with a wrong passed");
-  if (!read_flag(object, "engines", row.way.engines)) return wrong("has a row with a wrong engines");
+  if (!read_flag(object, "direct", row.way.direct)) return bad_table("has a row with a wrong direct");
+  if (!read_flag(object, "pushed", row.way.pushed)) return bad_table("has a row with a wrong pushed");
+  if (!read_flag(object, "passed", row.way.passed)) return bad_table("has a row with a wrong passed");
+  if (!read_flag(object, "engines", row.way.engines)) return bad_table("has a row with a wrong engines");
   if (!read_optional(object, "lanes", UINT8_MAX, row.way.lanes) ||
       !read_optional(object, "blocks", UINT8_MAX, row.way.blocks) ||
       !read_optional(object, "chunk", UINT32_MAX, row.way.chunk))
-    return wrong("has a row with wrong lanes, blocks or chunk");
+    return bad_table("has a row with wrong lanes, blocks or chunk");
   return row;
 }
 
 Result<GpuSetting> setting_of(const json& object) {
   if (!object.is_object() || !is_text(object, "gpu") || !is_text(object, "link") ||
       !is_number(object, "ranks", 1, 1e6) || !is_list(object, "table"))
-    return wrong("has no gpu, link, ranks and table");
+    return bad_table("has no gpu, link, ranks and table");
   GpuSetting setting;
   setting.machine = {object["gpu"].get<std::string>(), object["link"].get<std::string>(), object["ranks"].get<int>()};
-  if (!read_optional(object, "blocks", UINT8_MAX, setting.machine.blocks)) return wrong("has wrong blocks");
+  if (!read_optional(object, "blocks", UINT8_MAX, setting.machine.blocks)) return bad_table("has wrong blocks");
   std::array<std::optional<std::uint64_t>, collective_count> last;
   for (const json& found : object["table"]) {
-    if (!found.is_object() || !is_text(found, "collective")) return wrong("has a row without a collective");
+    if (!found.is_object() || !is_text(found, "collective")) return bad_table("has a row without a collective");
     const auto collective = collective_named(found["collective"].get<std::string>());
     const auto number = static_cast<std::size_t>(collective.value_or(Collective::send));
     const auto row = row_of(found, collective.value_or(Collective::send));
     PACE_TRY(row.status());
     if (number >= last.size()) continue;
     if (last[number] ? row->from <= *last[number] : row->from != 0)
-      return wrong("has rows of a collective that do not begin at 0 and ascend");
+      return bad_table("has rows of a collective that do not begin at 0 and ascend");
     last[number] = row->from;
     setting.rows.push_back(*row);
   }
@@ -104,7 +106,7 @@ const GpuSetting* setting_for(std::span<const GpuSetting> settings, const GpuMac
 }  // namespace
 
 Result<std::vector<GpuSetting>> read_gpu_settings(const json& list) {
-  if (!list.is_array()) return wrong("stands in no list");
+  if (!list.is_array()) return bad_table("stands in no list");
   std::vector<GpuSetting> settings;
   for (const json& object : list) {
     auto setting = setting_of(object);

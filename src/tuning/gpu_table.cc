@@ -50,11 +50,6 @@ Turns turns_of(Collective which, int ranks) {
     default: return {(many ? 3 : 12) * mega, 80 * mega};
   }
 }
-// Parts may be folded, or taken from the root, and passed on; in the other collectives each rank has a part of its own.
-bool goes_in_parts(Collective which) {
-  return which == Collective::all_reduce || which == Collective::reduce || which == Collective::broadcast;
-}
-
 // From which size on they do, with more than two ranks. One step is faster as long as it has no rounds, if a root gives
 // or gets all (four H200: a reduce of 256 KB 2.9 us, in two steps 5.0).
 std::uint64_t parts_from(Collective which, int ranks) {
@@ -73,6 +68,10 @@ void change_from(std::vector<GpuRow>& rows, std::uint64_t from, bool GpuWay::*wh
 }
 
 }  // namespace
+
+bool goes_in_parts(Collective which) {
+  return which == Collective::all_reduce || which == Collective::reduce || which == Collective::broadcast;
+}
 
 std::string_view name(GpuFamily family) { return names[static_cast<std::size_t>(family)]; }
 

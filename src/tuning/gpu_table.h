@@ -20,10 +20,13 @@ namespace paceline {
 enum class GpuFamily : std::uint8_t { brief, wide, streaming, deep, large };
 std::string_view name(GpuFamily family);
 
+// Whether parts of a message may be folded, or taken from the root, and passed on; in the other collectives each rank
+// has a part of its own.
+bool goes_in_parts(Collective which);
+
 struct GpuWay {
   GpuFamily family = GpuFamily::brief;
-  // Fold parts, or take them from the root, and pass them on; else all give all. Of all-reduce, reduce and broadcast
-  // with more than two ranks.
+  // In parts that are passed on; else all give all. Of what goes in parts, with more than two ranks.
   bool two_steps = false;
   // In the users' buffers where all ranks see them (cuda/direct.h); the rest is for where they do not.
   bool direct = false;

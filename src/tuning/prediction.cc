@@ -68,28 +68,29 @@ void Predictor::add_formula(std::string_view name, const Problem& problem, doubl
   answer_.rows.push_back(std::move(row));
 }
 
-void Predictor::add_formulas(const Problem& problem) {
-  if (by_name("multicast") && problem.collective == Collective::broadcast) add_multicast(problem);
-  if (!by_name("reduction_server") || problem.collective != Collective::all_reduce) return;
+Status Predictor::add_reduction_server(const Problem& problem) {
   const NodeRates nodes = node_rates(finder_, question_.gpus, question_.machine, model_);
   const auto bytes = static_cast<double>(problem.count * question_.element_bytes);
   const closed_forms::Rates worker{.start = model_.start + question_.machine.delay, .bandwidth = nodes.shared};
   const int servers = question_.servers > 0 ? question_.servers : ranks();
   add_formula("reduction_server", problem,
               closed_forms::reduction_server(bytes, ranks(), servers, nodes.alone, worker));
+  return {};
 }
 
 // Of one source, or several. Ranks that share a NIC get what comes through it once.
-void Predictor::add_multicast(const Problem& problem) {
-  if (question_.timed)
-    return leave_out("multicast",
-                     "its formula has its datagrams' own start and delay, and takes no other (--start, --delay)");
+Status Predictor::add_multicast(const Problem& problem) {
+  if (question_.timed) {
+    leave_out("multicast", "its formula has its datagrams' own start and delay, and takes no other (--start, --delay)");
+    return {};
+  }
   const NodeRates nodes = node_rates(finder_, question_.gpus, question_.machine, model_);
   const closed_forms::Multicast rates{.pcie = nodes.pcie, .host = nodes.alone};
   const auto bytes = static_cast<double>(problem.count * question_.element_bytes);
   add_formula("multicast", problem,
               question_.sources > 0 ? closed_forms::multicast_sources(bytes, question_.sources, ranks(), rates)
                                     : closed_forms::multicast_streamed(bytes, ranks(), rates));
+  return {};
 }
 
 Status Predictor::add_sources(const Problem& problem) {
@@ -122,7 +123,7 @@ Status Predictor::add_sources(const Problem& problem) {
     else
       add_formula("ring", problem, closed_forms::ring_sources(bytes, ranks(), rates));
   }
-  if (asked("multicast")) add_multicast(problem);
+  if (asked("multicast")) PACE_TRY(add_multicast(problem));
   for (std::size_t row = before; row < answer_.rows.size(); ++row) {
     answer_.rows[row].algbw_gbs *= m;
     answer_.rows[row].busbw_gbs *= m;

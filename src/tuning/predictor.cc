@@ -197,25 +197,36 @@ Status Predictor::add_table(const Problem& problem) {
   return {};
 }
 
+std::span<const Predictor::Further> Predictor::further() {
+  static constexpr bool by_name_alone = true;
+  static constexpr Further rows[] = {
+      {"topology_chain", [](const Problem& p) { return serves(*algorithm_named("pipelined_chain"), p); },
+       &Predictor::add_chain, !by_name_alone},
+      {"packed_trees", [](const Problem& p) { return has_trees(p.collective); }, &Predictor::add_trees, !by_name_alone},
+      {"rings", [](const Problem& p) { return serves(*algorithm_named("ring"), p) && p.ranks > 1; },
+       &Predictor::add_rings, !by_name_alone},
+      {"multicast", [](const Problem& p) { return p.collective == Collective::broadcast; }, &Predictor::add_multicast,
+       by_name_alone},
+      {"reduction_server", [](const Problem& p) { return p.collective == Collective::all_reduce; },
+       &Predictor::add_reduction_server, by_name_alone},
+  };
+  return rows;
+}
+
 Status Predictor::add_size(const Problem& problem) {
   if (question_.sources > 0) return add_sources(problem);
   PACE_TRY(add_table(problem));
-  PACE_TRY(add_chain(problem));
-  PACE_TRY(add_trees(problem));
-  PACE_TRY(add_rings(problem));
-  add_formulas(problem);
+  for (const Further& row : further())
+    if (row.serves(problem) && (row.by_name_alone ? by_name(row.name) : asked(row.name)))
+      PACE_TRY((this->*row.add)(problem));
   return {};
 }
 
 // Of all that add_size() knows.
 std::vector<std::string_view> Predictor::names(const Problem& problem) const {
   std::vector<std::string_view> names = names_that_serve(problem);
-  const auto serves_it = [&](std::string_view name) { return serves(*algorithm_named(name), problem); };
-  if (serves_it("pipelined_chain")) names.push_back("topology_chain");
-  if (has_trees(problem.collective)) names.push_back("packed_trees");
-  if (serves_it("ring") && ranks() > 1) names.push_back("rings");
-  if (problem.collective == Collective::broadcast) names.push_back("multicast");
-  if (problem.collective == Collective::all_reduce) names.push_back("reduction_server");
+  for (const Further& row : further())
+    if (row.serves(problem)) names.push_back(row.name);
   return names;
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -49,6 +50,15 @@ class Predictor {
     return std::max<std::size_t>(1, question_.chunk_bytes / question_.element_bytes);
   }
 
+  // What is predicted beside the table of algorithms.
+  struct Further {
+    std::string_view name;
+    bool (*serves)(const Problem& problem);
+    Status (Predictor::*add)(const Problem& problem);
+    bool by_name_alone;  // else also where all are asked for
+  };
+  static std::span<const Further> further();
+
   Status add_size(const Problem& problem);
   Status add_table(const Problem& problem);
   Status add_row(const Algorithm& algorithm, std::string_view name, const Problem& problem, Parameters parameters);
@@ -56,8 +66,8 @@ class Predictor {
   Status add_trees(const Problem& problem);
   Status add_rings(const Problem& problem);
   void add_formula(std::string_view name, const Problem& problem, double time);
-  void add_formulas(const Problem& problem);
-  void add_multicast(const Problem& problem);
+  Status add_multicast(const Problem& problem);
+  Status add_reduction_server(const Problem& problem);
   Status add_sources(const Problem& problem);
   [[nodiscard]] std::vector<std::string_view> names(const Problem& problem) const;
   Extent counted(const Algorithm& algorithm, std::string_view name, const Problem& problem,

@@ -24,7 +24,6 @@ constexpr std::size_t most_for_trees = 32;
 
 Status Predictor::add_chain(const Problem& problem) {
   const Algorithm& algorithm = *algorithm_named("pipelined_chain");
-  if (!asked("topology_chain") || !serves(algorithm, problem)) return {};
   if (question_.gpus.size() > most_for_orders) {
     leave_out("topology_chain", fmt::format("no order is searched for {} ranks", ranks()));
     return {};
@@ -78,7 +77,6 @@ WayFinder Predictor::in_whole(WayFinder& of_part) const {
 }
 
 Status Predictor::add_trees(const Problem& problem) {
-  if (!asked("packed_trees") || !has_trees(problem.collective)) return {};
   const auto small = small_part("packed_trees");
   PACE_TRY(small.status());
   const std::optional<Topology>& part = *small;
@@ -127,7 +125,6 @@ Status Predictor::add_trees(const Problem& problem) {
 
 Status Predictor::add_rings(const Problem& problem) {
   const Algorithm& algorithm = *algorithm_named("ring");
-  if (!asked("rings") || !serves(algorithm, problem) || ranks() == 1) return {};
   const auto small = small_part("rings");
   PACE_TRY(small.status());
   const std::optional<Topology>& part = *small;

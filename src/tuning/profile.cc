@@ -16,7 +16,9 @@ namespace {
 
 using nlohmann::json;
 
-Status wrong(std::string_view what) { return Status(Code::invalid_argument, fmt::format("the profile {}", what)); }
+Status bad_profile(std::string_view what) {
+  return Status(Code::invalid_argument, fmt::format("the profile {}", what));
+}
 
 // A constant of the model: its name in the file, with its unit, and the range that makes sense.
 struct Constant {
@@ -52,7 +54,7 @@ constexpr double most_bytes = 1e15;
 Result<CostModel> read_model(const json& object) {
   CostModel model;
   if (object.contains("node_ranks")) {
-    if (!is_number(object, "node_ranks", 1, 1e6)) return wrong("has no node_ranks from 1 to 1000000");
+    if (!is_number(object, "node_ranks", 1, 1e6)) return bad_profile("has no node_ranks from 1 to 1000000");
     model.node_ranks = object["node_ranks"].get<int>();
   }
   for (const Constant& constant : constants) {
@@ -62,10 +64,10 @@ Result<CostModel> read_model(const json& object) {
       continue;
     }
     if (!is_number(object, constant.name, constant.least, constant.most))
-      return wrong(fmt::format("has no {} from {} to {}", constant.name, constant.least, constant.most));
+      return bad_profile(fmt::format("has no {} from {} to {}", constant.name, constant.least, constant.most));
     model.*constant.field = object[constant.name].get<double>() / constant.unit;
   }
-  if (!is_number(object, "largest_chunk", 1, most_bytes)) return wrong("has no largest_chunk");
+  if (!is_number(object, "largest_chunk", 1, most_bytes)) return bad_profile("has no largest_chunk");
   model.largest_chunk = object["largest_chunk"].get<std::size_t>();
   return model;
 }
@@ -105,16 +107,16 @@ Result<std::vector<Curve>> read_curves(const json& rows) {
   std::vector<Curve> curves;
   for (const json& row : rows) {
     if (!row.is_object() || !is_text(row, "collective") || !is_text(row, "algorithm") || !is_list(row, "points"))
-      return wrong("has a measured row without collective, algorithm and points");
+      return bad_profile("has a measured row without collective, algorithm and points");
     Curve curve;
-    if (!read_variant_of(row, curve.variant)) return wrong("has a measured row with a wrong chunk or protocol");
+    if (!read_variant_of(row, curve.variant)) return bad_profile("has a measured row with a wrong chunk or protocol");
     for (const json& point : row["points"]) {
       if (!point.is_array() || point.size() != 2 || !point[0].is_number_unsigned() || !point[1].is_number())
-        return wrong("has a point that is not [bytes, microseconds]");
+        return bad_profile("has a point that is not [bytes, microseconds]");
       const Point read{point[0].get<std::size_t>(), point[1].get<double>()};
       if (!(read.us > 0 && read.us < 1e12) || static_cast<double>(read.bytes) > most_bytes ||
           (!curve.points.empty() && curve.points.back().bytes >= read.bytes))
-        return wrong("has points that are out of range or order");
+        return bad_profile("has points that are out of range or order");
       curve.points.push_back(read);
     }
     curve.algorithm = algorithm_of(row, curve.collective);
@@ -128,9 +130,9 @@ Result<std::vector<TableRow>> read_table(const json& rows) {
   for (const json& row : rows) {
     if (!row.is_object() || !is_text(row, "collective") || !is_text(row, "algorithm") ||
         !is_number(row, "from", 0, most_bytes) || (row.contains("below") && !is_number(row, "below", 0, most_bytes)))
-      return wrong("has a table row without collective, algorithm and range");
+      return bad_profile("has a table row without collective, algorithm and range");
     TableRow read;
-    if (!read_variant_of(row, read.variant)) return wrong("has a table row with a wrong chunk or protocol");
+    if (!read_variant_of(row, read.variant)) return bad_profile("has a table row with a wrong chunk or protocol");
     read.from = row["from"].get<std::size_t>();
     if (row.contains("below")) read.below = row["below"].get<std::size_t>();
     read.algorithm = algorithm_of(row, read.collective);
@@ -143,7 +145,7 @@ Result<Setting> setting_of(const json& object) {
   if (!object.is_object() || !is_text(object, "transport") || !is_number(object, "ranks", 1, 1e6) ||
       !object.contains("model") || !object["model"].is_object() || !is_list(object, "measured") ||
       !is_list(object, "table"))
-    return wrong("has a setting without transport, ranks, model, measured and table");
+    return bad_profile("has a setting without transport, ranks, model, measured and table");
   Setting setting;
   setting.transport = object["transport"].get<std::string>();
   setting.ranks = object["ranks"].get<int>();
@@ -162,7 +164,7 @@ Result<Setting> setting_of(const json& object) {
 
 Result<json> parse(std::string_view text) {
   json parsed = parse_object(text);
-  if (parsed.is_discarded()) return wrong("is no JSON object");
+  if (parsed.is_discarded()) return bad_profile("is no JSON object");
   return parsed;
 }
 
@@ -177,9 +179,9 @@ Result<Setting> read_setting(std::string_view text) {
 Result<Profile> read_profile(std::string_view text) {
   const auto parsed = parse(text);
   PACE_TRY(parsed.status());
-  if (!is_number(*parsed, "format", 2, 2)) return wrong("is not of format 2");
+  if (!is_number(*parsed, "format", 2, 2)) return bad_profile("is not of format 2");
   if (!is_text(*parsed, "fingerprint") || !is_text(*parsed, "version") || !is_list(*parsed, "settings"))
-    return wrong("has no fingerprint, version and settings");
+    return bad_profile("has no fingerprint, version and settings");
   Profile profile;
   profile.fingerprint = (*parsed)["fingerprint"].get<std::string>();
   profile.version = (*parsed)["version"].get<std::string>();

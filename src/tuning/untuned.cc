@@ -80,9 +80,4 @@ bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, P
   }
 }
 
-bool gives_only_inputs(Collective which, std::string_view algorithm, int ranks) {
-  if (which == Collective::all_to_all) return algorithm == "direct";
-  return which == Collective::scatter && (algorithm == "direct" || (algorithm == "knomial" && ranks == 2));
-}
-
 }  // namespace paceline

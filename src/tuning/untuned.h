@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "schedule/cost.h"
@@ -45,9 +44,5 @@ inline constexpr std::size_t longest_read = 1 << 20;
 // Whether ranks of one node, which can, should read each other's memory in a call, unless `protocol` or
 // PACELINE_SINGLE_COPY says it.
 bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, Protocol protocol);
-
-// Whether nothing writes to what is read where it lies meanwhile, so that no slot limits how long it is. Nodes may not
-// agree on what is read so.
-bool gives_only_inputs(Collective which, std::string_view algorithm, int ranks);
 
 }  // namespace paceline

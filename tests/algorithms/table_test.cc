@@ -74,6 +74,30 @@ TEST_CASE("the channels of a long message are told as its whole schedule has the
   }
 }
 
+TEST_CASE("rows that say so give nothing but inputs") {
+  std::string said;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.gives_only_inputs == nullptr) continue;
+    for (const Collective which : algorithm.collectives) {
+      for (const int n : {2, 3, 8}) {
+        const Problem problem{.collective = which, .ranks = n, .root = n - 1, .count = 100};
+        if (!algorithm.gives_only_inputs(problem)) continue;
+        const std::string of = fmt::format("{} {} {}", algorithm.name, name(which), n);
+        said += of + "; ";
+        INFO(of);
+        Schedule whole(problem, {.chunk = 30});
+        algorithm.write(whole);
+        for (int rank = 0; rank < n; ++rank)
+          for (const Step& step : whole.steps(rank))
+            if (step.action == Action::send) CHECK(step.source.buffer == Buffer::input);
+      }
+    }
+  }
+  CHECK(said ==
+        "direct scatter 2; direct scatter 3; direct scatter 8; direct all_to_all 2; direct all_to_all 3; "
+        "direct all_to_all 8; knomial scatter 2; ");
+}
+
 TEST_CASE("scatter_doubling is for powers of two") {
   const Algorithm& algorithm = *algorithm_named("scatter_doubling");
   CHECK(serves(algorithm, {.collective = Collective::broadcast, .ranks = 8}));

@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include "cuda/build.h"
-
 using namespace paceline;
 
 TEST_CASE("devices are numbered from 0 and known to their count") {
@@ -26,11 +24,4 @@ TEST_CASE("devices are numbered from 0 and known to their count") {
   }
   CHECK(device(*count).status().code() == Code::invalid_argument);
   CHECK(device(-1).status().code() == Code::invalid_argument);
-}
-
-TEST_CASE("the build describes itself with the CUDA runtime it has") {
-  const std::string text = build_description();
-  CHECK(text.find("\"version\":\"0.1.0\"") != std::string::npos);
-  const std::string runtime = built_with_cuda() ? "\"runtime\":\"13.0\"" : "\"runtime\":null";
-  CHECK(text.find(runtime) != std::string::npos);
 }

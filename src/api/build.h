@@ -8,8 +8,8 @@
 
 #include <string>
 
-namespace paceline {
+namespace paceline::api {
 
 std::string build_description();
 
-}  // namespace paceline
+}  // namespace paceline::api

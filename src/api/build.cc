@@ -1,4 +1,4 @@
-#include "cuda/build.h"
+#include "api/build.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "cuda/device.h"
 #include "paceline/paceline.h"
 
-namespace paceline {
+namespace paceline::api {
 namespace {
 
 #if defined(__clang__)
@@ -53,4 +53,4 @@ std::string build_description() {
   return build.dump();
 }
 
-}  // namespace paceline
+}  // namespace paceline::api
