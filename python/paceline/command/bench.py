@@ -19,7 +19,6 @@ from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..datatypes import DATA_TYPES, OPERATIONS
 from ..errors import InvalidArgument, Unsupported
-from ..joining import init
 from ..launch import launch_self
 from ..trace import merge_events
 from ..tuning import fields
@@ -31,7 +30,7 @@ from .measure import Effort, Row, measure
 from .pattern import Pattern
 from .progress import Progress
 from .sizes import not_negative, positive, sizes
-from .started import started_size
+from .started import join, started_size
 from .trial import HostTrial, Trial
 
 _DEFAULT_SIZES = "8,64,512,4K,32K,256K,2M,16M,64M"
@@ -87,7 +86,7 @@ def job(chosen: argparse.Namespace) -> int:
         if not 0 <= chosen.root < ranks:
             chosen.parser.error(f"--root {chosen.root} is none of {ranks} ranks")
         return launch_self(chosen.words, ranks, "paceline bench")
-    with init() as comm:
+    with join() as comm:
         if not on_gpus:
             return _Bench(comm, chosen, HostTrial, "cpu").run()
         with Gpu(comm.node_rank % device_count()) as gpu:

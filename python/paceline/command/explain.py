@@ -12,14 +12,13 @@ from typing import Any
 from .. import __version__, tuning
 from ..communicator import Communicator, Plan
 from ..datatypes import DATA_TYPES, OPERATIONS
-from ..joining import init
 from ..launch import launch_self
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
 from .files import output_file
 from .question import add_question, asked_sizes
 from .sizes import positive, size_text
-from .started import started_size
+from .started import join, started_size
 
 _LINE = "{:>12} {:>13}  {:<18} {:<9} {:<11} {:>8} {:>8} {:>13} {:>12}  {}"
 _RUNNERS_UP = 3
@@ -50,7 +49,7 @@ def job(chosen: argparse.Namespace) -> int:
         chosen.parser.error(f"--root {chosen.root} is none of {ranks} ranks")
     if started is None:
         return launch_self(chosen.words, ranks, "paceline explain")
-    with init() as comm:
+    with join() as comm:
         try:
             if comm.rank == 0:
                 _answer(comm, chosen)

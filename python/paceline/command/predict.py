@@ -15,6 +15,7 @@ from ..prediction import predict
 from . import predict_plot
 from .collectives import COLLECTIVES
 from .files import input_text, output_file, picture_file
+from .interrupts import interrupt_ends
 from .question import add_question, asked_sizes
 from .sizes import not_negative, positive, size, size_text, sizes
 from .topology_source import add_source, source_request
@@ -165,7 +166,8 @@ def _answers(
     found, refused = [], []
     for name in _algorithms(chosen):
         try:
-            found.append(predict({**asked, "algorithm": name}))
+            with interrupt_ends():
+                found.append(predict({**asked, "algorithm": name}))
         except InvalidArgument as error:
             refused.append(error)
     return found, refused

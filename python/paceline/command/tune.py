@@ -20,13 +20,12 @@ from .. import interpreter, tuning
 from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..errors import Error
-from ..joining import init
 from ..launch import launch
 from . import gpu_tune, host_tune
 from .collectives import COLLECTIVES
 from .sizes import positive, rounded_size_text
 from .sizes import size as parse_size
-from .started import started_size
+from .started import join, started_size
 
 _PASSES = 5  # for so many the time is divided: how long a call is measured in one
 _MOST_PASSES = 20  # as long as there is time
@@ -188,7 +187,7 @@ def _launch(
 
 def _measure(chosen: argparse.Namespace) -> int:
     """One rank's part of a setting."""
-    with init() as comm:
+    with join() as comm:
         path = _path_of_rank(chosen, comm)
         one = host_tune.HostTuning(comm, chosen, 1 if chosen.setting else _PASSES)
         if chosen.setting:
@@ -215,7 +214,7 @@ def _measure(chosen: argparse.Namespace) -> int:
 
 def _measure_gpus(chosen: argparse.Namespace) -> int:
     """One rank's part of a table."""
-    with init(timeout=gpu_tune.TIMEOUT) as comm, Gpu(comm.node_rank % device_count()) as gpu:
+    with join(timeout=gpu_tune.TIMEOUT) as comm, Gpu(comm.node_rank % device_count()) as gpu:
         if comm.size > device_count():
             raise Error(f"{comm.size} ranks need as many GPUs: this machine shows {device_count()}")
         path = _path_of_rank(chosen, comm)
