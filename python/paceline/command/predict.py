@@ -13,6 +13,7 @@ from .. import __version__
 from ..errors import InvalidArgument
 from ..prediction import predict
 from . import predict_plot
+from .bench import algorithm_table
 from .collectives import COLLECTIVES
 from .files import input_text, output_file, picture_file
 from .interrupts import interrupt_ends
@@ -108,6 +109,8 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(job=job, parser=parser)
 
 
+# What is in no table of algorithms that run: src/tuning/predictor.cc.
+_PREDICTED_ALONE = ("topology_chain", "packed_trees", "rings", "multicast", "reduction_server")
 _OF_A_TOPOLOGY = ("gpus", "placement", "sources", "servers", "start", "delay", "ports", "multicast", "slow_gpu",
                   "slow_link", "trace", "link_plot")  # fmt: skip
 
@@ -178,6 +181,17 @@ def _algorithms(chosen: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(chosen.algorithm.split(",")))
 
 
+def _refuse_unknown(chosen: argparse.Namespace, names: list[str]) -> None:
+    """One that there is, but not here, is left out of several; one that is misspelt would be missed."""
+    table = algorithm_table()
+    known = {"all", *_PREDICTED_ALONE, *(row["name"] for row in table)}
+    for name in names:
+        if name not in known:
+            serving = [row["name"] for row in table if chosen.collective in row["collectives"]]
+            there_are = ", ".join([*serving, *_PREDICTED_ALONE])
+            chosen.parser.error(f"there is no algorithm {name!r}: take one of {there_are}, or all")
+
+
 def _refuse_impossible(chosen: argparse.Namespace) -> None:
     """What can be told before anything is predicted."""
     refuse = chosen.parser.error
@@ -192,6 +206,7 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
     if chosen.chunk and chosen.sources:
         refuse("either --chunk or --sources, whose chunks are their own")
     names = _algorithms(chosen)
+    _refuse_unknown(chosen, names)
     if "all" in names and len(names) > 1:
         refuse("--algorithm is all, or some by name")
     if chosen.servers and "reduction_server" not in names:
