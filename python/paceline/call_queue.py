@@ -121,6 +121,9 @@ class Handle(Generic[T]):
         if self._mark is None or self._queue.take_back() < self._mark:
             self._error = why
 
+    def __repr__(self) -> str:
+        return f"<paceline.Handle, {'ended' if self.done() else 'under way'}>"
+
     def done(self) -> bool:
         """Whether the call has ended, well or with an error, without waiting. In an open group it has not begun."""
         if self._failed() is not None or self._queue.stream is None:
@@ -163,11 +166,14 @@ class Handle(Generic[T]):
         return self._queue.wait(self._mark, seconds)
 
 
-class LaunchedHandle(Generic[T]):
+class LaunchedHandle(Handle[T]):
     """A call on GPU memory: what the caller does next on the same stream comes after it."""
 
     def __init__(self, result: T) -> None:
         self._result = result
+
+    def __repr__(self) -> str:
+        return "<paceline.Handle, launched>"
 
     def done(self) -> bool:
         """Always: there is nothing for the host to wait for."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 from . import _native
 from .arguments import config, file_name, integer, text
 from .arrays import new_like, region, shape_of
+from .call_queue import Handle
 from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
 from .group import group, note_refusal
@@ -20,6 +21,7 @@ from .membership import Membership, leave_unclaimed
 
 T = TypeVar("T")
 Operation: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
+"""What `op` takes."""
 
 _PREMULSUM_OPERATORS = 16  # kept for each communicator; the oldest makes room
 
@@ -92,7 +94,11 @@ class Communicator(Membership):
     @overload
     def all_reduce(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[False] = ...) -> T: ...
     @overload
-    def all_reduce(self, x: Any, op: Operation = ..., out: Any = ..., *, async_op: bool) -> Any: ...
+    def all_reduce(self, x: T, op: Operation = ..., out: None = ..., *, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def all_reduce(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def all_reduce(self, x: Any, op: Operation = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def all_reduce(self, x: Any, op: Operation = "sum", out: Any = None, async_op: bool = False) -> Any:
         """Reduce over all ranks; every rank gets the result, the same bits everywhere.
 
@@ -118,7 +124,9 @@ class Communicator(Membership):
     @overload
     def broadcast(self, x: T, root: int = ..., async_op: Literal[False] = ...) -> T: ...
     @overload
-    def broadcast(self, x: Any, root: int = ..., *, async_op: bool) -> Any: ...
+    def broadcast(self, x: T, root: int = ..., *, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def broadcast(self, x: Any, root: int = ..., async_op: bool = ...) -> Any: ...
     def broadcast(self, x: Any, root: int = 0, async_op: bool = False) -> Any:
         """Copy root's x into every rank's x, which is returned.
 
@@ -129,6 +137,12 @@ class Communicator(Membership):
         data, count, kind, keep = region(x, self.rank != root)
         return self._call(self._broadcast, (data, data, count, kind, root), keep, x, async_op)
 
+    @overload
+    def reduce(
+        self, x: Any, op: Operation = ..., root: int = ..., out: Any = ..., *, async_op: Literal[True]
+    ) -> Handle[Any]: ...
+    @overload
+    def reduce(self, x: Any, op: Operation = ..., root: int = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def reduce(self, x: Any, op: Operation = "sum", root: int = 0, out: Any = None, async_op: bool = False) -> Any:
         """Reduce over all ranks; only root gets the result.
 
@@ -150,6 +164,14 @@ class Communicator(Membership):
         arguments = (send, recv, count, kind, self._operator(op, kind), root)
         return self._call(self._library.paceReduce, arguments, keep, out if at_root else None, async_op)
 
+    @overload
+    def all_gather(self, x: Any, *, out: T, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def all_gather(self, x: Any, *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def all_gather(self, x: Any, out: Any = ..., *, async_op: Literal[True]) -> Handle[Any]: ...
+    @overload
+    def all_gather(self, x: Any, out: Any = ..., async_op: bool = ...) -> Any: ...
     def all_gather(self, x: Any, out: Any = None, async_op: bool = False) -> Any:
         """Gather every rank's x on every rank.
 
@@ -167,6 +189,16 @@ class Communicator(Membership):
         recv, keep = self._output(out, self.size * count, kind, keep)
         return self._call(self._library.paceAllGather, (send, recv, count, kind), keep, out, async_op)
 
+    @overload
+    def reduce_scatter(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def reduce_scatter(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def reduce_scatter(
+        self, x: Any, op: Operation = ..., out: Any = ..., *, async_op: Literal[True]
+    ) -> Handle[Any]: ...
+    @overload
+    def reduce_scatter(self, x: Any, op: Operation = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def reduce_scatter(self, x: Any, op: Operation = "sum", out: Any = None, async_op: bool = False) -> Any:
         """Reduce over all ranks, and give each rank its part of the result.
 
@@ -185,6 +217,10 @@ class Communicator(Membership):
         arguments = (send, recv, count, kind, self._operator(op, kind))
         return self._call(self._library.paceReduceScatter, arguments, keep, out, async_op)
 
+    @overload
+    def gather(self, x: Any, root: int = ..., out: Any = ..., *, async_op: Literal[True]) -> Handle[Any]: ...
+    @overload
+    def gather(self, x: Any, root: int = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def gather(self, x: Any, root: int = 0, out: Any = None, async_op: bool = False) -> Any:
         """Gather every rank's x on root.
 
@@ -208,6 +244,14 @@ class Communicator(Membership):
             recv, keep = self._output(out, self.size * count, kind, keep)
         return self._call(self._library.paceGather, (send, recv, count, kind, root), keep, out, async_op)
 
+    @overload
+    def scatter(self, x: Any = ..., root: int = ..., *, out: T, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def scatter(self, x: Any = ..., root: int = ..., *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def scatter(self, x: Any = ..., root: int = ..., out: Any = ..., *, async_op: Literal[True]) -> Handle[Any]: ...
+    @overload
+    def scatter(self, x: Any = ..., root: int = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def scatter(self, x: Any = None, root: int = 0, out: Any = None, async_op: bool = False) -> Any:
         """Give each rank its part of root's x.
 
@@ -235,6 +279,14 @@ class Communicator(Membership):
         recv, keep = self._output(out, count, kind, keep)
         return self._call(self._library.paceScatter, (send, recv, count, kind, root), keep, out, async_op)
 
+    @overload
+    def all_to_all(self, x: Any, *, out: T, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def all_to_all(self, x: Any, *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def all_to_all(self, x: Any, out: Any = ..., *, async_op: Literal[True]) -> Handle[Any]: ...
+    @overload
+    def all_to_all(self, x: Any, out: Any = ..., async_op: bool = ...) -> Any: ...
     def all_to_all(self, x: Any, out: Any = None, async_op: bool = False) -> Any:
         """Send x[r] to rank r, for every r.
 
@@ -252,12 +304,24 @@ class Communicator(Membership):
         recv, keep = self._output(out, total, kind, keep)
         return self._call(self._library.paceAllToAll, (send, recv, count, kind), keep, out, async_op)
 
+    @overload
+    def barrier(self, async_op: Literal[False] = ...) -> None: ...
+    @overload
+    def barrier(self, async_op: Literal[True]) -> Handle[None]: ...
+    @overload
+    def barrier(self, async_op: bool = ...) -> Handle[None] | None: ...
     def barrier(self, async_op: bool = False) -> Any:
         """Return when every rank has called it."""
         return self._call(self._library.paceBarrier, (), None, None, async_op)
 
     # ---- Point to point ----
 
+    @overload
+    def send(self, x: Any, peer: int, async_op: Literal[False] = ...) -> None: ...
+    @overload
+    def send(self, x: Any, peer: int, async_op: Literal[True]) -> Handle[None]: ...
+    @overload
+    def send(self, x: Any, peer: int, async_op: bool = ...) -> Handle[None] | None: ...
     def send(self, x: Any, peer: int, async_op: bool = False) -> Any:
         """Send x to rank `peer`, which receives it with `recv`: matched in order.
 
@@ -269,6 +333,12 @@ class Communicator(Membership):
         data, count, kind, keep = region(x, False)
         return self._call(self._library.paceSend, (data, count, kind, peer), keep, None, async_op)
 
+    @overload
+    def recv(self, x: T, peer: int, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def recv(self, x: T, peer: int, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def recv(self, x: T, peer: int, async_op: bool = ...) -> T | Handle[T]: ...
     def recv(self, x: Any, peer: int, async_op: bool = False) -> Any:
         """Receive into x what rank `peer` sends with `send`; the arguments are as there. Returns x."""
         peer = self._rank("peer", peer)

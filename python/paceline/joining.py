@@ -34,6 +34,7 @@ def init(
     rank: int | None = None,
     size: int | None = None,
     unique_id: bytes | None = None,
+    join_timeout: float | None = None,
 ) -> Communicator:
     """Join the communicator of all ranks. Collective: returns when all have come.
 
@@ -44,10 +45,11 @@ def init(
         timeout: longest wait of any call, seconds, above 0 and up to 1e9; None: PACELINE_TIMEOUT.
         algorithm: as `Communicator.set_algorithm` takes it; None: PACELINE_ALGORITHM, else chosen by cost.
         chunk_bytes: what one step of a pipelined schedule moves at most, from 1 up; None: PACELINE_CHUNK, else by cost.
+        join_timeout: longest wait for the others to come, seconds; None: PACELINE_JOIN_TIMEOUT.
         rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned.
 
     Raises:
-        Timeout: a rank did not come within PACELINE_JOIN_TIMEOUT; it is named.
+        Timeout: a rank did not come within `join_timeout`; it is named.
         RemoteError, ResourceError, InvalidArgument: see the message.
 
     Example::
@@ -56,7 +58,7 @@ def init(
             comm.all_reduce(x)
     """
     library = _native.library()
-    options = config(timeout, algorithm, chunk_bytes)
+    options = config(timeout, algorithm, chunk_bytes, join_timeout)
     pointer = c_void_p()
     given = [value is not None for value in (rank, size, unique_id)]
     try:

@@ -59,6 +59,14 @@ def test_an_exception_does_not_wait_for_the_asynchronous_calls_of_its_block(thre
     assert max(seconds for _, _, seconds in (first, *others)) < 8  # the timeout is 20 s
 
 
+def test_a_handle_shows_its_state(comm: paceline.Communicator) -> None:
+    with paceline.group():
+        handle = comm.all_reduce(numpy.ones(3), async_op=True)
+        assert repr(handle) == "<paceline.Handle, under way>"
+    handle.wait()
+    assert repr(handle) == "<paceline.Handle, ended>"
+
+
 def test_sys_exit_waits_for_the_asynchronous_calls_of_its_block(three: Job) -> None:
     assert three.run("exit_beside_a_call") == [[3.0] * 3] * 3
 

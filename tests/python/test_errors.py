@@ -202,6 +202,15 @@ def test_options_that_c_would_take_for_others(
             comm.split(0, **options)
 
 
+def test_a_join_waits_as_long_as_it_is_told() -> None:
+    begun = time.monotonic()
+    with pytest.raises(paceline.Timeout, match="rank 1"):
+        paceline.init(rank=0, size=2, unique_id=paceline.unique_id(), join_timeout=0.3)
+    assert time.monotonic() - begun < 5
+    with pytest.raises(paceline.InvalidArgument, match="join_timeout is 0"):
+        paceline.init(join_timeout=0)
+
+
 def test_options_may_be_numpys(comm: paceline.Communicator) -> None:
     paceline.init(timeout=numpy.float32(5), chunk_bytes=numpy.int64(4096)).close()
 
