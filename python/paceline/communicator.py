@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from . import _native
 from .arguments import config, file_name, integer, text
-from .arrays import new_like, region, shape_of
+from .arrays import as_bytes, new_like, region, shape_of, type_name
 from .call_queue import Handle
 from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
@@ -64,6 +64,7 @@ class Communicator(Membership):
     What is common to the collectives:
 
     * `op` is "sum", "prod", "max", "min", "avg", or what `paceline.premulsum(scalar)` makes.
+    * Reductions take the types of `paceline.DATA_TYPES`, the others elements of any fixed size, but no objects.
     * `out` is where the result goes; without it a collective works in place or makes a new array, as it says.
     * With `async_op=True` a call returns a `Handle` at once; its `wait()` returns what the call would have returned.
       Leave the arrays alone until then.
@@ -134,8 +135,8 @@ class Communicator(Membership):
             x: any shape, the same number of elements and type on every rank. It is only read on root.
         """
         root = self._rank("root", root)
-        data, count, kind, keep = region(x, self.rank != root)
-        return self._call(self._broadcast, (data, data, count, kind, root), keep, x, async_op)
+        data, count, kind, keep = region(x, self.rank != root, moved=True)
+        return self._call(self._broadcast, (data, data, *as_bytes(count, kind), root), keep, x, async_op)
 
     @overload
     def reduce(
@@ -183,11 +184,11 @@ class Communicator(Membership):
         Returns:
             out; out[r] is rank r's x.
         """
-        send, count, kind, keep = region(x, False)
+        send, count, kind, keep = region(x, False, moved=True)
         if out is None:
             out = _made_like(x, (self.size, *shape_of(x)), kind)
         recv, keep = self._output(out, self.size * count, kind, keep)
-        return self._call(self._library.paceAllGather, (send, recv, count, kind), keep, out, async_op)
+        return self._call(self._library.paceAllGather, (send, recv, *as_bytes(count, kind)), keep, out, async_op)
 
     @overload
     def reduce_scatter(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[False] = ...) -> T: ...
@@ -234,7 +235,7 @@ class Communicator(Membership):
             out on root (out[r] is rank r's x), None on other ranks.
         """
         root = self._rank("root", root)
-        send, count, kind, keep = region(x, False)
+        send, count, kind, keep = region(x, False, moved=True)
         recv = None
         if self.rank != root:
             out = None
@@ -242,7 +243,7 @@ class Communicator(Membership):
             if out is None:
                 out = _made_like(x, (self.size, *shape_of(x)), kind)
             recv, keep = self._output(out, self.size * count, kind, keep)
-        return self._call(self._library.paceGather, (send, recv, count, kind, root), keep, out, async_op)
+        return self._call(self._library.paceGather, (send, recv, *as_bytes(count, kind), root), keep, out, async_op)
 
     @overload
     def scatter(self, x: Any = ..., root: int = ..., *, out: T, async_op: Literal[False] = ...) -> T: ...
@@ -268,16 +269,18 @@ class Communicator(Membership):
         if self.rank != root:
             if out is None:
                 raise _refusal(f"give out= on rank {self.rank}: only root {root} knows the shape")
-            recv, count, kind, keep = region(out, True)
-            return self._call(self._library.paceScatter, (None, recv, count, kind, root), keep, out, async_op)
+            recv, count, kind, keep = region(out, True, moved=True)
+            return self._call(
+                self._library.paceScatter, (None, recv, *as_bytes(count, kind), root), keep, out, async_op
+            )
         if x is None:
             raise _refusal(f"x is missing: rank {root} is the root and scatters it")
-        send, total, kind, keep = region(x, False)
+        send, total, kind, keep = region(x, False, moved=True)
         count = self._part(total)
         if out is None:
             out = _made_like(x, self._rows(x), kind)
         recv, keep = self._output(out, count, kind, keep)
-        return self._call(self._library.paceScatter, (send, recv, count, kind, root), keep, out, async_op)
+        return self._call(self._library.paceScatter, (send, recv, *as_bytes(count, kind), root), keep, out, async_op)
 
     @overload
     def all_to_all(self, x: Any, *, out: T, async_op: Literal[False] = ...) -> T: ...
@@ -297,12 +300,12 @@ class Communicator(Membership):
         Returns:
             out; out[r] is what rank r sent here.
         """
-        send, total, kind, keep = region(x, False)
+        send, total, kind, keep = region(x, False, moved=True)
         count = self._part(total)
         if out is None:
             out = _made_like(x, shape_of(x), kind)
         recv, keep = self._output(out, total, kind, keep)
-        return self._call(self._library.paceAllToAll, (send, recv, count, kind), keep, out, async_op)
+        return self._call(self._library.paceAllToAll, (send, recv, *as_bytes(count, kind)), keep, out, async_op)
 
     @overload
     def barrier(self, async_op: Literal[False] = ...) -> None: ...
@@ -330,8 +333,8 @@ class Communicator(Membership):
             peer: the other rank; this rank itself only in a `group()` with the `recv`.
         """
         peer = self._rank("peer", peer)
-        data, count, kind, keep = region(x, False)
-        return self._call(self._library.paceSend, (data, count, kind, peer), keep, None, async_op)
+        data, count, kind, keep = region(x, False, moved=True)
+        return self._call(self._library.paceSend, (data, *as_bytes(count, kind), peer), keep, None, async_op)
 
     @overload
     def recv(self, x: T, peer: int, async_op: Literal[False] = ...) -> T: ...
@@ -342,8 +345,8 @@ class Communicator(Membership):
     def recv(self, x: Any, peer: int, async_op: bool = False) -> Any:
         """Receive into x what rank `peer` sends with `send`; the arguments are as there. Returns x."""
         peer = self._rank("peer", peer)
-        data, count, kind, keep = region(x, True)
-        return self._call(self._library.paceRecv, (data, count, kind, peer), keep, x, async_op)
+        data, count, kind, keep = region(x, True, moved=True)
+        return self._call(self._library.paceRecv, (data, *as_bytes(count, kind), peer), keep, x, async_op)
 
     def group(self) -> AbstractContextManager[None]:
         """The same as `paceline.group()`: calls inside begin together at its end."""
@@ -543,11 +546,11 @@ class Communicator(Membership):
 
     def _output(self, out: Any, count: int, kind: int, keep: Any) -> tuple[int, Any]:
         """The address of `out`, which must have this count and type; and what keeps it and the input alive."""
-        address, available, out_kind, keep_out = region(out, True)
+        address, available, out_kind, keep_out = region(out, True, moved=kind < 0)
         if available != count or out_kind != kind:
             raise _refusal(
-                f"out has {available} elements of {BY_NUMBER[out_kind].name}, but the result has {count} of "
-                f"{BY_NUMBER[kind].name}"
+                f"out has {available} elements of {type_name(out_kind)}, but the result has {count} of "
+                f"{type_name(kind)}"
             )
         return address, (keep, keep_out)
 

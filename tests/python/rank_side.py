@@ -368,6 +368,40 @@ def split(comm: Any) -> None:
             rest.barrier()
 
 
+def moves(comm: Any, dtype: Any) -> None:
+    """Elements of a type that is not reduced; the same from every rank, and as many."""
+    kind = numpy.dtype([tuple(field) for field in dtype] if isinstance(dtype, list) else dtype)
+    n = comm.size
+    random = numpy.random.default_rng(3)
+    full = random.integers(0, 2 if kind.kind == "b" else 100, (n, n, 5 * kind.itemsize), numpy.uint8).view(kind)
+    x, rows = full[comm.rank], full[comm.rank][0]
+    assert comm.broadcast(rows.copy(), root=n - 1).tobytes() == full[n - 1][0].tobytes()
+    for result, expected in (
+        (comm.all_gather(rows), full[:, 0]),
+        (comm.all_gather(rows, async_op=True).wait(), full[:, 0]),
+        (comm.gather(rows), full[:, 0] if comm.rank == 0 else None),
+        (comm.scatter(x if comm.rank == 0 else None, out=numpy.empty(5, kind)), full[0][comm.rank]),
+        (comm.all_to_all(x), full[:, comm.rank]),
+    ):
+        if expected is None:
+            assert result is None
+        else:
+            assert (result.dtype, result.shape) == (kind, expected.shape)
+            assert result.tobytes() == expected.tobytes()
+    received = numpy.empty(5, kind)
+    with comm.group():
+        comm.send(rows, (comm.rank + 1) % n)
+        comm.recv(received, (comm.rank - 1) % n)
+    assert received.tobytes() == full[(comm.rank - 1) % n][0].tobytes()
+    with numpy.testing.assert_raises_regex(paceline.InvalidArgument, "are not supported"):
+        comm.all_reduce(rows)
+    with numpy.testing.assert_raises_regex(paceline.InvalidArgument, "but the result has"):
+        comm.all_gather(rows, out=numpy.empty(1, kind))
+    if n > 1:
+        with numpy.testing.assert_raises_regex(paceline.InvalidArgument, "equal parts"):
+            comm.all_to_all(numpy.empty(n + 1, kind))
+
+
 def buffers(comm: Any) -> None:
     """Memory without NumPy."""
     numbers = array.array("i", [comm.rank, 1])
