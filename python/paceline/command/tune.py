@@ -134,7 +134,9 @@ def _path(chosen: argparse.Namespace) -> Path:
     """The file to write. Before the measuring, which takes minutes, it is an error that it cannot be written."""
     path = chosen.output
     if path is None and not (path := tuning.tuning_file()["path"]):
-        raise Error("PACELINE_TUNING=off: give --output, or set it to the file to write")
+        if tuning.is_off():
+            raise Error("PACELINE_TUNING=off: give --output, or set it to the file to write")
+        raise Error(f"{tuning.NO_FOLDER}: give --output, or set PACELINE_TUNING to the file to write")
     return tuning.saving_place(Path(path))
 
 
