@@ -12,10 +12,11 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from . import dlpack
-from .datatypes import BY_NUMBER, DATA_TYPES
+from .datatypes import BY_NUMBER, DATA_TYPES, DataType
 from .errors import InvalidArgument, Unsupported
 from .group import note_refusal
 
@@ -119,7 +120,25 @@ def numpy_dtype(dtype: Any) -> Any:
         except ImportError:
             raise InvalidArgument(f"NumPy has {dtype} only with the package ml_dtypes: pip install ml_dtypes") from None
         return numpy.dtype(getattr(ml_dtypes, foreign[dtype]))
-    return numpy.dtype(dtype)
+    try:
+        return numpy.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        raise InvalidArgument(f"dtype is {dtype!r}: give a NumPy dtype, or one of {', '.join(DATA_TYPES)}") from None
+
+
+def data_type(dtype: Any) -> DataType:
+    """The element type of this name, or that NumPy or torch call so.
+
+    Raises InvalidArgument: there is none.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in DATA_TYPES and dtype is not None:
+        with suppress(ImportError, InvalidArgument):
+            name = numpy_dtype(dtype).name
+    found = DATA_TYPES.get(_ALIASES.get(name, name))
+    if found is None:
+        raise InvalidArgument(f"there is no type {dtype!r}: take one of {', '.join(DATA_TYPES)}")
+    return found
 
 
 def _library_of(array: Any) -> str:

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from . import _native
 from .arguments import config, file_name, integer, text
-from .arrays import as_bytes, new_like, region, shape_of, type_name
+from .arrays import as_bytes, data_type, new_like, region, shape_of, type_name
 from .call_queue import Handle
-from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
+from .datatypes import BY_NUMBER, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
 from .group import group, note_refusal
 from .membership import Membership, leave_unclaimed
@@ -23,6 +23,12 @@ T = TypeVar("T")
 Operation: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
 """What `op` takes."""
 
+# What others call the operations.
+_OTHER_NAMES = {
+    **{name: name for name in OPERATIONS},
+    **{"add": "sum", "mul": "prod", "multiply": "prod", "product": "prod", "maximum": "max", "amax": "max"},
+    **{"minimum": "min", "amin": "min", "mean": "avg", "average": "avg"},
+}
 _PREMULSUM_OPERATORS = 16  # kept for each communicator; the oldest makes room
 
 
@@ -456,7 +462,7 @@ class Communicator(Membership):
         return calls.value
 
     def explain(
-        self, collective: str, count: int, dtype: str = "float32", op: Operation = "sum", root: int = 0
+        self, collective: str, count: int, dtype: Any = "float32", op: Operation = "sum", root: int = 0
     ) -> Plan:
         """What a call on host memory would run.
 
@@ -464,7 +470,7 @@ class Communicator(Membership):
             collective: "all_reduce", "broadcast", ...
             count: elements, counted as in the C call: of x for most, of one part for reduce_scatter, scatter and
                 all_to_all.
-            dtype: one of the names in `paceline.DATA_TYPES`.
+            dtype: one of the names in `paceline.DATA_TYPES`, or what NumPy or torch have for it.
             op, root: of collectives that have them.
 
         Raises:
@@ -474,9 +480,7 @@ class Communicator(Membership):
 
             comm.explain("all_reduce", 1 << 20).algorithm
         """
-        if dtype not in DATA_TYPES:
-            raise InvalidArgument(f"there is no type {dtype!r}: take one of {', '.join(DATA_TYPES)}")
-        kind = DATA_TYPES[dtype].number
+        kind = data_type(dtype).number
         info = _native.PlanInfo()
         result = self._library.paceExplain(
             self._handle,
@@ -526,6 +530,8 @@ class Communicator(Membership):
             InvalidUsage: a trace of this communicator is open already; it goes on.
             ResourceError: the file cannot be written.
         """
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            raise InvalidArgument(f"path is {path!r}: give a file's name")
         file = file_name("path", os.fsdecode(path).replace("{rank}", str(self.rank)))
         result = 0
         try:  # Ctrl-C may come as soon as it records
@@ -579,12 +585,16 @@ class Communicator(Membership):
             return self._premulsum(op.scalar, kind)
         if callable(op):
             name = getattr(op, "__name__", type(op).__name__)
+            if name in _OTHER_NAMES:
+                raise _refusal(f'op is the function {name}: say op="{_OTHER_NAMES[name]}"')
             raise _refusal(f"op is the function {name}: write its call, as premulsum(scalar)")
         if not isinstance(op, str):
             raise _refusal(f"op is of {type(op).__name__}: it is a name (the place for the result is out=)")
         number = OPERATIONS.get(op)
         if number is None:
-            raise _refusal(f"there is no operation {op!r}: take one of {', '.join(OPERATIONS)}, or premulsum()")
+            meant = _OTHER_NAMES.get(op.lower())
+            hint = f"did you mean {meant!r}? There are" if meant else "take one of"
+            raise _refusal(f"there is no operation {op!r}: {hint} {', '.join(OPERATIONS)}, or premulsum()")
         return number
 
     def _premulsum(self, scalar: float, kind: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from ctypes import c_int
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from . import _native
 from .arrays import OnGpu
@@ -82,6 +82,9 @@ class Membership:
         """This rank's number among those on its node."""
         self.node_size: int = self._number(library.paceCommNodeCount)
         """How many ranks there are on this node."""
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise InvalidUsage("a communicator cannot be copied or pickled: have each process call paceline.init()")
 
     def _number(self, function: Callable[..., int]) -> int:
         value = c_int()

@@ -114,8 +114,14 @@ def test_own_memory_has_no_negative_dimensions(shape: Any) -> None:
 
 @pytest.mark.parametrize("shape", [2.0, (2.5,), "a", None])
 def test_the_shape_of_own_memory_is_of_whole_numbers(shape: Any) -> None:
-    with pytest.raises(TypeError, match="as an integer"):
+    with pytest.raises(InvalidArgument, match="give a whole number, or several"):
         empty(shape)
+
+
+@pytest.mark.parametrize("dtype", ["float31", [1], object, "S0", (3, 4, 5)])
+def test_the_type_of_own_memory_has_a_size(dtype: Any) -> None:
+    with pytest.raises(InvalidArgument, match="dtype is "):
+        empty(3, dtype)
 
 
 @pytest.mark.parametrize("count", [1 << 61, 1 << 62, (1 << 62) + 1])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
+import pickle
+import re
 import signal
 import time
 from functools import partial
@@ -84,8 +87,41 @@ def test_unknown_operation_and_type(comm: paceline.Communicator) -> None:
         comm.all_reduce(numpy.ones(4), op="mean")  # type: ignore[call-overload]
     with pytest.raises(paceline.InvalidArgument, match=r"op is of ndarray.*out="):
         comm.all_reduce(numpy.ones(4), numpy.ones(4))  # type: ignore[call-overload]
-    with pytest.raises(paceline.InvalidArgument, match="no type 'float31'"):
-        comm.explain("all_reduce", 1, "float31")
+    for dtype in ("float31", [1], None, bool):
+        with pytest.raises(paceline.InvalidArgument, match=f"no type {re.escape(repr(dtype))}: take one of int8"):
+            comm.explain("all_reduce", 1, dtype)
+
+
+@pytest.mark.parametrize(
+    ("op", "hint"),
+    [
+        (numpy.add, 'op is the function add: say op="sum"'),
+        (sum, 'op is the function sum: say op="sum"'),
+        (numpy.maximum, 'op is the function maximum: say op="max"'),
+        ("SUM", "no operation 'SUM': did you mean 'sum'"),
+        ("mean", "no operation 'mean': did you mean 'avg'"),
+    ],
+)
+def test_an_operation_by_another_name(comm: paceline.Communicator, op: Any, hint: str) -> None:
+    with pytest.raises(paceline.InvalidArgument, match=hint):
+        comm.all_reduce(numpy.ones(4), op=op)
+
+
+def test_explain_takes_numpys_types(comm: paceline.Communicator) -> None:
+    for dtype in (numpy.float64, numpy.dtype("f8"), "float64", float):
+        assert comm.explain("all_reduce", 1000, dtype) == comm.explain("all_reduce", 1000, "float64")
+    assert comm.explain("all_reduce", 1000, ml_dtypes.bfloat16) == comm.explain("all_reduce", 1000, "bfloat16")
+
+
+def test_a_communicator_is_not_copied(comm: paceline.Communicator) -> None:
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(paceline.InvalidUsage, match=r"have each process call paceline.init\(\)"):
+            make(comm)
+
+
+def test_errors_say_pythons_names() -> None:
+    with pytest.raises(paceline.InvalidArgument, match=r"no unique id: make it with paceline.unique_id\(\) in one"):
+        paceline.init(rank=0, size=1, unique_id=bytes(128))
 
 
 def test_out_of_another_size_or_type(comm: paceline.Communicator) -> None:
@@ -229,6 +265,10 @@ def test_incomplete_identity() -> None:
         paceline.init(rank=0)
     with pytest.raises(paceline.InvalidArgument, match="128 bytes, this has 3"):
         paceline.init(rank=0, size=1, unique_id=b"abc")
+    for identity in ("text", 5, [1]):
+        with pytest.raises(paceline.InvalidArgument, match=r"unique_id is of .*: give the bytes"):
+            paceline.init(rank=0, size=1, unique_id=identity)  # type: ignore[arg-type]
+    paceline.init(rank=0, size=1, unique_id=memoryview(paceline.unique_id())).close()  # type: ignore[arg-type]
 
 
 def test_wrong_options_leave_the_unique_id_as_it_is() -> None:

@@ -12,7 +12,7 @@ from .sizes import size_text
 def missing() -> str | None:
     """What to do before a plot can be drawn, or None."""
     if importlib.util.find_spec("matplotlib") is None:
-        return "--plot needs matplotlib: pip install matplotlib (or paceline[plot])"
+        return "--plot needs matplotlib: pip install matplotlib"
     return None
 
 
