@@ -106,3 +106,27 @@ def test_an_unknown_option_shows_the_usage_of_its_command() -> None:
     assert shown.returncode == 2
     assert shown.stderr.startswith("usage: paceline doctor ")
     assert "paceline doctor: error: unrecognized arguments: --jsn f.json" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("topo", "--file", ""), "argument --file: '' names no file"),
+        (("topo", "--json", ""), "argument --json: '' names no file"),
+        (("predict", "all_reduce", "--profile", ""), "argument --profile: '' names no file"),
+        (("predict", "all_reduce", "--preset", "rx1", "--transport", ""), "--transport goes with --profile"),
+        (("tune", "--output", ""), "argument --output: '' names no file"),
+        (("run", "-n", "2", "--", ""), "no program"),
+        (("run", "-n", "2", "--address", "", "--", "true"), "argument --address: '' is no address"),
+    ],
+)
+def test_empty_arguments(words: tuple[str, ...], told: str) -> None:
+    command = [sys.executable, "-m", "paceline", *words]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (shown.returncode, told in shown.stderr) == (2, True), shown.stderr
+
+
+def test_collectives_may_be_written_as_in_the_manual() -> None:
+    command = [sys.executable, "-m", "paceline", "explain", "all-reduce", "-n", "1", "--size", "8"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("# all_reduce on 1 rank\n")

@@ -98,6 +98,19 @@ def test_several_clusters(tmp_path: Path) -> None:
     assert shown.stdout.count("# all_reduce on ") == 3
 
 
+def test_a_picture_of_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    line = str(tmp_path / "$a$\udcff.json")
+    vertices = [{"name": name, "kind": "gpu"} for name in "ab"]
+    links = [{"between": ["a", "b"], "kind": "nvlink", "gbs": 50}]
+    Path(line).write_text(json.dumps({"node": {"vertices": vertices, "links": links}}))
+    words = ("all_reduce", "--file", line, "--sizes", "1M", "--algorithm", "ring")
+    for option in ("--plot", "--link-plot"):
+        picture = tmp_path / "\udcff.svg"
+        shown = paceline(*words, option, str(picture))
+        assert shown.returncode == 0, shown.stderr
+        assert picture.exists()
+
+
 def test_an_algorithm_that_cannot_be_predicted_is_left_out_of_several(tmp_path: Path) -> None:
     line = tmp_path / "line.json"
     vertices = [{"name": name, "kind": "gpu"} for name in "abc"]

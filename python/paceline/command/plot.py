@@ -16,6 +16,11 @@ def missing() -> str | None:
     return None
 
 
+def caption(text: str) -> str:
+    """The text as matplotlib draws it: no formula, and without what has no character, as in a file's name it may."""
+    return text.encode(errors="backslashreplace").decode().replace("$", r"\$")
+
+
 def draw(rows: list[Row], title: str, path: str) -> None:
     """One line of two panels for each collective: time and bus bandwidth, a curve for each algorithm."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,7 +30,7 @@ def draw(rows: list[Row], title: str, path: str) -> None:
     collectives = list(dict.fromkeys(row.collective for row in rows))
     figure = Figure(figsize=(12, 4.2 * len(collectives)), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title)
+    figure.suptitle(caption(title))
     panels: Any = figure.subplots(len(collectives), 2, squeeze=False)
     for (latency, bandwidth), collective in zip(panels, collectives, strict=True):
         of_collective = [row for row in rows if row.collective == collective]

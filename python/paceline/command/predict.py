@@ -15,10 +15,10 @@ from ..prediction import predict
 from . import predict_plot
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
-from .files import input_text, output_file, picture_file
+from .files import input_text, named_file, output_file, picture_file
 from .interrupts import interrupt_ends
 from .question import add_question, asked_sizes
-from .sizes import not_negative, positive, size, size_text, sizes
+from .sizes import counted, not_negative, positive, ranks_text, size, size_text, sizes
 from .topology_source import add_source, source_request
 
 _LINE = "{:>12} {:>13}  {:<20} {:>8} {:>13} {:>9} {:>9}  {}"
@@ -64,7 +64,7 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     source = add_source(parser, required=True, gpus="the ranks' GPUs in the order of ranks, as 0,1,4-7")
-    source.add_argument("--profile", metavar="F", help="a profile that `paceline tune` has written")
+    source.add_argument("--profile", type=named_file, metavar="F", help="a profile that `paceline tune` has written")
     add(
         "--nodes",
         type=counts,
@@ -131,10 +131,9 @@ def job(chosen: argparse.Namespace) -> int:
         if len(cases) == 1 and not found:
             break
         if found:
-            ranks = found[0]["ranks"]
-            title = f"{chosen.collective} on {ranks} {'rank' if ranks == 1 else 'ranks'}, {where}"
+            title = f"{chosen.collective} on {ranks_text(found[0]['ranks'])}, {where}"
             if sources:
-                title += f", {sources} sources"
+                title += f", {counted(sources, 'sources')}"
             some = [_row(row, answer, sources) for answer in found for row in answer["rows"]]
             some.sort(key=lambda row: (row["asked_bytes"], row["time_us"]))
             print(f"# {title}")
@@ -199,7 +198,7 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
         for name in _OF_A_TOPOLOGY:
             if getattr(chosen, name) != chosen.parser.get_default(name):
                 refuse(f"--{name.replace('_', '-')} needs a topology, not --profile")
-    elif chosen.transport:
+    elif chosen.transport is not None:
         refuse("--transport goes with --profile")
     if chosen.gpus and chosen.placement:
         refuse("either --gpus or --placement")
@@ -251,7 +250,7 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     if chosen.profile:
         text = input_text(chosen.profile)
         asked.update(ranks=chosen.ranks or _first_ranks(text, chosen.transport), profile=text)
-        return {**asked, "transport": chosen.transport} if chosen.transport else asked
+        return {**asked, "transport": chosen.transport} if chosen.transport is not None else asked
     asked.update(source)
     if chosen.placement is not None:
         asked["placement"] = chosen.placement

@@ -28,6 +28,12 @@ def _limit(text: str) -> float:
     return number
 
 
+def _address(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no address")
+    return text
+
+
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
@@ -48,7 +54,10 @@ def add_parser(commands: Any) -> None:
         help="let the others go on when a rank fails, as a program does that survives it (Communicator.shrink)",
     )  # fmt: skip
     parser.add_argument(
-        "--address", default="127.0.0.1", help="this machine's address on which rank 0 listens (default: 127.0.0.1)"
+        "--address",
+        type=_address,
+        default="127.0.0.1",
+        help="this machine's address on which rank 0 listens (default: 127.0.0.1)",
     )
     parser.add_argument(
         "--bind",
@@ -65,7 +74,7 @@ def add_parser(commands: Any) -> None:
 def job(chosen: argparse.Namespace) -> int:
     parser: argparse.ArgumentParser = chosen.parser
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
-    if not program:
+    if not program or not program[0]:
         parser.error("no program: paceline run -n 4 -- CMD...")
     try:
         return launch(

@@ -22,7 +22,8 @@ from ..cuda_driver import Gpu, device_count
 from ..errors import Error
 from ..launch import launch
 from . import gpu_tune, host_tune
-from .collectives import COLLECTIVES
+from .collectives import COLLECTIVES, collective_name
+from .files import named_file
 from .sizes import positive, rounded_size_text
 from .sizes import size as parse_size
 from .started import join, started_size
@@ -54,7 +55,12 @@ def add_parser(commands: Any) -> None:
     add("--collectives", type=_names, default=_COLLECTIVES, metavar="LIST", help="what to measure (default: all)")
     add("--transport", choices=[*_TRANSPORTS, "all"], default="all", help="what to measure (default: all)")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="whose memory (default: cpu)")
-    add("--output", metavar="F", help="the regular file to write (default: where communicators look for it)")
+    add(
+        "--output",
+        type=named_file,
+        metavar="F",
+        help="the regular file to write (default: where communicators look for it)",
+    )
     add("--seconds", type=positive, metavar="S",
         help=f"time to measure (default: {_BUDGET:.0f}; cuda: {gpu_tune.SECONDS})")  # fmt: skip
     add("--largest", type=parse_size, metavar="BYTES", help="longest message (default: 32M; cuda: 1G)")
@@ -67,7 +73,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _names(text: str) -> list[str]:
-    names = list(dict.fromkeys(text.split(",")))
+    names = list(dict.fromkeys(map(collective_name, text.split(","))))
     for name in names:
         if name not in _COLLECTIVES:
             raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(_COLLECTIVES)}")
