@@ -64,6 +64,7 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="one CPU for each rank, neighbours' the same if they are too few (default: free)",
     )
+    parser.add_argument("--tag", action="store_true", help="begin each line of the ranks' output with the rank, as [3]")
     parser.add_argument(
         "--nccl", action="store_true", help="put Paceline in NCCL's place under the program (paceline env nccl)"
     )
@@ -85,6 +86,7 @@ def job(chosen: argparse.Namespace) -> int:
             grace=chosen.grace,
             bind=chosen.bind,
             keep_going=chosen.keep_going,
+            tag=chosen.tag,
             environment={**os.environ, **(nccl_environment() if chosen.nccl else {})},
         )
     except NoSuchAddress as error:
