@@ -132,24 +132,27 @@ class Membership:
             Error: the communicator is closed, but an asynchronous call has failed, and neither its handle's `wait()`
                 nor another call has told that error. Where nothing can be raised, since an exception is under way or
                 the program ends, it is a RuntimeWarning.
+            Mismatch: the communicator is closed, but another rank has made a call that this one has not.
         """
-        if (error := self._end()) is not None:
-            raise error
+        for error in self._end():
+            if error is not None:
+                raise error
 
-    def _end(self) -> Error | None:
-        """Wait, and leave. Returns the first error of which the program does not know."""
+    def _end(self) -> tuple[Error | None, Error | None]:
+        """Wait, and leave. Returns what the program does not know: its calls' first error, and that of leaving."""
         if self._handle is None:
-            return None
+            return None, None
         in_group()  # gives up what an interrupt has left open, perhaps with calls of this communicator
         _end_queues(self._queues)
         self._queue = None
         handle, self._handle = self._handle, None  # first: an interrupt (Ctrl-C) must not have it destroyed twice
         result = self._library.paceCommDestroy(handle)
-        if result:
+        if result == InvalidUsage.code:  # another thread is inside a call; after all else there is no handle any more
             self._handle = handle
             raise self._failure(result)
         self._finalizer.detach()
-        return _untold(self._queues)
+        left = failure(result) if result else None
+        return _untold(self._queues), None if left is None or left.message in self._told else left
 
     def __enter__(self: M) -> M:
         return self
@@ -165,7 +168,8 @@ class Membership:
             if any(queue.is_busy() for queue in self._queues):
                 with suppress(Error):  # a forked child has a copy, which it can only close
                     self.abort()
-        _warn_of(self._end())
+        untold, _ = self._end()  # that a rank which fails leaves others alone with their calls, these tell
+        _warn_of(untold)
 
     # ---- The way of a call ----
 

@@ -19,6 +19,7 @@ import numpy
 import paceline
 import pytest
 from job import Job
+from paceline import _native
 
 
 def test_not_contiguous(comm: paceline.Communicator) -> None:
@@ -342,3 +343,23 @@ def test_every_code_has_its_class() -> None:
     assert issubclass(paceline.Timeout, TimeoutError) and issubclass(paceline.InvalidArgument, ValueError)
     error = paceline.Timeout("rank 3 did not answer")
     assert (str(error), error.code, error.message) == ("rank 3 did not answer", 8, "rank 3 did not answer")
+
+
+def test_a_communicator_whose_leaving_fails_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C has given its handle up; to use it once more would be to use memory that is gone."""
+    beside = paceline.init()
+    destroy = _native.library().paceCommDestroy
+    left: list[int] = []
+
+    def destroy_and_fail(handle: int) -> int:
+        left.append(handle)
+        destroy(handle)
+        return paceline.Mismatch.code
+
+    with monkeypatch.context() as patch:
+        patch.setattr(beside._library, "paceCommDestroy", destroy_and_fail)
+        with pytest.raises(paceline.Mismatch):
+            beside.close()
+        beside.close()
+    assert len(left) == 1
+    assert repr(beside) == "<paceline.Communicator, closed>"
