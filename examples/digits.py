@@ -27,6 +27,7 @@ except ImportError:
 
 Array = Any
 HIDDEN, CLASSES = 64, 10
+LEARNED = 1500  # images; the others are to test with
 
 
 def data() -> tuple[Array, Array, Array, Array]:
@@ -35,7 +36,7 @@ def data() -> tuple[Array, Array, Array, Array]:
     order = numpy.random.default_rng(0).permutation(len(digits.target))
     images = (digits.data[order] / 16).astype(numpy.float32)
     targets = digits.target[order]
-    return images[:1500], targets[:1500], images[1500:], targets[1500:]
+    return images[:LEARNED], targets[:LEARNED], images[LEARNED:], targets[LEARNED:]
 
 
 class Network:
@@ -103,6 +104,10 @@ def main() -> None:
     options.add_argument("--rate", type=float, default=0.2, help="learning rate")
     options.add_argument("--save-losses", metavar="FILE", help="write the losses and the accuracy as JSON")
     chosen = options.parse_args()
+    if not 1 <= chosen.batch <= LEARNED:
+        options.error(f"--batch {chosen.batch}: there are {LEARNED} images to learn from")
+    if chosen.epochs < 1:
+        options.error(f"--epochs {chosen.epochs}: give at least 1")
     with paceline.init() as comm:
         losses, accuracy = train(comm, chosen.epochs, chosen.batch, chosen.rate)
         if comm.rank == 0:
@@ -110,7 +115,7 @@ def main() -> None:
             for epoch in range(chosen.epochs):
                 loss = numpy.mean(losses[epoch * steps : (epoch + 1) * steps])
                 print(f"epoch {epoch + 1:3}  loss {loss:.4f}  {'#' * round(20 * loss)}")
-            print(f"{comm.size} ranks, {accuracy:.2%} of the test images right")
+            print(f"{comm.size} {'rank' if comm.size == 1 else 'ranks'}, {accuracy:.2%} of the test images right")
             if chosen.save_losses:
                 Path(chosen.save_losses).write_text(json.dumps({"losses": losses, "accuracy": accuracy}))
 

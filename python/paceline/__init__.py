@@ -11,8 +11,12 @@
 Start it with `paceline run -n 4 -- python program.py`, torchrun, mpirun or srun.
 """
 
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from .call_queue import Handle
-from .communicator import Communicator, Plan
+from .communicator import Communicator, Operation, Plan
 from .datatypes import DATA_TYPES, OPERATIONS, DataType, PreMulSum, premulsum
 from .errors import (
     Aborted,
@@ -34,6 +38,8 @@ from .trace import merge_traces
 
 __version__ = "0.1.0"
 
+_MODULES = ("prediction", "topology", "tuning")  # which few programs want
+
 __all__ = [
     "DATA_TYPES",
     "OPERATIONS",
@@ -47,6 +53,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidUsage",
     "Mismatch",
+    "Operation",
     "Plan",
     "PreMulSum",
     "RemoteError",
@@ -61,3 +68,19 @@ __all__ = [
     "premulsum",
     "unique_id",
 ]
+
+
+if TYPE_CHECKING:
+    from . import prediction as prediction
+    from . import topology as topology
+    from . import tuning as tuning
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        """`paceline.tuning` and the like after `import paceline`, loaded at first use."""
+        if name in _MODULES:
+            return importlib.import_module(f".{name}", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_MODULES})

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from . import dlpack
-from .datatypes import BY_NUMBER, DATA_TYPES
+from .datatypes import BY_NUMBER, DATA_TYPES, DataType
 from .errors import InvalidArgument, Unsupported
 from .group import note_refusal
 
 Region: TypeAlias = tuple[int, int, int, Any]
 """Address, number of elements, number of the element type, and the object that keeps the memory alive (OnGpu, where
-that is a GPU's)."""
-Reader: TypeAlias = Callable[[Any, bool], Region]
+that is a GPU's). Of elements that can only be moved the number is that of their bytes, negative."""
+Reader: TypeAlias = Callable[[Any, bool, bool], Region]
 
 
 class OnGpu:
@@ -48,17 +50,27 @@ _torch_types: dict[Any, int] = {}
 _ALIASES = {"float8_e4m3fn": "float8e4m3", "float8_e5m2": "float8e5m2"}
 
 
-def region(array: Any, writable: bool) -> Region:
-    """The memory of an array.
+def region(array: Any, writable: bool, moved: bool = False) -> Region:
+    """The memory of an array. moved: its elements may be of any type of a fixed size.
 
     Raises InvalidArgument for what cannot be used as it is (not contiguous, read-only where it must be written,
     an element type without a counterpart), naming the remedy; Unsupported for memory of other devices than CUDA's.
     """
     try:
-        return (_readers.get(type(array)) or _reader_for(array))(array, writable)
+        return (_readers.get(type(array)) or _reader_for(array))(array, writable, moved)
     except BaseException as error:
         note_refusal(error)
         raise
+
+
+def as_bytes(count: int, number: int) -> tuple[int, int]:
+    """Count and type for a call that moves these elements."""
+    return (count, number) if number >= 0 else (count * -number, DATA_TYPES["uint8"].number)
+
+
+def type_name(number: int) -> str:
+    """Of a region's elements."""
+    return BY_NUMBER[number].name if number >= 0 else f"{-number} bytes each"
 
 
 def shape_of(array: Any) -> tuple[int, ...]:
@@ -90,7 +102,11 @@ def new_like(array: Any, shape: tuple[int, ...], type_number: int) -> Any:
         raise InvalidArgument("give out=: without NumPy there is nothing to make the result with") from None
     if isinstance(array, numpy.ndarray):
         return numpy.empty(shape, array.dtype)
-    return numpy.empty(shape, numpy_dtype(BY_NUMBER[type_number].name))
+    if type_number >= 0:
+        return numpy.empty(shape, numpy_dtype(BY_NUMBER[type_number].name))
+    if _exports_buffer(array) or hasattr(array, "__array_interface__"):
+        return numpy.empty(shape, numpy.asarray(array).dtype)
+    raise InvalidArgument(f"give out=: it is not known how to make what {type(array).__name__} is")
 
 
 def numpy_dtype(dtype: Any) -> Any:
@@ -104,7 +120,25 @@ def numpy_dtype(dtype: Any) -> Any:
         except ImportError:
             raise InvalidArgument(f"NumPy has {dtype} only with the package ml_dtypes: pip install ml_dtypes") from None
         return numpy.dtype(getattr(ml_dtypes, foreign[dtype]))
-    return numpy.dtype(dtype)
+    try:
+        return numpy.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        raise InvalidArgument(f"dtype is {dtype!r}: give a NumPy dtype, or one of {', '.join(DATA_TYPES)}") from None
+
+
+def data_type(dtype: Any) -> DataType:
+    """The element type of this name, or that NumPy or torch call so.
+
+    Raises InvalidArgument: there is none.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in DATA_TYPES and dtype is not None:
+        with suppress(ImportError, InvalidArgument):
+            name = numpy_dtype(dtype).name
+    found = DATA_TYPES.get(_ALIASES.get(name, name))
+    if found is None:
+        raise InvalidArgument(f"there is no type {dtype!r}: take one of {', '.join(DATA_TYPES)}")
+    return found
 
 
 def _library_of(array: Any) -> str:
@@ -155,10 +189,9 @@ def _reader_for(array: Any) -> Reader:
 
 def _exports_buffer(array: Any) -> bool:
     try:
-        memoryview(array)
+        return isinstance(array, memoryview) or memoryview(array) is not None
     except (TypeError, ValueError, BufferError):  # NumPy cannot export its foreign dtypes: not a buffer for us
         return False
-    return True
 
 
 def _not_contiguous(what: str, copy: str, written: bool) -> InvalidArgument:
@@ -168,6 +201,15 @@ def _not_contiguous(what: str, copy: str, written: bool) -> InvalidArgument:
 
 def _read_only(what: str) -> InvalidArgument:
     return InvalidArgument(f"the {what} is read-only and would be written: pass a copy, or a writable out=")
+
+
+def _number(name: str, nbytes: int, moved: bool) -> int:
+    """The number of an element type; of one without a counterpart, if it is only moved, its bytes, negative."""
+    if name in DATA_TYPES:
+        return DATA_TYPES[name].number
+    if not moved or nbytes == 0:
+        raise _no_type(name)
+    return -nbytes
 
 
 def _no_type(name: str) -> InvalidArgument:
@@ -180,8 +222,8 @@ def _no_type(name: str) -> InvalidArgument:
 # ---- NumPy ----
 
 
-def _read_numpy(array: Any, writable: bool) -> Region:
-    number, carrier = _numpy_types.get(array.dtype) or _numpy_type(array.dtype)
+def _read_numpy(array: Any, writable: bool, moved: bool) -> Region:
+    number, carrier = _numpy_types.get(array.dtype) or _numpy_type(array.dtype, moved)
     try:
         exporting = array if carrier is None else array.view(carrier)
         return _addressof(_from_buffer(exporting)), array.size, number, array
@@ -193,12 +235,13 @@ def _read_numpy(array: Any, writable: bool) -> Region:
         return array.__array_interface__["data"][0], array.size, number, array
 
 
-def _numpy_type(dtype: Any) -> tuple[int, Any]:
+def _numpy_type(dtype: Any, moved: bool) -> tuple[int, Any]:
     name = _ALIASES.get(dtype.name, dtype.name)
-    if name in DATA_TYPES and not dtype.isnative:
+    moved = moved and not dtype.hasobject
+    if (moved or name in DATA_TYPES) and not dtype.isnative:
         raise InvalidArgument(f"the array's bytes are swapped ({dtype.str}): pass x.astype(x.dtype.newbyteorder('='))")
     if name not in DATA_TYPES:
-        raise _no_type(str(dtype))
+        return _number(str(dtype), dtype.itemsize, moved), None
     kind = DATA_TYPES[name]
     # The buffer protocol does not know the foreign dtypes; their bits can be exported as those of an integer.
     carrier = None if dtype.isbuiltin == 1 else sys.modules["numpy"].dtype(f"u{kind.size}")
@@ -209,14 +252,14 @@ def _numpy_type(dtype: Any) -> tuple[int, Any]:
 # ---- torch ----
 
 
-def _read_torch(tensor: Any, writable: bool) -> Region:
+def _read_torch(tensor: Any, writable: bool, moved: bool) -> Region:
     number = _torch_types.get(tensor.dtype)
     if number is None:
         name = str(tensor.dtype).removeprefix("torch.")
         name = _ALIASES.get(name, name)
-        if name not in DATA_TYPES:
-            raise _no_type(name)
-        number = _torch_types[tensor.dtype] = DATA_TYPES[name].number
+        number = _number(name, tensor.element_size(), moved and not tensor.is_quantized)
+        if number >= 0:
+            _torch_types[tensor.dtype] = number
     keep = tensor
     if not tensor.is_cpu:
         if not tensor.is_cuda:
@@ -228,6 +271,8 @@ def _read_torch(tensor: Any, writable: bool) -> Region:
         raise _not_contiguous("tensor", "tensor.contiguous()", writable)
     if tensor.is_neg():
         raise InvalidArgument("the tensor is a lazy negation: pass tensor.resolve_neg()")
+    if number < 0 and tensor.is_conj():  # complex
+        raise InvalidArgument("the tensor is a lazy conjugate: pass tensor.resolve_conj()")
     return tensor.data_ptr(), tensor.numel(), number, keep
 
 
@@ -236,6 +281,7 @@ def _read_torch(tensor: Any, writable: bool) -> Region:
 _KINDS = {"b": "int", "h": "int", "i": "int", "l": "int", "q": "int", "n": "int",
           "B": "uint", "H": "uint", "I": "uint", "L": "uint", "Q": "uint", "N": "uint",
           "e": "float", "f": "float", "d": "float"}  # fmt: skip
+_MOVED = {"?": "bool", "c": "char", "Zf": "complex64", "Zd": "complex128"}  # and what stands in _KINDS
 _SWAPPED = ">!" if sys.byteorder == "little" else "<"
 
 
@@ -257,8 +303,11 @@ class _PyBuffer(ctypes.Structure):
     ]
 
 
-def _read_buffer(array: Any, writable: bool) -> Region:
-    view = memoryview(array)  # also keeps a bytearray from moving while a call is under way
+def _read_buffer(array: Any, writable: bool, moved: bool) -> Region:
+    try:
+        view = memoryview(array)  # also keeps a bytearray from moving while a call is under way
+    except (BufferError, TypeError, ValueError) as error:  # it was released, or closed
+        raise InvalidArgument(f"{type(array).__name__} exports no memory now: {error}") from None
     if writable and view.readonly:
         raise _read_only("buffer")
     if not view.c_contiguous:
@@ -266,15 +315,17 @@ def _read_buffer(array: Any, writable: bool) -> Region:
     order, code = view.format[:-1], view.format[-1:]
     if order and order in _SWAPPED:
         raise InvalidArgument(f"the buffer's bytes are swapped (format {view.format!r}): pass it in native order")
-    name = f"{_KINDS.get(code, '')}{view.itemsize * 8}"
-    if name not in DATA_TYPES or order not in ("", "@", "=", "<", ">"):
-        names = {"?": "bool", "c": "char", "Zf": "complex64", "Zd": "complex128"}
-        raise _no_type(names.get(view.format, name if code in _KINDS else f"format {view.format!r}"))
+    plain = order in ("", "@", "=", "<", ">")
+    if plain and code in _KINDS:
+        name = f"{_KINDS[code]}{view.itemsize * 8}"
+    else:
+        name = _MOVED.get(view.format, f"format {view.format!r}")
+    number = _number(name, view.itemsize, moved and ((plain and code in _KINDS) or view.format in _MOVED))
     try:
         address = _addressof(_from_buffer(view))
     except (TypeError, ValueError):  # read-only, or empty
         address = _buffer_address(view)
-    return address, view.nbytes // view.itemsize, DATA_TYPES[name].number, view
+    return address, view.nbytes // view.itemsize, number, view
 
 
 def _buffer_address(view: memoryview) -> int:
@@ -288,17 +339,24 @@ def _buffer_address(view: memoryview) -> int:
 # ---- __array_interface__ ----
 
 
-def _read_array_interface(array: Any, writable: bool) -> Region:
-    return _from_interface(array, array.__array_interface__, writable)
+_INTERFACE_KINDS = {"i": "int", "u": "uint", "f": "float", "b": "bool", "c": "complex"}
+_TYPESTR = re.compile(r"([<>|=])([a-zA-Z])([0-9]*)(\[[^]]*\])?")
 
 
-def _from_interface(array: Any, interface: dict[str, Any], writable: bool) -> Region:
-    order, kind, size = interface["typestr"][0], interface["typestr"][1], int(interface["typestr"][2:])
-    shape, strides = interface["shape"], interface.get("strides")
-    kinds = {"i": "int", "u": "uint", "f": "float", "b": "bool", "c": "complex"}
-    name = f"{kinds.get(kind, kind)}{size * 8}"
-    if name not in DATA_TYPES:
-        raise _no_type(name)
+def _read_array_interface(array: Any, writable: bool, moved: bool) -> Region:
+    return _from_interface(array, array.__array_interface__, writable, moved)
+
+
+def _from_interface(array: Any, interface: dict[str, Any], writable: bool, moved: bool) -> Region:
+    read = _TYPESTR.fullmatch(str(interface.get("typestr")))
+    shape, strides = interface.get("shape"), interface.get("strides")
+    if read is None or not isinstance(shape, (tuple, list)):
+        raise InvalidArgument(
+            f"{type(array).__name__}'s array interface has no typestr or no shape: pass a NumPy array"
+        )
+    order, kind, size = read[1], read[2], int(read[3] or 0)
+    name = f"{_INTERFACE_KINDS[kind]}{size * 8}" if kind in _INTERFACE_KINDS else repr(read[0])
+    number = _number(name, size, moved and kind in "iufbcmM")
     if order in _SWAPPED:
         raise InvalidArgument(f"the array's bytes are swapped ({interface['typestr']}): pass it in native order")
     data = interface.get("data")
@@ -310,19 +368,19 @@ def _from_interface(array: Any, interface: dict[str, Any], writable: bool) -> Re
     if strides is not None and not contiguous(shape, strides, size):
         raise _not_contiguous("array", "a contiguous copy", writable)
     # The interface may belong to a temporary: it is kept with the array.
-    return address, math.prod(shape), DATA_TYPES[name].number, (array, interface)
+    return address, math.prod(shape), number, (array, interface)
 
 
 # ---- __cuda_array_interface__ ----
 
 
-def _read_cuda(array: Any, writable: bool) -> Region:
+def _read_cuda(array: Any, writable: bool, moved: bool) -> Region:
     """CuPy, Numba and whatever else exports GPU memory. The interface's stream is the one to be used.
 
     Before version 3 it has none, so nobody would wait for what still writes the array: DLPack says so too.
     """
     interface = array.__cuda_array_interface__
-    address, count, number, keep = _from_interface(array, interface, writable)
+    address, count, number, keep = _from_interface(array, interface, writable, moved)
     if interface["version"] < 3 and _is_on_gpu(array):
         tensor = dlpack.export(array)
         return address, count, number, OnGpu((keep, tensor.capsule), 0, tensor.gpu)
@@ -347,10 +405,9 @@ def contiguous(shape: Any, strides: Any, element: int = 1) -> bool:
 # ---- DLPack ----
 
 
-def _read_dlpack(array: Any, writable: bool) -> Region:
+def _read_dlpack(array: Any, writable: bool, moved: bool) -> Region:
     tensor = dlpack.export(array)
-    if tensor.type_name not in DATA_TYPES:
-        raise _no_type(tensor.type_name)
+    number = _number(tensor.type_name, tensor.element_bytes, moved)
     if writable and tensor.read_only:
         raise _read_only("array")
     if writable and tensor.copied:
@@ -360,4 +417,4 @@ def _read_dlpack(array: Any, writable: bool) -> Region:
     keep: Any = (array, tensor.capsule)
     if tensor.gpu is not None:
         keep = OnGpu(keep, 0, tensor.gpu)
-    return tensor.address, math.prod(tensor.shape), DATA_TYPES[tensor.type_name].number, keep
+    return tensor.address, math.prod(tensor.shape), number, keep

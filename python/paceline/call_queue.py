@@ -16,9 +16,12 @@ _NO_LIMIT = -1.0
 
 
 class CallQueue:
-    """The calls of one communicator that were started and have perhaps not ended, in order."""
+    """The calls of one communicator that were started and have perhaps not ended, in order.
 
-    def __init__(self) -> None:
+    told: the messages of the communicator's errors that the program knows.
+    """
+
+    def __init__(self, told: set[str]) -> None:
         library = _native.library()
         self._mark, self._wait, self._result, self._destroy = (
             library.paceHostStreamMark,
@@ -32,6 +35,7 @@ class CallQueue:
         # By marks. Several threads may wait, and an interrupt (Ctrl-C) or a finalizer may come in between: each step of
         # theirs stands for itself, and does no harm when it is done twice.
         self.errors: dict[int, Error] = {}  # of calls that have failed, as far as they were waited for
+        self.told = told
         self._alive: dict[int, list[Any]] = {}  # memory of calls that may be under way
         self._oldest = 1  # no call before it is among them
 
@@ -75,8 +79,16 @@ class CallQueue:
             self._oldest = ended + 1
         return True
 
+    def untold(self) -> Error | None:
+        """The first error of a call that has ended so, of which the program does not know."""
+        return next((error for _, error in sorted(self.errors.items()) if error.message not in self.told), None)
+
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return self.stream is not None and not self.wait(self.mark(), 0)
+
     def settle(self) -> None:
-        """Wait for everything. The handles tell the errors."""
+        """Wait for everything. The handles tell the errors, or the communicator's end."""
         if self._alive:
             self.wait(self.mark(), _NO_LIMIT)
 
@@ -109,6 +121,9 @@ class Handle(Generic[T]):
         if self._mark is None or self._queue.take_back() < self._mark:
             self._error = why
 
+    def __repr__(self) -> str:
+        return f"<paceline.Handle, {'ended' if self.done() else 'under way'}>"
+
     def done(self) -> bool:
         """Whether the call has ended, well or with an error, without waiting. In an open group it has not begun."""
         if self._failed() is not None or self._queue.stream is None:
@@ -134,7 +149,9 @@ class Handle(Generic[T]):
         if self._queue.stream is not None and not self._wait(_NO_LIMIT if timeout is None else max(timeout, 0)):
             raise Timeout(f"the call is still under way after {timeout:g} s")
         if self._mark in self._queue.errors:
-            raise self._queue.errors[self._mark]
+            error = self._queue.errors[self._mark]
+            self._queue.told.add(error.message)
+            raise error
         return self._result
 
     def _failed(self) -> Error | None:
@@ -149,11 +166,14 @@ class Handle(Generic[T]):
         return self._queue.wait(self._mark, seconds)
 
 
-class LaunchedHandle(Generic[T]):
+class LaunchedHandle(Handle[T]):
     """A call on GPU memory: what the caller does next on the same stream comes after it."""
 
     def __init__(self, result: T) -> None:
         self._result = result
+
+    def __repr__(self) -> str:
+        return "<paceline.Handle, launched>"
 
     def done(self) -> bool:
         """Always: there is nothing for the host to wait for."""

@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
         prog="paceline", description="Collective communication: measure it, run it, look into it.", allow_abbrev=False
     )
     top.add_argument("--version", action="store_true", help="print the versions of the package and of the library")
+    top.set_defaults(parser=top)
     commands = top.add_subparsers(metavar="COMMAND", dest="command")
     for module in COMMANDS:
         module.add_parser(commands)
@@ -33,27 +34,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):  # None where descriptor 1 was closed
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may have what the terminal's encoding has not
     words = list(sys.argv[1:] if arguments is None else arguments)
-    top = parser()
-    chosen = top.parse_args(words)
-    chosen.words = words
+    name = "paceline"
     try:
-        if chosen.version:
-            print(f"paceline {__version__}, library {_native.version()}")
-            return 0
-        if chosen.command is None:
-            top.print_help()
-            return 2
-        end_with_reader()
-        code = int(chosen.job(chosen))
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
+        try:
+            chosen = _chosen(words)
+            name = " ".join(filter(None, (name, chosen.command)))
+            return _do(chosen)
+        finally:  # also after --help, which ends by SystemExit
+            _flush()
     except BrokenPipeError:
-        # The reader went (`paceline bench ... | head`): no message, also not from Python's flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush(to_nobody=True)
         return 1
     except (Error, OSError) as error:
-        print(f"{' '.join(filter(None, ('paceline', chosen.command)))}: {error}", file=sys.stderr)
+        _flush(to_nobody=True)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _chosen(words: list[str]) -> argparse.Namespace:
+    chosen, unknown = parser().parse_known_args(words)
+    if unknown:  # said by the command whose options these are not
+        chosen.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    chosen.words = words
+    return chosen
+
+
+def _do(chosen: argparse.Namespace) -> int:
+    if chosen.version:
+        print(f"paceline {__version__}, library {_native.version()}")
+        return 0
+    if chosen.command is None:
+        chosen.parser.print_help()
+        return 2
+    end_with_reader()
+    return int(chosen.job(chosen))
+
+
+def _flush(to_nobody: bool = False) -> None:
+    """Write what was printed. to_nobody: or, where that fails, drop it.
+
+    Else Python's flush at exit would complain that the reader has gone (`paceline bench ... | head`).
+    """
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        if not to_nobody:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,15 +12,23 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from . import _native
 from .arguments import config, file_name, integer, text
-from .arrays import new_like, region, shape_of
-from .datatypes import BY_NUMBER, DATA_TYPES, OPERATIONS, PreMulSum
+from .arrays import as_bytes, data_type, new_like, region, shape_of, type_name
+from .call_queue import Handle
+from .datatypes import BY_NUMBER, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
 from .group import group, note_refusal
 from .membership import Membership, leave_unclaimed
 
 T = TypeVar("T")
 Operation: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
+"""What `op` takes."""
 
+# What others call the operations.
+_OTHER_NAMES = {
+    **{name: name for name in OPERATIONS},
+    **{"add": "sum", "mul": "prod", "multiply": "prod", "product": "prod", "maximum": "max", "amax": "max"},
+    **{"minimum": "min", "amin": "min", "mean": "avg", "average": "avg"},
+}
 _PREMULSUM_OPERATORS = 16  # kept for each communicator; the oldest makes room
 
 
@@ -62,6 +70,7 @@ class Communicator(Membership):
     What is common to the collectives:
 
     * `op` is "sum", "prod", "max", "min", "avg", or what `paceline.premulsum(scalar)` makes.
+    * Reductions take the types of `paceline.DATA_TYPES`, the others elements of any fixed size, but no objects.
     * `out` is where the result goes; without it a collective works in place or makes a new array, as it says.
     * With `async_op=True` a call returns a `Handle` at once; its `wait()` returns what the call would have returned.
       Leave the arrays alone until then.
@@ -92,7 +101,11 @@ class Communicator(Membership):
     @overload
     def all_reduce(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[False] = ...) -> T: ...
     @overload
-    def all_reduce(self, x: Any, op: Operation = ..., out: Any = ..., *, async_op: bool) -> Any: ...
+    def all_reduce(self, x: T, op: Operation = ..., out: None = ..., *, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def all_reduce(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def all_reduce(self, x: Any, op: Operation = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def all_reduce(self, x: Any, op: Operation = "sum", out: Any = None, async_op: bool = False) -> Any:
         """Reduce over all ranks; every rank gets the result, the same bits everywhere.
 
@@ -118,7 +131,9 @@ class Communicator(Membership):
     @overload
     def broadcast(self, x: T, root: int = ..., async_op: Literal[False] = ...) -> T: ...
     @overload
-    def broadcast(self, x: Any, root: int = ..., *, async_op: bool) -> Any: ...
+    def broadcast(self, x: T, root: int = ..., *, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def broadcast(self, x: Any, root: int = ..., async_op: bool = ...) -> Any: ...
     def broadcast(self, x: Any, root: int = 0, async_op: bool = False) -> Any:
         """Copy root's x into every rank's x, which is returned.
 
@@ -126,9 +141,15 @@ class Communicator(Membership):
             x: any shape, the same number of elements and type on every rank. It is only read on root.
         """
         root = self._rank("root", root)
-        data, count, kind, keep = region(x, self.rank != root)
-        return self._call(self._broadcast, (data, data, count, kind, root), keep, x, async_op)
+        data, count, kind, keep = region(x, self.rank != root, moved=True)
+        return self._call(self._broadcast, (data, data, *as_bytes(count, kind), root), keep, x, async_op)
 
+    @overload
+    def reduce(
+        self, x: Any, op: Operation = ..., root: int = ..., out: Any = ..., *, async_op: Literal[True]
+    ) -> Handle[Any]: ...
+    @overload
+    def reduce(self, x: Any, op: Operation = ..., root: int = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def reduce(self, x: Any, op: Operation = "sum", root: int = 0, out: Any = None, async_op: bool = False) -> Any:
         """Reduce over all ranks; only root gets the result.
 
@@ -150,6 +171,14 @@ class Communicator(Membership):
         arguments = (send, recv, count, kind, self._operator(op, kind), root)
         return self._call(self._library.paceReduce, arguments, keep, out if at_root else None, async_op)
 
+    @overload
+    def all_gather(self, x: Any, *, out: T, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def all_gather(self, x: Any, *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def all_gather(self, x: Any, out: Any = ..., *, async_op: Literal[True]) -> Handle[Any]: ...
+    @overload
+    def all_gather(self, x: Any, out: Any = ..., async_op: bool = ...) -> Any: ...
     def all_gather(self, x: Any, out: Any = None, async_op: bool = False) -> Any:
         """Gather every rank's x on every rank.
 
@@ -161,12 +190,22 @@ class Communicator(Membership):
         Returns:
             out; out[r] is rank r's x.
         """
-        send, count, kind, keep = region(x, False)
+        send, count, kind, keep = region(x, False, moved=True)
         if out is None:
             out = _made_like(x, (self.size, *shape_of(x)), kind)
         recv, keep = self._output(out, self.size * count, kind, keep)
-        return self._call(self._library.paceAllGather, (send, recv, count, kind), keep, out, async_op)
+        return self._call(self._library.paceAllGather, (send, recv, *as_bytes(count, kind)), keep, out, async_op)
 
+    @overload
+    def reduce_scatter(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def reduce_scatter(self, x: Any, op: Operation = ..., *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def reduce_scatter(
+        self, x: Any, op: Operation = ..., out: Any = ..., *, async_op: Literal[True]
+    ) -> Handle[Any]: ...
+    @overload
+    def reduce_scatter(self, x: Any, op: Operation = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def reduce_scatter(self, x: Any, op: Operation = "sum", out: Any = None, async_op: bool = False) -> Any:
         """Reduce over all ranks, and give each rank its part of the result.
 
@@ -185,6 +224,10 @@ class Communicator(Membership):
         arguments = (send, recv, count, kind, self._operator(op, kind))
         return self._call(self._library.paceReduceScatter, arguments, keep, out, async_op)
 
+    @overload
+    def gather(self, x: Any, root: int = ..., out: Any = ..., *, async_op: Literal[True]) -> Handle[Any]: ...
+    @overload
+    def gather(self, x: Any, root: int = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def gather(self, x: Any, root: int = 0, out: Any = None, async_op: bool = False) -> Any:
         """Gather every rank's x on root.
 
@@ -198,7 +241,7 @@ class Communicator(Membership):
             out on root (out[r] is rank r's x), None on other ranks.
         """
         root = self._rank("root", root)
-        send, count, kind, keep = region(x, False)
+        send, count, kind, keep = region(x, False, moved=True)
         recv = None
         if self.rank != root:
             out = None
@@ -206,8 +249,16 @@ class Communicator(Membership):
             if out is None:
                 out = _made_like(x, (self.size, *shape_of(x)), kind)
             recv, keep = self._output(out, self.size * count, kind, keep)
-        return self._call(self._library.paceGather, (send, recv, count, kind, root), keep, out, async_op)
+        return self._call(self._library.paceGather, (send, recv, *as_bytes(count, kind), root), keep, out, async_op)
 
+    @overload
+    def scatter(self, x: Any = ..., root: int = ..., *, out: T, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def scatter(self, x: Any = ..., root: int = ..., *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def scatter(self, x: Any = ..., root: int = ..., out: Any = ..., *, async_op: Literal[True]) -> Handle[Any]: ...
+    @overload
+    def scatter(self, x: Any = ..., root: int = ..., out: Any = ..., async_op: bool = ...) -> Any: ...
     def scatter(self, x: Any = None, root: int = 0, out: Any = None, async_op: bool = False) -> Any:
         """Give each rank its part of root's x.
 
@@ -224,17 +275,27 @@ class Communicator(Membership):
         if self.rank != root:
             if out is None:
                 raise _refusal(f"give out= on rank {self.rank}: only root {root} knows the shape")
-            recv, count, kind, keep = region(out, True)
-            return self._call(self._library.paceScatter, (None, recv, count, kind, root), keep, out, async_op)
+            recv, count, kind, keep = region(out, True, moved=True)
+            return self._call(
+                self._library.paceScatter, (None, recv, *as_bytes(count, kind), root), keep, out, async_op
+            )
         if x is None:
             raise _refusal(f"x is missing: rank {root} is the root and scatters it")
-        send, total, kind, keep = region(x, False)
+        send, total, kind, keep = region(x, False, moved=True)
         count = self._part(total)
         if out is None:
             out = _made_like(x, self._rows(x), kind)
         recv, keep = self._output(out, count, kind, keep)
-        return self._call(self._library.paceScatter, (send, recv, count, kind, root), keep, out, async_op)
+        return self._call(self._library.paceScatter, (send, recv, *as_bytes(count, kind), root), keep, out, async_op)
 
+    @overload
+    def all_to_all(self, x: Any, *, out: T, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def all_to_all(self, x: Any, *, out: T, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def all_to_all(self, x: Any, out: Any = ..., *, async_op: Literal[True]) -> Handle[Any]: ...
+    @overload
+    def all_to_all(self, x: Any, out: Any = ..., async_op: bool = ...) -> Any: ...
     def all_to_all(self, x: Any, out: Any = None, async_op: bool = False) -> Any:
         """Send x[r] to rank r, for every r.
 
@@ -245,19 +306,31 @@ class Communicator(Membership):
         Returns:
             out; out[r] is what rank r sent here.
         """
-        send, total, kind, keep = region(x, False)
+        send, total, kind, keep = region(x, False, moved=True)
         count = self._part(total)
         if out is None:
             out = _made_like(x, shape_of(x), kind)
         recv, keep = self._output(out, total, kind, keep)
-        return self._call(self._library.paceAllToAll, (send, recv, count, kind), keep, out, async_op)
+        return self._call(self._library.paceAllToAll, (send, recv, *as_bytes(count, kind)), keep, out, async_op)
 
+    @overload
+    def barrier(self, async_op: Literal[False] = ...) -> None: ...
+    @overload
+    def barrier(self, async_op: Literal[True]) -> Handle[None]: ...
+    @overload
+    def barrier(self, async_op: bool = ...) -> Handle[None] | None: ...
     def barrier(self, async_op: bool = False) -> Any:
         """Return when every rank has called it."""
         return self._call(self._library.paceBarrier, (), None, None, async_op)
 
     # ---- Point to point ----
 
+    @overload
+    def send(self, x: Any, peer: int, async_op: Literal[False] = ...) -> None: ...
+    @overload
+    def send(self, x: Any, peer: int, async_op: Literal[True]) -> Handle[None]: ...
+    @overload
+    def send(self, x: Any, peer: int, async_op: bool = ...) -> Handle[None] | None: ...
     def send(self, x: Any, peer: int, async_op: bool = False) -> Any:
         """Send x to rank `peer`, which receives it with `recv`: matched in order.
 
@@ -266,14 +339,20 @@ class Communicator(Membership):
             peer: the other rank; this rank itself only in a `group()` with the `recv`.
         """
         peer = self._rank("peer", peer)
-        data, count, kind, keep = region(x, False)
-        return self._call(self._library.paceSend, (data, count, kind, peer), keep, None, async_op)
+        data, count, kind, keep = region(x, False, moved=True)
+        return self._call(self._library.paceSend, (data, *as_bytes(count, kind), peer), keep, None, async_op)
 
+    @overload
+    def recv(self, x: T, peer: int, async_op: Literal[False] = ...) -> T: ...
+    @overload
+    def recv(self, x: T, peer: int, async_op: Literal[True]) -> Handle[T]: ...
+    @overload
+    def recv(self, x: T, peer: int, async_op: bool = ...) -> T | Handle[T]: ...
     def recv(self, x: Any, peer: int, async_op: bool = False) -> Any:
         """Receive into x what rank `peer` sends with `send`; the arguments are as there. Returns x."""
         peer = self._rank("peer", peer)
-        data, count, kind, keep = region(x, True)
-        return self._call(self._library.paceRecv, (data, count, kind, peer), keep, x, async_op)
+        data, count, kind, keep = region(x, True, moved=True)
+        return self._call(self._library.paceRecv, (data, *as_bytes(count, kind), peer), keep, x, async_op)
 
     def group(self) -> AbstractContextManager[None]:
         """The same as `paceline.group()`: calls inside begin together at its end."""
@@ -383,7 +462,7 @@ class Communicator(Membership):
         return calls.value
 
     def explain(
-        self, collective: str, count: int, dtype: str = "float32", op: Operation = "sum", root: int = 0
+        self, collective: str, count: int, dtype: Any = "float32", op: Operation = "sum", root: int = 0
     ) -> Plan:
         """What a call on host memory would run.
 
@@ -391,7 +470,7 @@ class Communicator(Membership):
             collective: "all_reduce", "broadcast", ...
             count: elements, counted as in the C call: of x for most, of one part for reduce_scatter, scatter and
                 all_to_all.
-            dtype: one of the names in `paceline.DATA_TYPES`.
+            dtype: one of the names in `paceline.DATA_TYPES`, or what NumPy or torch have for it.
             op, root: of collectives that have them.
 
         Raises:
@@ -401,9 +480,7 @@ class Communicator(Membership):
 
             comm.explain("all_reduce", 1 << 20).algorithm
         """
-        if dtype not in DATA_TYPES:
-            raise InvalidArgument(f"there is no type {dtype!r}: take one of {', '.join(DATA_TYPES)}")
-        kind = DATA_TYPES[dtype].number
+        kind = data_type(dtype).number
         info = _native.PlanInfo()
         result = self._library.paceExplain(
             self._handle,
@@ -453,6 +530,8 @@ class Communicator(Membership):
             InvalidUsage: a trace of this communicator is open already; it goes on.
             ResourceError: the file cannot be written.
         """
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            raise InvalidArgument(f"path is {path!r}: give a file's name")
         file = file_name("path", os.fsdecode(path).replace("{rank}", str(self.rank)))
         result = 0
         try:  # Ctrl-C may come as soon as it records
@@ -473,11 +552,11 @@ class Communicator(Membership):
 
     def _output(self, out: Any, count: int, kind: int, keep: Any) -> tuple[int, Any]:
         """The address of `out`, which must have this count and type; and what keeps it and the input alive."""
-        address, available, out_kind, keep_out = region(out, True)
+        address, available, out_kind, keep_out = region(out, True, moved=kind < 0)
         if available != count or out_kind != kind:
             raise _refusal(
-                f"out has {available} elements of {BY_NUMBER[out_kind].name}, but the result has {count} of "
-                f"{BY_NUMBER[kind].name}"
+                f"out has {available} elements of {type_name(out_kind)}, but the result has {count} of "
+                f"{type_name(kind)}"
             )
         return address, (keep, keep_out)
 
@@ -506,12 +585,16 @@ class Communicator(Membership):
             return self._premulsum(op.scalar, kind)
         if callable(op):
             name = getattr(op, "__name__", type(op).__name__)
+            if name in _OTHER_NAMES:
+                raise _refusal(f'op is the function {name}: say op="{_OTHER_NAMES[name]}"')
             raise _refusal(f"op is the function {name}: write its call, as premulsum(scalar)")
         if not isinstance(op, str):
             raise _refusal(f"op is of {type(op).__name__}: it is a name (the place for the result is out=)")
         number = OPERATIONS.get(op)
         if number is None:
-            raise _refusal(f"there is no operation {op!r}: take one of {', '.join(OPERATIONS)}, or premulsum()")
+            meant = _OTHER_NAMES.get(op.lower())
+            hint = f"did you mean {meant!r}? There are" if meant else "take one of"
+            raise _refusal(f"there is no operation {op!r}: {hint} {', '.join(OPERATIONS)}, or premulsum()")
         return number
 
     def _premulsum(self, scalar: float, kind: int) -> int:

@@ -60,6 +60,7 @@ class Tensor:
     shape: list[int]
     strides: list[int] | None  # in elements; None: C order
     type_name: str
+    element_bytes: int  # 0: no whole ones
     read_only: bool
     copied: bool  # the memory is not the array's own
     capsule: Any
@@ -110,6 +111,7 @@ def read(capsule: Any) -> Tensor:
         shape=tensor.shape[: tensor.ndim] if tensor.ndim else [],
         strides=tensor.strides[: tensor.ndim] if tensor.ndim and tensor.strides else None,
         type_name=name,
+        element_bytes=tensor.bits * tensor.lanes // 8 if tensor.bits * tensor.lanes % 8 == 0 else 0,
         read_only=bool(flags & _READ_ONLY_FLAG),
         copied=bool(flags & _COPIED_FLAG),
         capsule=capsule,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ctypes import c_int
 
 from . import _native
@@ -94,6 +95,17 @@ _CLASSES: dict[int, type[Error]] = {
 }  # fmt: skip
 
 
+# What the library's sentences call by its name in C.
+_NAMES = {
+    "paceGetUniqueId": "paceline.unique_id()",
+    "paceCommAbort": "abort()",
+    "paceCommSetAlgorithm": "set_algorithm()",
+    "paceCommSplit": "split()",
+    "paceMemAlloc": "paceline.empty()",
+}
+_C_NAME = re.compile("|".join(_NAMES))
+
+
 def failure(result: int) -> Error:
     """The exception for what this thread's last call returned.
 
@@ -103,6 +115,7 @@ def failure(result: int) -> Error:
     message = (library.paceGetLastError(None) or b"").decode(errors="replace")
     if not message:
         message = library.paceGetErrorString(result).decode()
+    message = _C_NAME.sub(lambda found: _NAMES[found[0]], message)
     rank = c_int(-1)
     library.paceGetLastErrorRank(None, rank)
     return _CLASSES.get(result, Error)(message, result, rank.value if rank.value >= 0 else None)

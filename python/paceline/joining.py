@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from ctypes import byref, c_int, c_void_p
 
 from . import _native
@@ -34,6 +34,7 @@ def init(
     rank: int | None = None,
     size: int | None = None,
     unique_id: bytes | None = None,
+    join_timeout: float | None = None,
 ) -> Communicator:
     """Join the communicator of all ranks. Collective: returns when all have come.
 
@@ -44,10 +45,11 @@ def init(
         timeout: longest wait of any call, seconds, above 0 and up to 1e9; None: PACELINE_TIMEOUT.
         algorithm: as `Communicator.set_algorithm` takes it; None: PACELINE_ALGORITHM, else chosen by cost.
         chunk_bytes: what one step of a pipelined schedule moves at most, from 1 up; None: PACELINE_CHUNK, else by cost.
+        join_timeout: longest wait for the others to come, seconds; None: PACELINE_JOIN_TIMEOUT.
         rank, size, unique_id: this rank's number, how many there are, and what `unique_id()` returned.
 
     Raises:
-        Timeout: a rank did not come within PACELINE_JOIN_TIMEOUT; it is named.
+        Timeout: a rank did not come within `join_timeout`; it is named.
         RemoteError, ResourceError, InvalidArgument: see the message.
 
     Example::
@@ -56,7 +58,7 @@ def init(
             comm.all_reduce(x)
     """
     library = _native.library()
-    options = config(timeout, algorithm, chunk_bytes)
+    options = config(timeout, algorithm, chunk_bytes, join_timeout)
     pointer = c_void_p()
     given = [value is not None for value in (rank, size, unique_id)]
     try:
@@ -64,7 +66,11 @@ def init(
             check(library.paceCommInitEnvironment(pointer, options))
         elif rank is None or size is None or unique_id is None:
             raise InvalidArgument("rank, size and unique_id go together: give all three, or none")
-        elif len(unique_id) != _native.UNIQUE_ID_BYTES:
+        elif not isinstance(unique_id, (bytes, bytearray, memoryview)):
+            raise InvalidArgument(
+                f"unique_id is of {type(unique_id).__name__}: give the bytes that unique_id() returned"
+            )
+        elif len(unique_id := bytes(unique_id)) != _native.UNIQUE_ID_BYTES:
             raise InvalidArgument(f"a unique id has {_native.UNIQUE_ID_BYTES} bytes, this has {len(unique_id)}")
         else:
             identity = _native.UniqueId.from_buffer_copy(unique_id)
@@ -77,7 +83,7 @@ def init(
         raise
 
 
-def init_all(devices: Sequence[int]) -> list[Communicator]:
+def init_all(devices: Iterable[int]) -> list[Communicator]:
     """Communicators of this process alone, a GPU each: the i-th is rank i, on GPU devices[i].
 
     Use them from a thread each, or from one thread with the ranks' calls in a `group()`.
@@ -92,10 +98,12 @@ def init_all(devices: Sequence[int]) -> list[Communicator]:
             for comm, x in zip(comms, gradients):
                 comm.all_reduce(x)
     """
-    pointers = (c_void_p * len(devices))()
+    if not isinstance(devices, Iterable):
+        raise InvalidArgument(f"devices is {devices!r}: give GPUs, as in init_all([0, 1]) or init_all(range(4))")
     numbers = [integer("a device", device, 0) for device in devices]
+    pointers = (c_void_p * len(numbers))()
     try:
-        check(_native.library().paceCommInitAll(pointers, len(devices), (c_int * len(devices))(*numbers)))
+        check(_native.library().paceCommInitAll(pointers, len(numbers), (c_int * len(numbers))(*numbers)))
         return [Communicator(pointer) for pointer in pointers]
     except BaseException:
         leave_unclaimed(pointers)

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 
 from . import interpreter
+from .tagged_output import TaggedOutput
 
 # The variables of each launcher that say, where none is empty, that this process is a rank already; the last one has
 # the number of ranks (src/bootstrap/launcher.cc). A Slurm batch script has SLURM_PROCID too, but is no step.
@@ -107,6 +108,7 @@ def launch(
     environment: Mapping[str, str] | None = None,
     bind: bool = False,
     keep_going: bool = False,
+    tag: bool = False,
 ) -> int:
     """Run a command as `ranks` ranks on this machine, and wait for all of them.
 
@@ -119,6 +121,7 @@ def launch(
         environment: the ranks' environment besides their own variables; None: this process's.
         bind: each rank runs on one CPU, of its own where there are enough; else neighbours share one.
         keep_going: the failure of a rank ends no other one.
+        tag: each line of the ranks' output begins with the rank's number.
 
     Returns:
         0, or the exit code of the rank that failed first (128 + number for a signal); with keep_going 0 where a rank
@@ -132,7 +135,9 @@ def launch(
     shared.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks)))
     if timeout is not None:
         shared["PACELINE_TIMEOUT"] = f"{timeout:g}"
-    return _Job(command, ranks, shared, grace, program, bind, keep_going).run()
+    if tag:  # else Python ranks would write into a pipe when they end
+        shared.setdefault("PYTHONUNBUFFERED", "1")
+    return _Job(command, ranks, shared, grace, program, bind, keep_going, tag).run()
 
 
 class _Job:
@@ -145,12 +150,14 @@ class _Job:
         program: str,
         bind: bool,
         keep_going: bool,
+        tag: bool,
     ):
         self._command, self._ranks, self._environment = list(command), ranks, environment
         self._cpus = sorted(os.sched_getaffinity(0)) if bind else []
         self._grace, self._program, self._keep_going = grace, program, keep_going
         self._processes: list[subprocess.Popen[bytes]] = []
         self._descriptors: dict[int, int] = {}  # of processes that run -> rank
+        self._tagged = TaggedOutput() if tag else None
         self._code = 0  # of the first failure
         self._succeeded = 0  # ranks
         self._older_children = frozenset(_children())  # of this process, which are none of the job's
@@ -193,6 +200,8 @@ class _Job:
                 process.wait()
             if self._ending or (self._code and not (self._keep_going and self._succeeded)):
                 self._end_orphans()
+            if self._tagged:
+                self._tagged.finish()
             _reap_orphans(reaped)
             _remove_shared_memory_of([process.pid for process in self._processes])
             resource.setrlimit(resource.RLIMIT_NOFILE, files)
@@ -216,12 +225,19 @@ class _Job:
             if self._ending:
                 break  # nobody wants the rest
             cpus = self._cpu_of(rank)
-            process = subprocess.Popen(
-                self._command,
-                env=self._environment | {"PACELINE_RANK": str(rank)},
-                stdin=None if rank == 0 else subprocess.DEVNULL,
-                preexec_fn=lambda cpus=cpus: _become_rank(die_with_parent, cpus),
-            )
+            streams = [self._tagged.pipe(rank, to) for to in (1, 2)] if self._tagged else []
+            try:
+                process = subprocess.Popen(
+                    self._command,
+                    env=self._environment | {"PACELINE_RANK": str(rank)},
+                    stdin=None if rank == 0 else subprocess.DEVNULL,
+                    stdout=streams[0] if streams else None,
+                    stderr=streams[1] if streams else None,
+                    preexec_fn=lambda cpus=cpus: _become_rank(die_with_parent, cpus),
+                )
+            finally:
+                for stream in streams:
+                    os.close(stream)
             self._processes.append(process)
             self._descriptors[os.pidfd_open(process.pid)] = rank
         self._started = True
@@ -236,12 +252,16 @@ class _Job:
     def _wait(self) -> None:
         sterner = [signal.SIGTERM, signal.SIGKILL]
         ends = select.poll()  # select takes no descriptors from 1024 on
-        for descriptor in self._descriptors:
+        for descriptor in [*self._descriptors, *(self._tagged.descriptors() if self._tagged else [])]:
             ends.register(descriptor, select.POLLIN)
         while self._descriptors:
             due = self._deadline if sterner else None  # a rank may take long to go even after SIGKILL
             remaining = _LOOK_AGAIN if due is None else max(0.0, due - time.monotonic())
-            ended = [descriptor for descriptor, _ in ends.poll(1000 * min(remaining, _LOOK_AGAIN))]
+            ready = [descriptor for descriptor, _ in ends.poll(1000 * min(remaining, _LOOK_AGAIN))]
+            ended = [descriptor for descriptor in ready if descriptor in self._descriptors]
+            for descriptor in ready:
+                if self._tagged and descriptor not in self._descriptors and not self._tagged.copy(descriptor):
+                    ends.unregister(descriptor)
             for descriptor in ended:
                 ends.unregister(descriptor)
                 self._note_end(self._descriptors.pop(descriptor))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from ctypes import c_int
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, NoReturn, TypeVar
 
 from . import _native
 from .arrays import OnGpu
 from .call_queue import CallQueue, Handle, LaunchedHandle
 from .cuda_driver import wait_for_stream
-from .errors import Error, InvalidUsage, failure
+from .errors import Aborted, Error, InvalidUsage, failure
 from .group import in_group, open_group
 
 T = TypeVar("T")
@@ -24,12 +27,23 @@ def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> None:
         _end_queues(queues)
     finally:
         library.paceCommDestroy(handle)
+    _warn_of(_untold(queues))
 
 
 def _end_queues(queues: list[CallQueue]) -> None:
-    while queues:
-        queues[-1].close()  # may fail: then it is there for the next time
-        queues.pop()
+    for queue in queues:
+        queue.close()  # may fail: the next time it goes on from there
+
+
+def _untold(queues: list[CallQueue]) -> Error | None:
+    return next(filter(None, (queue.untold() for queue in queues)), None)
+
+
+def _warn_of(error: Error | None) -> None:
+    """Where it cannot be raised."""
+    if error is not None:
+        message = f"an asynchronous call that nobody waited for failed: {type(error).__name__}: {error}"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def leave_unclaimed(made: Iterable[int | None]) -> None:
@@ -37,6 +51,11 @@ def leave_unclaimed(made: Iterable[int | None]) -> None:
     for handle in made:
         if handle:
             _native.library().paceCommDestroy(handle)
+
+
+def _ends_well(raised: BaseException) -> bool:
+    """Whether what leaves a `with` block is no failure: sys.exit(), or the end of a generator."""
+    return isinstance(raised, GeneratorExit) or (isinstance(raised, SystemExit) and not raised.code)
 
 
 def _closed() -> Error:
@@ -53,6 +72,7 @@ class Membership:
         self._queue: CallQueue | None = None
         # Also at exit: the others must learn that this rank left in peace, and did not die.
         self._queues: list[CallQueue] = []  # the queue once more, where the finalizer finds it
+        self._told: set[str] = set()  # the messages of errors that the program knows
         self._finalizer = weakref.finalize(self, _leave, library, handle, self._queues)
         self.rank: int = self._number(library.paceCommUserRank)
         """This rank's number, 0 <= rank < size."""
@@ -62,6 +82,9 @@ class Membership:
         """This rank's number among those on its node."""
         self.node_size: int = self._number(library.paceCommNodeCount)
         """How many ranks there are on this node."""
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise InvalidUsage("a communicator cannot be copied or pickled: have each process call paceline.init()")
 
     def _number(self, function: Callable[..., int]) -> int:
         value = c_int()
@@ -81,6 +104,9 @@ class Membership:
         result = self._library.paceCommAbort(self._handle)
         if result:
             raise self._failure(result)
+        code = c_int()
+        if not self._library.paceCommGetAsyncError(self._handle, code) and code.value == Aborted.code:
+            self._failure(code.value)  # no news to who has asked for it
 
     def get_async_error(self) -> Error | None:
         """The error that ended the communicator, or None while it works. From any thread.
@@ -98,23 +124,52 @@ class Membership:
 
         Done by the end of a `with` block, and at the latest when the program ends. Closing twice does nothing. While
         another thread is inside a call it raises InvalidUsage, and the communicator stays open.
+
+        A `with` block that an exception leaves does not wait: it aborts the communicator if asynchronous calls are
+        under way.
+
+        Raises:
+            Error: the communicator is closed, but an asynchronous call has failed, and neither its handle's `wait()`
+                nor another call has told that error. Where nothing can be raised, since an exception is under way or
+                the program ends, it is a RuntimeWarning.
+            Mismatch: the communicator is closed, but another rank has made a call that this one has not.
         """
-        if self._handle is not None:
-            in_group()  # gives up what an interrupt has left open, perhaps with calls of this communicator
-            _end_queues(self._queues)
-            self._queue = None
-            handle, self._handle = self._handle, None  # first: an interrupt (Ctrl-C) must not have it destroyed twice
-            result = self._library.paceCommDestroy(handle)
-            if result:
-                self._handle = handle
-                raise self._failure(result)
-            self._finalizer.detach()
+        for error in self._end():
+            if error is not None:
+                raise error
+
+    def _end(self) -> tuple[Error | None, Error | None]:
+        """Wait, and leave. Returns what the program does not know: its calls' first error, and that of leaving."""
+        if self._handle is None:
+            return None, None
+        in_group()  # gives up what an interrupt has left open, perhaps with calls of this communicator
+        _end_queues(self._queues)
+        self._queue = None
+        handle, self._handle = self._handle, None  # first: an interrupt (Ctrl-C) must not have it destroyed twice
+        result = self._library.paceCommDestroy(handle)
+        if result == InvalidUsage.code:  # another thread is inside a call; after all else there is no handle any more
+            self._handle = handle
+            raise self._failure(result)
+        self._finalizer.detach()
+        left = failure(result) if result else None
+        return _untold(self._queues), None if left is None or left.message in self._told else left
 
     def __enter__(self: M) -> M:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if raised is None:
+            self.close()
+            return
+        if not _ends_well(raised) and self._handle is not None:
+            in_group()  # as in _end()
+            if any(queue.is_busy() for queue in self._queues):
+                with suppress(Error):  # a forked child has a copy, which it can only close
+                    self.abort()
+        untold, _ = self._end()  # that a rank which fails leaves others alone with their calls, these tell
+        _warn_of(untold)
 
     # ---- The way of a call ----
 
@@ -165,7 +220,7 @@ class Membership:
     def _start(self, function: Callable[..., int], arguments: tuple[Any, ...], keep: Any, result: T) -> Handle[T]:
         """Give a call to the queue. Blocking calls then wait for those in it: the library keeps the order."""
         if self._queue is None:
-            queue = CallQueue()
+            queue = CallQueue(self._told)
             self._queues.append(queue)
             self._queue = queue
         handle = Handle(self, self._queue, result)
@@ -186,4 +241,8 @@ class Membership:
             self._queue.settle()
 
     def _failure(self, result: int) -> Error:
-        return _closed() if self._handle is None else failure(result)
+        if self._handle is None:
+            return _closed()
+        error = failure(result)
+        self._told.add(error.message)
+        return error

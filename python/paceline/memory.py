@@ -36,9 +36,10 @@ def _extents(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
     try:
         extents: tuple[int, ...] = (index(shape),)  # type: ignore[arg-type]
     except TypeError:
-        if not isinstance(shape, Iterable):
-            raise
-        extents = tuple(index(extent) for extent in shape)
+        try:
+            extents = tuple(index(extent) for extent in shape)  # type: ignore[union-attr]
+        except TypeError:
+            raise InvalidArgument(f"shape is {shape!r}: give a whole number, or several") from None
     if any(extent < 0 for extent in extents):
         raise InvalidArgument(f"shape is {extents}: negative dimensions are not allowed")
     return extents
@@ -57,7 +58,7 @@ def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = "float32"
 
     Raises:
         ResourceError: there is no memory left.
-        InvalidArgument: a dimension is negative, or the type needs ml_dtypes, which is not installed.
+        InvalidArgument: there is no such shape or type, or the type needs ml_dtypes, which is not installed.
 
     Example::
 
@@ -68,6 +69,8 @@ def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = "float32"
 
     element = numpy_dtype(dtype)
     extents = _extents(shape)
+    if element.hasobject or element.itemsize == 0:
+        raise InvalidArgument(f"dtype is {dtype!r}: give a type whose elements have a fixed size, and are no objects")
     nbytes = prod(extents) * element.itemsize
     if nbytes > sys.maxsize:
         raise ResourceError(f"no machine has {nbytes} bytes of memory")

@@ -27,9 +27,17 @@ Times = dict[tuple[str, str], dict[int, float]]
 
 
 def tuning_file() -> dict[str, str]:
-    """{"path", "fingerprint", "version"}: where this machine's profile is looked for; an empty path: switched off."""
+    """{"path", "fingerprint", "version"}: where this machine's profile is looked for; an empty path: nowhere."""
     found: dict[str, str] = json.loads(_native.library().paceTuningFile())
     return found
+
+
+def is_off() -> bool:
+    """Whether no profile is looked for because PACELINE_TUNING says so, and not for want of a folder."""
+    return os.environ.get("PACELINE_TUNING") == "off"
+
+
+NO_FOLDER = "neither XDG_CACHE_HOME nor HOME names a folder for profiles"
 
 
 def setting(comm: Communicator, times: Times, *, fit: bool) -> dict[str, Any]:

@@ -6,7 +6,9 @@ import array
 import hashlib
 import os
 import signal
+import sys
 import time
+import warnings
 from typing import Any
 
 import numpy
@@ -206,8 +208,80 @@ def wait_after_close(comm: Any) -> list[str]:
     failing = fails.all_reduce(x, async_op=True) if comm.rank else None
     if comm.rank == 0:
         fails.abort()
+    told = error_of(fails.close)  # nobody has waited
     fails.close()
-    return error_of(failing.wait) if failing else []
+    if failing is None:
+        return told
+    assert error_of(failing.wait) == told
+    return told
+
+
+def untold_error(comm: Any, leave: str) -> list[str]:
+    """A mismatch of asynchronous calls whose handles nobody keeps, and how the program learns it."""
+    beside = comm.split(0)
+    handle = beside.all_reduce(numpy.ones(3 if comm.rank else 4), async_op=True)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        if leave == "with":
+
+            def call() -> None:
+                with beside:
+                    pass
+
+        elif leave == "exception":
+
+            def call() -> None:
+                with beside:
+                    while not handle.done():
+                        time.sleep(0.01)
+                    raise paceline.Error("the body's own")
+
+        elif leave == "told by a call":
+
+            def call() -> None:
+                assert error_of(beside.barrier)[0] == "Mismatch"
+                beside.close()
+
+        elif leave == "told by a wait":
+
+            def call() -> None:
+                assert error_of(handle.wait)[0] == "Mismatch"
+                beside.close()
+
+        else:
+
+            def call() -> None:
+                beside._finalizer()
+
+        kind, _ = error_of(call)
+    return [kind, *(str(each.message) for each in warned)]
+
+
+def exception_beside_a_call(comm: Any) -> list[Any]:
+    """Rank 0 raises while its asynchronous call waits for the last rank, which comes only when that has been told."""
+    beside = comm.split(0)
+    begun = time.monotonic()
+    if comm.rank:
+        while comm.rank == comm.size - 1 and beside.get_async_error() is None:
+            time.sleep(0.01)
+        return [*error_of(lambda: beside.all_reduce(numpy.ones(3))), time.monotonic() - begun]
+    try:
+        with beside:
+            beside.all_reduce(numpy.ones(3), async_op=True)
+            raise KeyError("a defect of the program")
+    except KeyError:
+        return ["KeyError", "", time.monotonic() - begun]
+
+
+def exit_beside_a_call(comm: Any) -> list[Any]:
+    """sys.exit() is no failure: what was begun ends well."""
+    beside, x = comm.split(0), numpy.ones(3)
+    try:
+        with beside:
+            beside.all_reduce(x, async_op=True)
+            sys.exit()
+    except SystemExit:
+        return [float(each) for each in x]
 
 
 def exchange_in_ring(comm: Any) -> list[float]:
@@ -292,6 +366,40 @@ def split(comm: Any) -> None:
         with rest:
             assert rest.size == comm.size - 1
             rest.barrier()
+
+
+def moves(comm: Any, dtype: Any) -> None:
+    """Elements of a type that is not reduced; the same from every rank, and as many."""
+    kind = numpy.dtype([tuple(field) for field in dtype] if isinstance(dtype, list) else dtype)
+    n = comm.size
+    random = numpy.random.default_rng(3)
+    full = random.integers(0, 2 if kind.kind == "b" else 100, (n, n, 5 * kind.itemsize), numpy.uint8).view(kind)
+    x, rows = full[comm.rank], full[comm.rank][0]
+    assert comm.broadcast(rows.copy(), root=n - 1).tobytes() == full[n - 1][0].tobytes()
+    for result, expected in (
+        (comm.all_gather(rows), full[:, 0]),
+        (comm.all_gather(rows, async_op=True).wait(), full[:, 0]),
+        (comm.gather(rows), full[:, 0] if comm.rank == 0 else None),
+        (comm.scatter(x if comm.rank == 0 else None, out=numpy.empty(5, kind)), full[0][comm.rank]),
+        (comm.all_to_all(x), full[:, comm.rank]),
+    ):
+        if expected is None:
+            assert result is None
+        else:
+            assert (result.dtype, result.shape) == (kind, expected.shape)
+            assert result.tobytes() == expected.tobytes()
+    received = numpy.empty(5, kind)
+    with comm.group():
+        comm.send(rows, (comm.rank + 1) % n)
+        comm.recv(received, (comm.rank - 1) % n)
+    assert received.tobytes() == full[(comm.rank - 1) % n][0].tobytes()
+    with numpy.testing.assert_raises_regex(paceline.InvalidArgument, "are not supported"):
+        comm.all_reduce(rows)
+    with numpy.testing.assert_raises_regex(paceline.InvalidArgument, "but the result has"):
+        comm.all_gather(rows, out=numpy.empty(1, kind))
+    if n > 1:
+        with numpy.testing.assert_raises_regex(paceline.InvalidArgument, "equal parts"):
+            comm.all_to_all(numpy.empty(n + 1, kind))
 
 
 def buffers(comm: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from paceline import DATA_TYPES, InvalidArgument, ResourceError, Unsupported, empty
-from paceline.arrays import OnGpu, contiguous, new_like, numpy_dtype, region, shape_of
+from paceline.arrays import OnGpu, as_bytes, contiguous, new_like, numpy_dtype, region, shape_of
 
 
 def read(x: Any, writable: bool = True) -> tuple[int, int, str]:
@@ -114,8 +114,14 @@ def test_own_memory_has_no_negative_dimensions(shape: Any) -> None:
 
 @pytest.mark.parametrize("shape", [2.0, (2.5,), "a", None])
 def test_the_shape_of_own_memory_is_of_whole_numbers(shape: Any) -> None:
-    with pytest.raises(TypeError, match="as an integer"):
+    with pytest.raises(InvalidArgument, match="give a whole number, or several"):
         empty(shape)
+
+
+@pytest.mark.parametrize("dtype", ["float31", [1], object, "S0", (3, 4, 5)])
+def test_the_type_of_own_memory_has_a_size(dtype: Any) -> None:
+    with pytest.raises(InvalidArgument, match="dtype is "):
+        empty(3, dtype)
 
 
 @pytest.mark.parametrize("count", [1 << 61, 1 << 62, (1 << 62) + 1])
@@ -248,6 +254,80 @@ class Exporter:
         if keywords and not self.versioned:
             raise TypeError("an exporter from before DLPack 1.0")
         return self.x.__dlpack__(**keywords)
+
+
+@pytest.mark.parametrize(
+    ("x", "count", "nbytes"),
+    [
+        (memoryview(numpy.zeros(3, bool)), 3, 1),
+        (memoryview(numpy.zeros(3, numpy.complex64)), 3, 8),
+        (array.array("h", [1, 2]), 2, 2),
+        (Interface(numpy.zeros((2, 3), numpy.complex128)), 6, 16),
+        (Interface(numpy.zeros(3, "M8[ns]")), 3, 8),
+        (Exporter(numpy.zeros(3, bool)), 3, 1),
+        (Exporter(numpy.zeros(3, numpy.int16)), 3, 2),
+        (numpy.zeros((), "S7"), 1, 7),
+    ],
+)
+def test_elements_of_other_types_are_moved_as_bytes(x: Any, count: int, nbytes: int) -> None:
+    assert region(x, True, moved=True)[1:3] == (count, -nbytes)
+    assert as_bytes(count, -nbytes) == (count * nbytes, DATA_TYPES["uint8"].number)
+    with pytest.raises(InvalidArgument, match="are not supported"):
+        region(x, True)
+    if not isinstance(x, Exporter):
+        made = new_like(x, (4,), -nbytes)
+        assert (made.shape, made.dtype) == ((4,), numpy.asarray(x).dtype)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        numpy.zeros(3, object),
+        numpy.zeros(3, [("a", object)]),
+        numpy.zeros(3, numpy.dtype([])),
+        numpy.array(["a"], numpy.dtypes.StringDType()),
+        Interface(numpy.zeros(3, object)),
+    ],
+)
+def test_objects_are_not_moved(x: Any) -> None:
+    with pytest.raises(InvalidArgument, match="are not supported"):
+        region(x, False, moved=True)
+
+
+def test_what_is_moved_is_in_native_order_too() -> None:
+    for x in (numpy.zeros(3, ">i2"), numpy.zeros(3, [("a", ">i2")])):
+        with pytest.raises(InvalidArgument, match="swapped"):
+            region(x, False, moved=True)
+
+
+class Odd:
+    def __init__(self, **interface: Any) -> None:
+        self.__array_interface__ = interface
+
+
+@pytest.mark.parametrize(
+    "interface", [{"shape": (3,)}, {"typestr": "<f4"}, {"typestr": "f4", "shape": (3,)}, {"typestr": 4, "shape": (3,)}]
+)
+def test_an_array_interface_without_a_type_or_a_shape(interface: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match="Odd's array interface has no typestr or no shape"):
+        read(Odd(**interface))
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", object])
+def test_an_array_interface_of_an_odd_type(dtype: Any) -> None:
+    with pytest.raises(InvalidArgument, match="are not supported"):
+        read(Interface(numpy.zeros(3, dtype)))
+
+
+def test_a_released_buffer() -> None:
+    view = memoryview(bytearray(8))
+    view.release()
+    file = mmap.mmap(-1, 4096)
+    read(file)
+    file.close()
+    for closed in (view, file):
+        with pytest.raises(InvalidArgument, match=r"(memoryview|mmap) exports no memory now: .*(released|closed)"):
+            read(closed)
 
 
 @pytest.mark.parametrize("versioned", [True, False])

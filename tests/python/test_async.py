@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable
 from threading import Thread
@@ -32,7 +33,42 @@ def test_wait_is_for_one_call_and_not_for_later_ones(three: Job) -> None:
 
 
 def test_handles_of_a_closed_communicator_know_how_their_call_ended(three: Job) -> None:
-    assert [found[:1] for found in three.run("wait_after_close")] == [[], ["Aborted"], ["Aborted"]]
+    assert [found[:1] for found in three.run("wait_after_close")] == [["no error"], ["Aborted"], ["Aborted"]]
+
+
+def test_a_communicator_tells_the_error_that_no_wait_has_told_as_it_closes(three: Job) -> None:
+    assert three.run("untold_error", leave="with") == [["Mismatch"]] * 3
+
+
+@pytest.mark.parametrize("leave", ["told by a call", "told by a wait"])
+def test_a_communicator_tells_no_error_twice_as_it_closes(three: Job, leave: str) -> None:
+    assert three.run("untold_error", leave=leave) == [["no error"]] * 3
+
+
+@pytest.mark.parametrize(("leave", "raised"), [("exception", "Error"), ("finalizer", "no error")])
+def test_where_the_error_of_a_call_cannot_be_raised_it_is_a_warning(three: Job, leave: str, raised: str) -> None:
+    for kind, warned in three.run("untold_error", leave=leave):
+        assert kind == raised
+        assert re.match(r"an asynchronous call that nobody waited for failed: Mismatch: rank \d called", warned)
+
+
+def test_an_exception_does_not_wait_for_the_asynchronous_calls_of_its_block(three: Job) -> None:
+    first, *others = three.run("exception_beside_a_call")
+    assert first[0] == "KeyError"
+    assert [kind for kind, _, _ in others] == ["Aborted"] * 2
+    assert max(seconds for _, _, seconds in (first, *others)) < 8  # the timeout is 20 s
+
+
+def test_a_handle_shows_its_state(comm: paceline.Communicator) -> None:
+    with paceline.group():
+        handle = comm.all_reduce(numpy.ones(3), async_op=True)
+        assert repr(handle) == "<paceline.Handle, under way>"
+    handle.wait()
+    assert repr(handle) == "<paceline.Handle, ended>"
+
+
+def test_sys_exit_waits_for_the_asynchronous_calls_of_its_block(three: Job) -> None:
+    assert three.run("exit_beside_a_call") == [[3.0] * 3] * 3
 
 
 def test_handles_tell_the_errors_of_their_own_calls(three: Job) -> None:

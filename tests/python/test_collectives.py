@@ -52,3 +52,12 @@ def test_torch_tensors(three: Job) -> None:
 @pytest.mark.parametrize("function", ["buffers", "own_memory", "premulsum_of_rank"])
 def test_on_every_size_of_job(job: Job, function: str) -> None:
     job.run(function)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["?", "int16", "uint16", "complex64", "complex128", "datetime64[s]", "S5", "U3", [["a", "i4"], ["b", "S3"]]],
+    ids=str,
+)
+def test_what_is_moved_and_not_reduced_may_have_any_type(three: Job, dtype: object) -> None:
+    three.run("moves", dtype=dtype)

@@ -76,7 +76,10 @@ def test_it_says_which_profile_is_used(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr(tuning, "tuning_file", lambda: here | {"path": path})
         return doctor.tuned()
 
+    monkeypatch.setenv("PACELINE_TUNING", "off")
     assert (found := looks_for("")).state == "ok" and "switched off" in found.finding
+    monkeypatch.delenv("PACELINE_TUNING")
+    assert (found := looks_for("")).state == "warn" and "neither XDG_CACHE_HOME nor HOME" in found.finding
     path = tmp_path / "tuning-here.json"
     assert (found := looks_for(str(path))).state == "ok" and f"there is no {path}" in found.finding
     (tmp_path / "tuning-there.json").write_text("{}")

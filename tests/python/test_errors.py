@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
+import pickle
+import re
 import signal
 import time
 from functools import partial
@@ -16,6 +19,7 @@ import numpy
 import paceline
 import pytest
 from job import Job
+from paceline import _native
 
 
 def test_not_contiguous(comm: paceline.Communicator) -> None:
@@ -84,8 +88,41 @@ def test_unknown_operation_and_type(comm: paceline.Communicator) -> None:
         comm.all_reduce(numpy.ones(4), op="mean")  # type: ignore[call-overload]
     with pytest.raises(paceline.InvalidArgument, match=r"op is of ndarray.*out="):
         comm.all_reduce(numpy.ones(4), numpy.ones(4))  # type: ignore[call-overload]
-    with pytest.raises(paceline.InvalidArgument, match="no type 'float31'"):
-        comm.explain("all_reduce", 1, "float31")
+    for dtype in ("float31", [1], None, bool):
+        with pytest.raises(paceline.InvalidArgument, match=f"no type {re.escape(repr(dtype))}: take one of int8"):
+            comm.explain("all_reduce", 1, dtype)
+
+
+@pytest.mark.parametrize(
+    ("op", "hint"),
+    [
+        (numpy.add, 'op is the function add: say op="sum"'),
+        (sum, 'op is the function sum: say op="sum"'),
+        (numpy.maximum, 'op is the function maximum: say op="max"'),
+        ("SUM", "no operation 'SUM': did you mean 'sum'"),
+        ("mean", "no operation 'mean': did you mean 'avg'"),
+    ],
+)
+def test_an_operation_by_another_name(comm: paceline.Communicator, op: Any, hint: str) -> None:
+    with pytest.raises(paceline.InvalidArgument, match=hint):
+        comm.all_reduce(numpy.ones(4), op=op)
+
+
+def test_explain_takes_numpys_types(comm: paceline.Communicator) -> None:
+    for dtype in (numpy.float64, numpy.dtype("f8"), "float64", float):
+        assert comm.explain("all_reduce", 1000, dtype) == comm.explain("all_reduce", 1000, "float64")
+    assert comm.explain("all_reduce", 1000, ml_dtypes.bfloat16) == comm.explain("all_reduce", 1000, "bfloat16")
+
+
+def test_a_communicator_is_not_copied(comm: paceline.Communicator) -> None:
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(paceline.InvalidUsage, match=r"have each process call paceline.init\(\)"):
+            make(comm)
+
+
+def test_errors_say_pythons_names() -> None:
+    with pytest.raises(paceline.InvalidArgument, match=r"no unique id: make it with paceline.unique_id\(\) in one"):
+        paceline.init(rank=0, size=1, unique_id=bytes(128))
 
 
 def test_out_of_another_size_or_type(comm: paceline.Communicator) -> None:
@@ -202,6 +239,15 @@ def test_options_that_c_would_take_for_others(
             comm.split(0, **options)
 
 
+def test_a_join_waits_as_long_as_it_is_told() -> None:
+    begun = time.monotonic()
+    with pytest.raises(paceline.Timeout, match="rank 1"):
+        paceline.init(rank=0, size=2, unique_id=paceline.unique_id(), join_timeout=0.3)
+    assert time.monotonic() - begun < 5
+    with pytest.raises(paceline.InvalidArgument, match="join_timeout is 0"):
+        paceline.init(join_timeout=0)
+
+
 def test_options_may_be_numpys(comm: paceline.Communicator) -> None:
     paceline.init(timeout=numpy.float32(5), chunk_bytes=numpy.int64(4096)).close()
 
@@ -220,6 +266,10 @@ def test_incomplete_identity() -> None:
         paceline.init(rank=0)
     with pytest.raises(paceline.InvalidArgument, match="128 bytes, this has 3"):
         paceline.init(rank=0, size=1, unique_id=b"abc")
+    for identity in ("text", 5, [1]):
+        with pytest.raises(paceline.InvalidArgument, match=r"unique_id is of .*: give the bytes"):
+            paceline.init(rank=0, size=1, unique_id=identity)  # type: ignore[arg-type]
+    paceline.init(rank=0, size=1, unique_id=memoryview(paceline.unique_id())).close()  # type: ignore[arg-type]
 
 
 def test_wrong_options_leave_the_unique_id_as_it_is() -> None:
@@ -293,3 +343,23 @@ def test_every_code_has_its_class() -> None:
     assert issubclass(paceline.Timeout, TimeoutError) and issubclass(paceline.InvalidArgument, ValueError)
     error = paceline.Timeout("rank 3 did not answer")
     assert (str(error), error.code, error.message) == ("rank 3 did not answer", 8, "rank 3 did not answer")
+
+
+def test_a_communicator_whose_leaving_fails_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C has given its handle up; to use it once more would be to use memory that is gone."""
+    beside = paceline.init()
+    destroy = _native.library().paceCommDestroy
+    left: list[int] = []
+
+    def destroy_and_fail(handle: int) -> int:
+        left.append(handle)
+        destroy(handle)
+        return paceline.Mismatch.code
+
+    with monkeypatch.context() as patch:
+        patch.setattr(beside._library, "paceCommDestroy", destroy_and_fail)
+        with pytest.raises(paceline.Mismatch):
+            beside.close()
+        beside.close()
+    assert len(left) == 1
+    assert repr(beside) == "<paceline.Communicator, closed>"

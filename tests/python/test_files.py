@@ -29,7 +29,7 @@ def test_a_file_in_a_folder_that_is_there(tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("none/rows.json", "there is no folder"),
-        ("", "is a folder"),
+        ("", "names no file"),
         ("file/rows.json", "there is no folder"),
         (300 * "x", "cannot be written: File name too long"),
     ],
@@ -37,7 +37,7 @@ def test_a_file_in_a_folder_that_is_there(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(argparse.ArgumentTypeError, match=said):
-        output_file(str(tmp_path / name))
+        output_file(str(tmp_path / name) if name else "")
 
 
 @pytest.fixture

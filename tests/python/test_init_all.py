@@ -11,6 +11,11 @@ def test_no_ranks() -> None:
         paceline.init_all([])
 
 
+def test_a_number_instead_of_gpus() -> None:
+    with pytest.raises(paceline.InvalidArgument, match=r"devices is 3: give GPUs, as in init_all\(\[0, 1\]\)"):
+        paceline.init_all(3)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("device", [-1, 2**32, 0.5])
 def test_a_number_that_no_gpu_has(device: int) -> None:
     with pytest.raises(paceline.InvalidArgument, match=f"a device is {device}"):

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -354,3 +355,48 @@ def test_standard_output_may_be_closed() -> None:
 def test_rank_0_keeps_standard_input() -> None:
     done = run("-n", "2", "--", "sh", "-c", "read -r line; echo $PACELINE_RANK $line", input="hello\n")
     assert sorted(done.stdout.splitlines()) == ["0 hello", "1"]
+
+
+def test_tagged_lines() -> None:
+    program = (
+        "import os, sys; r = os.environ['PACELINE_RANK']; print('a' * 100_000); print('out', r); "
+        "sys.stderr.write('no end ' + r); sys.exit(int(r))"
+    )
+    done = run("-n", "2", "--tag", "--", sys.executable, "-c", program)
+    assert done.returncode == 1
+    for rank in "01":
+        mine = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
+        assert "".join(line[4:] for line in mine[:-1]) == "a" * 100_000
+        assert mine[-1] == f"[{rank}] out {rank}"
+        assert f"[{rank}] no end {rank}\n" in done.stderr
+
+
+def test_tagged_lines_come_as_they_are_written_and_no_rank_waits_for_another() -> None:
+    """Rank 0 says nothing until all is read from rank 1, which writes more than a pipe holds."""
+    program = (
+        "import os, sys, time\n"
+        "if os.environ['PACELINE_RANK'] == '1':\n"
+        "    for _ in range(5000): print('x' * 100)\n"
+        "    print('done')\n"
+        "time.sleep(60)"
+    )
+    words = command("run", "-n", "2", "--tag", "--", sys.executable, "-c", program)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        assert {job.stdout.readline() for _ in range(5000)} == {f"[1] {'x' * 100}\n"}
+        assert job.stdout.readline() == "[1] done\n"
+        job.terminate()
+
+
+def test_what_outlives_the_ranks_does_not_keep_a_tagging_launcher() -> None:
+    begun = time.monotonic()
+    done = run("-n", "1", "--tag", "--", "sh", "-c", "setsid timeout 20 yes & setsid sleep 20 & printf ended >&2")
+    assert (done.stderr, done.returncode) == ("[0] ended\n", 0)
+    assert time.monotonic() - begun < 10
+
+
+def test_all_that_ended_ranks_have_written_is_tagged() -> None:
+    program = "import os; os.write(1, b'x' * 999 + b'\\n'); os.write(1, (b'y' * 999 + b'\\n') * 64); os._exit(0)"
+    for _ in range(10):
+        done = run("-n", "2", "--tag", "--", sys.executable, "-c", program)
+        assert sorted(len(line) for line in done.stdout.splitlines()) == [1003] * 130

@@ -69,11 +69,64 @@ def test_help(words: list[str]) -> None:
     check(f"help-{'-'.join(words) or 'paceline'}.txt", shown.stdout)
 
 
-@pytest.mark.parametrize("words", [["topo", "--preset", "hgx-h200"], ["explain", "all_reduce", "-n", "3"]])
-def test_a_reader_that_goes_is_no_failure_to_tell(words: list[str]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["doctor", "--help"], ["--version"], ["topo", "--preset", "hgx-h200"]])
+def test_a_full_disk_is_told_in_a_line(words: list[str], unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        shown = subprocess.run(
+            [sys.executable, "-m", "paceline", *words],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert shown.returncode == 1
+    assert re.fullmatch(r"paceline( topo)?: \[Errno 28\] No space left on device\n", shown.stderr)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["doctor", "--help"], ["topo", "--preset", "hgx-h200"], ["explain", "all_reduce", "-n", "3"]],
+)
+def test_a_reader_that_goes_is_no_failure_to_tell(words: list[str], unbuffered: str) -> None:
     command = [sys.executable, "-m", "paceline", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
+
+
+def test_an_unknown_option_shows_the_usage_of_its_command() -> None:
+    command = [sys.executable, "-m", "paceline", "doctor", "--jsn", "f.json"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("usage: paceline doctor ")
+    assert "paceline doctor: error: unrecognized arguments: --jsn f.json" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("topo", "--file", ""), "argument --file: '' names no file"),
+        (("topo", "--json", ""), "argument --json: '' names no file"),
+        (("predict", "all_reduce", "--profile", ""), "argument --profile: '' names no file"),
+        (("predict", "all_reduce", "--preset", "rx1", "--transport", ""), "--transport goes with --profile"),
+        (("tune", "--output", ""), "argument --output: '' names no file"),
+        (("run", "-n", "2", "--", ""), "no program"),
+        (("run", "-n", "2", "--address", "", "--", "true"), "argument --address: '' is no address"),
+    ],
+)
+def test_empty_arguments(words: tuple[str, ...], told: str) -> None:
+    command = [sys.executable, "-m", "paceline", *words]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (shown.returncode, told in shown.stderr) == (2, True), shown.stderr
+
+
+def test_collectives_may_be_written_as_in_the_manual() -> None:
+    command = [sys.executable, "-m", "paceline", "explain", "all-reduce", "-n", "1", "--size", "8"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("# all_reduce on 1 rank\n")

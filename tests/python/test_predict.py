@@ -98,6 +98,19 @@ def test_several_clusters(tmp_path: Path) -> None:
     assert shown.stdout.count("# all_reduce on ") == 3
 
 
+def test_a_picture_of_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    line = str(tmp_path / "$a$\udcff.json")
+    vertices = [{"name": name, "kind": "gpu"} for name in "ab"]
+    links = [{"between": ["a", "b"], "kind": "nvlink", "gbs": 50}]
+    Path(line).write_text(json.dumps({"node": {"vertices": vertices, "links": links}}))
+    words = ("all_reduce", "--file", line, "--sizes", "1M", "--algorithm", "ring")
+    for option in ("--plot", "--link-plot"):
+        picture = tmp_path / "\udcff.svg"
+        shown = paceline(*words, option, str(picture))
+        assert shown.returncode == 0, shown.stderr
+        assert picture.exists()
+
+
 def test_an_algorithm_that_cannot_be_predicted_is_left_out_of_several(tmp_path: Path) -> None:
     line = tmp_path / "line.json"
     vertices = [{"name": name, "kind": "gpu"} for name in "abc"]
@@ -114,8 +127,8 @@ def test_an_algorithm_that_cannot_be_predicted_is_left_out_of_several(tmp_path: 
     rows = {(row["algorithm"], row["ranks"]) for row in json.loads(written.read_text())["rows"]}
     assert rows == {("ring", 16), ("rings", 16), ("ring", 64)}
     assert "# left out: rings: none are packed for 64 ranks" in shown.stdout
-    shown = paceline("broadcast", "--preset", "rx2", "--nodes", "2,4", "--algorithm", "magic,moon")
-    assert (shown.returncode, "there is no algorithm 'magic'" in shown.stderr) == (1, True)
+    shown = paceline("broadcast", "--preset", "rx2", "--nodes", "2,4", "--algorithm", "ring,rings")
+    assert (shown.returncode, "there is no algorithm 'ring' for broadcast" in shown.stderr) == (1, True)
 
 
 def detail(tmp_path: Path, *words: str) -> dict[str, Any]:
@@ -258,7 +271,9 @@ def test_a_barrier_is_predicted_once(tmp_path: Path) -> None:
         (("--preset", "dgx1-v100", "--sizes", "-5"), "'-5' is no size"),
         (("--preset", "dgx1-v100", "--gpus", "0,9"), "there is no GPU 9"),
         (("--preset", "dgx1-v100", "--root", "8"), "root 8 is none of the 8 ranks"),
-        (("--preset", "dgx1-v100", "--algorithm", "magic"), "there is no algorithm 'magic' for broadcast on 8 ranks: "),
+        (("--preset", "dgx1-v100", "--algorithm", "magic"), "there is no algorithm 'magic': take one of direct, "),
+        (("--preset", "rx2", "--algorithm", "rng,ring"), "there is no algorithm 'rng': take one of "),
+        (("--preset", "rx2", "--algorithm", ""), "there is no algorithm '': take one of "),
         *(
             ((option, "f.svg", "--preset", "rx2", "--size", "1M", *words), f"{option} shows one algorithm at one size")
             for option in ("--trace", "--link-plot")

@@ -387,3 +387,12 @@ def test_the_exit_code_is_that_of_the_ranks(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(SystemExit) as ended:
         main(["tune", "-n", "2", "--output", str(tmp_path / "profile.json")])
     assert ended.value.code == 130
+
+
+def test_no_folder_for_profiles_is_not_what_switches_them_off() -> None:
+    words = [sys.executable, "-m", "paceline", "tune", "-n", "2", "--seconds", "1", "--largest", "8"]
+    homeless = {key: value for key, value in os.environ.items() if key not in ("HOME", "XDG_CACHE_HOME")}
+    for tuning_file, told in (("off", "PACELINE_TUNING=off: give"), ("", "neither XDG_CACHE_HOME nor HOME names a")):
+        environment = {**homeless, "PACELINE_TUNING": tuning_file}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1 and told in done.stderr

@@ -19,19 +19,18 @@ from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..datatypes import DATA_TYPES, OPERATIONS
 from ..errors import InvalidArgument, Unsupported
-from ..joining import init
 from ..launch import launch_self
 from ..trace import merge_events
 from ..tuning import fields
 from . import bench_table, plot
-from .collectives import COLLECTIVES, Collective
+from .collectives import COLLECTIVES, Collective, collective_name
 from .files import output_file, picture_file
 from .gpu_trial import GpuTrial
 from .measure import Effort, Row, measure
 from .pattern import Pattern
 from .progress import Progress
-from .sizes import not_negative, positive, sizes
-from .started import started_size
+from .sizes import not_negative, positive, ranks_text, sizes
+from .started import join, started_size
 from .trial import HostTrial, Trial
 
 _DEFAULT_SIZES = "8,64,512,4K,32K,256K,2M,16M,64M"
@@ -48,7 +47,7 @@ def add_parser(commands: Any) -> None:
         epilog="example: paceline bench all_reduce broadcast -n 4 --sizes 8:64M:x8 --algorithm all --check",
     )
     add = parser.add_argument
-    add("collectives", nargs="+", metavar="COLLECTIVE", choices=[*COLLECTIVES, "all"],
+    add("collectives", nargs="+", type=collective_name, metavar="COLLECTIVE", choices=[*COLLECTIVES, "all"],
         help=f"{', '.join(COLLECTIVES)}, or all")  # fmt: skip
     add("-n", "--ranks", type=positive,
         help="how many ranks to start (default: one for each CPU, at least 2; cuda: each GPU)")  # fmt: skip
@@ -85,9 +84,9 @@ def job(chosen: argparse.Namespace) -> int:
     if started_size(chosen.parser, [chosen.ranks] if chosen.ranks else []) is None:
         ranks = chosen.ranks or (device_count() if on_gpus else max(2, len(os.sched_getaffinity(0))))
         if not 0 <= chosen.root < ranks:
-            chosen.parser.error(f"--root {chosen.root} is none of {ranks} ranks")
+            chosen.parser.error(f"--root {chosen.root} is none of {ranks_text(ranks)}")
         return launch_self(chosen.words, ranks, "paceline bench")
-    with init() as comm:
+    with join() as comm:
         if not on_gpus:
             return _Bench(comm, chosen, HostTrial, "cpu").run()
         with Gpu(comm.node_rank % device_count()) as gpu:
@@ -146,7 +145,7 @@ class _Bench:
         self, comm: Communicator, chosen: argparse.Namespace, make_trial: Callable[..., Trial], device: str
     ) -> None:
         if not 0 <= chosen.root < comm.size:
-            raise InvalidArgument(f"--root {chosen.root} is none of {comm.size} ranks")
+            raise InvalidArgument(f"--root {chosen.root} is none of {ranks_text(comm.size)}")
         self._comm, self._chosen, self._make_trial = comm, chosen, make_trial
         names = list(COLLECTIVES) if "all" in chosen.collectives else list(dict.fromkeys(chosen.collectives))
         self._collectives = [COLLECTIVES[name] for name in names]
@@ -198,7 +197,10 @@ class _Bench:
         ran = {row.algorithm for row in self._rows if row.collective == collective.name}
         if self._comm.rank == 0 and asked not in (None, "all") and asked.partition(" ")[0] not in ran:
             name = asked.partition(" ")[0]
-            print(f"# {name} does not serve {collective.name} on {self._comm.size} ranks: others ran", file=sys.stderr)
+            print(
+                f"# {name} does not serve {collective.name} on {ranks_text(self._comm.size)}: others ran",
+                file=sys.stderr,
+            )
 
     def _counts(self, collective: Collective) -> list[int]:
         if collective.name == "barrier":

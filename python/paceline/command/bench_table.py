@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .measure import Row
+from .sizes import ranks_text
 
 _LINE = "{:>12} {:>13} {:>10} {:>9} {:>5}  {:<30} {:>10} {:>10} {:>10} {:>8} {:>8} {:>7}"
 
 
 def title(version: str, ranks: int, host: str, device: str) -> str:
-    return f"# paceline {version}: {ranks} ranks, {host}, {device}"
+    return f"# paceline {version}: {ranks_text(ranks)}, {host}, {device}"
 
 
 def heading(collective: str) -> str:

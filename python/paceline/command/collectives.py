@@ -39,6 +39,11 @@ class Collective:
         return count * element_bytes * (ranks if self.total_is_parts else 1)
 
 
+def collective_name(text: str) -> str:
+    """As it is called here: the manual's all-reduce is all_reduce."""
+    return text.replace("-", "_")
+
+
 COLLECTIVES: dict[str, Collective] = {
     row.name: row
     for row in (

@@ -302,6 +302,9 @@ def tuned() -> Check:
         named = tuning.tuning_file()["path"]
     except OSError:
         return Check("tuning", "ok", "unknown: the library does not load")
+    if not named and not tuning.is_off():
+        finding = f"{tuning.NO_FOLDER}: algorithms are chosen by built-in costs"
+        return Check("tuning", "warn", finding, "set HOME, or PACELINE_TUNING to a profile's file")
     if not named:
         return Check("tuning", "ok", "switched off (PACELINE_TUNING): algorithms are chosen by built-in costs")
     path, remedy = Path(named), "paceline tune, which takes three minutes"

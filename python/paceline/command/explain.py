@@ -12,14 +12,13 @@ from typing import Any
 from .. import __version__, tuning
 from ..communicator import Communicator, Plan
 from ..datatypes import DATA_TYPES, OPERATIONS
-from ..joining import init
 from ..launch import launch_self
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
 from .files import output_file
 from .question import add_question, asked_sizes
-from .sizes import positive, size_text
-from .started import started_size
+from .sizes import positive, ranks_text, size_text
+from .started import join, started_size
 
 _LINE = "{:>12} {:>13}  {:<18} {:<9} {:<11} {:>8} {:>8} {:>13} {:>12}  {}"
 _RUNNERS_UP = 3
@@ -47,10 +46,10 @@ def job(chosen: argparse.Namespace) -> int:
     started = started_size(chosen.parser, [chosen.ranks] if chosen.ranks else [])
     ranks = started or chosen.ranks or _RANKS
     if not 0 <= chosen.root < ranks:
-        chosen.parser.error(f"--root {chosen.root} is none of {ranks} ranks")
+        chosen.parser.error(f"--root {chosen.root} is none of {ranks_text(ranks)}")
     if started is None:
         return launch_self(chosen.words, ranks, "paceline explain")
-    with init() as comm:
+    with join() as comm:
         try:
             if comm.rank == 0:
                 _answer(comm, chosen)
@@ -76,7 +75,7 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
     here = tuning.job_of(tuning.setting(comm, {}, fit=False))
     rows = []
     untabled = []  # sizes for which the table has nothing
-    print(f"# {chosen.collective} on {comm.size} ranks")
+    print(f"# {chosen.collective} on {ranks_text(comm.size)}")
     print(_LINE.format("size(B)", "count", "algorithm", "transport", "protocol", "chunk", "channels",
                        "predicted(us)", "measured(us)", "next (us predicted)"))  # fmt: skip
     for size in asked_sizes(chosen):

@@ -25,8 +25,16 @@ def input_text(name: str) -> str:
     return data.decode(errors="replace")
 
 
+def named_file(text: str) -> str:
+    """A file's name; an empty one would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' names no file")
+    return text
+
+
 def output_file(text: str) -> str:
     """A file to be written at the end of a long run: it must be possible at the beginning."""
+    named_file(text)
     try:
         _try_to_write(Path(text))
     except OSError as error:

@@ -12,8 +12,13 @@ from .sizes import size_text
 def missing() -> str | None:
     """What to do before a plot can be drawn, or None."""
     if importlib.util.find_spec("matplotlib") is None:
-        return "--plot needs matplotlib: pip install matplotlib (or paceline[plot])"
+        return "--plot needs matplotlib: pip install matplotlib"
     return None
+
+
+def caption(text: str) -> str:
+    """The text as matplotlib draws it: no formula, and without what has no character, as in a file's name it may."""
+    return text.encode(errors="backslashreplace").decode().replace("$", r"\$")
 
 
 def draw(rows: list[Row], title: str, path: str) -> None:
@@ -25,7 +30,7 @@ def draw(rows: list[Row], title: str, path: str) -> None:
     collectives = list(dict.fromkeys(row.collective for row in rows))
     figure = Figure(figsize=(12, 4.2 * len(collectives)), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title)
+    figure.suptitle(caption(title))
     panels: Any = figure.subplots(len(collectives), 2, squeeze=False)
     for (latency, bandwidth), collective in zip(panels, collectives, strict=True):
         of_collective = [row for row in rows if row.collective == collective]

@@ -13,10 +13,12 @@ from .. import __version__
 from ..errors import InvalidArgument
 from ..prediction import predict
 from . import predict_plot
+from .bench import algorithm_table
 from .collectives import COLLECTIVES
-from .files import input_text, output_file, picture_file
+from .files import input_text, named_file, output_file, picture_file
+from .interrupts import interrupt_ends
 from .question import add_question, asked_sizes
-from .sizes import not_negative, positive, size, size_text, sizes
+from .sizes import counted, not_negative, positive, ranks_text, size, size_text, sizes
 from .topology_source import add_source, source_request
 
 _LINE = "{:>12} {:>13}  {:<20} {:>8} {:>13} {:>9} {:>9}  {}"
@@ -62,7 +64,7 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     source = add_source(parser, required=True, gpus="the ranks' GPUs in the order of ranks, as 0,1,4-7")
-    source.add_argument("--profile", metavar="F", help="a profile that `paceline tune` has written")
+    source.add_argument("--profile", type=named_file, metavar="F", help="a profile that `paceline tune` has written")
     add(
         "--nodes",
         type=counts,
@@ -107,6 +109,8 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(job=job, parser=parser)
 
 
+# What is in no table of algorithms that run: src/tuning/predictor.cc.
+_PREDICTED_ALONE = ("topology_chain", "packed_trees", "rings", "multicast", "reduction_server")
 _OF_A_TOPOLOGY = ("gpus", "placement", "sources", "servers", "start", "delay", "ports", "multicast", "slow_gpu",
                   "slow_link", "trace", "link_plot")  # fmt: skip
 
@@ -127,10 +131,9 @@ def job(chosen: argparse.Namespace) -> int:
         if len(cases) == 1 and not found:
             break
         if found:
-            ranks = found[0]["ranks"]
-            title = f"{chosen.collective} on {ranks} {'rank' if ranks == 1 else 'ranks'}, {where}"
+            title = f"{chosen.collective} on {ranks_text(found[0]['ranks'])}, {where}"
             if sources:
-                title += f", {sources} sources"
+                title += f", {counted(sources, 'sources')}"
             some = [_row(row, answer, sources) for answer in found for row in answer["rows"]]
             some.sort(key=lambda row: (row["asked_bytes"], row["time_us"]))
             print(f"# {title}")
@@ -165,7 +168,8 @@ def _answers(
     found, refused = [], []
     for name in _algorithms(chosen):
         try:
-            found.append(predict({**asked, "algorithm": name}))
+            with interrupt_ends():
+                found.append(predict({**asked, "algorithm": name}))
         except InvalidArgument as error:
             refused.append(error)
     return found, refused
@@ -176,6 +180,17 @@ def _algorithms(chosen: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(chosen.algorithm.split(",")))
 
 
+def _refuse_unknown(chosen: argparse.Namespace, names: list[str]) -> None:
+    """One that there is, but not here, is left out of several; one that is misspelt would be missed."""
+    table = algorithm_table()
+    known = {"all", *_PREDICTED_ALONE, *(row["name"] for row in table)}
+    for name in names:
+        if name not in known:
+            serving = [row["name"] for row in table if chosen.collective in row["collectives"]]
+            there_are = ", ".join([*serving, *_PREDICTED_ALONE])
+            chosen.parser.error(f"there is no algorithm {name!r}: take one of {there_are}, or all")
+
+
 def _refuse_impossible(chosen: argparse.Namespace) -> None:
     """What can be told before anything is predicted."""
     refuse = chosen.parser.error
@@ -183,13 +198,14 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
         for name in _OF_A_TOPOLOGY:
             if getattr(chosen, name) != chosen.parser.get_default(name):
                 refuse(f"--{name.replace('_', '-')} needs a topology, not --profile")
-    elif chosen.transport:
+    elif chosen.transport is not None:
         refuse("--transport goes with --profile")
     if chosen.gpus and chosen.placement:
         refuse("either --gpus or --placement")
     if chosen.chunk and chosen.sources:
         refuse("either --chunk or --sources, whose chunks are their own")
     names = _algorithms(chosen)
+    _refuse_unknown(chosen, names)
     if "all" in names and len(names) > 1:
         refuse("--algorithm is all, or some by name")
     if chosen.servers and "reduction_server" not in names:
@@ -234,7 +250,7 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     if chosen.profile:
         text = input_text(chosen.profile)
         asked.update(ranks=chosen.ranks or _first_ranks(text, chosen.transport), profile=text)
-        return {**asked, "transport": chosen.transport} if chosen.transport else asked
+        return {**asked, "transport": chosen.transport} if chosen.transport is not None else asked
     asked.update(source)
     if chosen.placement is not None:
         asked["placement"] = chosen.placement

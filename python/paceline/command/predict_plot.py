@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .plot import missing
-from .sizes import size_text
+from .plot import caption, missing
+from .sizes import counted, size_text
 
 __all__ = ["draw", "draw_links", "missing"]
 
@@ -27,10 +27,11 @@ def draw(rows: list[dict[str, Any]], title: str, path: str) -> None:
     axis = varied(rows)
     for key in _AXES:
         if key != axis and rows[0][key] and len({row[key] for row in rows}) == 1:
-            title += f", {size_text(rows[0][key])}B" if key == "asked_bytes" else f", {rows[0][key]} {key}"
+            value = rows[0][key]
+            title += f", {size_text(value)}B" if key == "asked_bytes" else f", {counted(value, key)}"
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title)
+    figure.suptitle(caption(title))
     panels: Any = figure.subplots(1, 2)
     points = sorted({max(row[axis], 1) for row in rows})
     for panel, key, what in zip(panels, ("time_us", "busbw_gbs"), ("time (us)", "bus bandwidth (GB/s)"), strict=True):
@@ -59,7 +60,7 @@ def draw_links(links: list[dict[str, Any]], title: str, path: str) -> None:
     shown = sorted(links, key=lambda link: -link["share"])[:64]
     figure = Figure(figsize=(8, 1 + 0.2 * len(shown)), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title)
+    figure.suptitle(caption(title))
     panel: Any = figure.subplots()
     names = [f"{link['from']} -> {link['to']}" for link in shown]
     panel.barh(range(len(shown)), [100 * link["share"] for link in shown])

@@ -28,6 +28,12 @@ def _limit(text: str) -> float:
     return number
 
 
+def _address(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no address")
+    return text
+
+
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
@@ -48,13 +54,17 @@ def add_parser(commands: Any) -> None:
         help="let the others go on when a rank fails, as a program does that survives it (Communicator.shrink)",
     )  # fmt: skip
     parser.add_argument(
-        "--address", default="127.0.0.1", help="this machine's address on which rank 0 listens (default: 127.0.0.1)"
+        "--address",
+        type=_address,
+        default="127.0.0.1",
+        help="this machine's address on which rank 0 listens (default: 127.0.0.1)",
     )
     parser.add_argument(
         "--bind",
         action="store_true",
         help="one CPU for each rank, neighbours' the same if they are too few (default: free)",
     )
+    parser.add_argument("--tag", action="store_true", help="begin each line of the ranks' output with the rank, as [3]")
     parser.add_argument(
         "--nccl", action="store_true", help="put Paceline in NCCL's place under the program (paceline env nccl)"
     )
@@ -65,7 +75,7 @@ def add_parser(commands: Any) -> None:
 def job(chosen: argparse.Namespace) -> int:
     parser: argparse.ArgumentParser = chosen.parser
     program = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
-    if not program:
+    if not program or not program[0]:
         parser.error("no program: paceline run -n 4 -- CMD...")
     try:
         return launch(
@@ -76,6 +86,7 @@ def job(chosen: argparse.Namespace) -> int:
             grace=chosen.grace,
             bind=chosen.bind,
             keep_going=chosen.keep_going,
+            tag=chosen.tag,
             environment={**os.environ, **(nccl_environment() if chosen.nccl else {})},
         )
     except NoSuchAddress as error:

@@ -76,6 +76,16 @@ def _range(first: int, last: int, step: str) -> list[int]:
     return found
 
 
+def counted(count: int, things: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{count} {things.removesuffix('s') if count == 1 else things}"
+
+
+def ranks_text(count: int) -> str:
+    """1 rank, 2 ranks."""
+    return counted(count, "ranks")
+
+
 def size_text(count: int) -> str:
     """The shortest way to write a size: 65536 is 64K."""
     for unit in ("G", "M", "K"):

@@ -1,11 +1,20 @@
-"""Whether a command's ranks have been started by a launcher, or are still to be."""
+"""A command's ranks: whether a launcher has started them or they are still to be, and how they join."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
+from ..communicator import Communicator
+from ..joining import init
 from ..launch import launched_size
+from .interrupts import interrupt_ends
+
+
+def join(timeout: float | None = None) -> Communicator:
+    """As `paceline.init`. Ctrl-C ends a rank that waits for others to come, who may be gone by it already."""
+    with interrupt_ends():
+        return init(timeout)
 
 
 def started_size(parser: argparse.ArgumentParser, asked: Sequence[int]) -> int | None:

@@ -12,6 +12,7 @@ from ..errors import Error
 from ..topology import topology
 from . import topo_plot
 from .files import output_file, svg_file
+from .interrupts import interrupt_ends
 from .sizes import positive
 from .topology_source import add_source, source_request
 
@@ -41,7 +42,9 @@ def add_parser(commands: Any) -> None:
 
 
 def job(chosen: argparse.Namespace) -> int:
-    found = topology(request(chosen))
+    asked = request(chosen)
+    with interrupt_ends():
+        found = topology(asked)
     print(report(chosen.preset or chosen.file or chosen.nccl_xml or "this machine", found), end="")
     for path, key in ((chosen.nccl_xml_out, "nccl_xml"), (chosen.nccl_rings_out, "nccl_rings")):
         if path:

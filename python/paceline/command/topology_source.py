@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .files import input_text
+from .files import input_text, named_file
 from .sizes import not_negative
 
 
@@ -33,8 +33,10 @@ def add_source(parser: argparse.ArgumentParser, required: bool, gpus: str) -> An
     parser.add_argument("--gpus", type=numbers, metavar="LIST", help=gpus)
     source = parser.add_mutually_exclusive_group(required=required)
     source.add_argument("--preset", metavar="P", help="a known machine or cluster, as dgx1-v100")
-    source.add_argument("--file", metavar="F", help="a cluster file (docs/topology.md)")
-    source.add_argument("--nccl-xml", metavar="X", help="NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it")
+    source.add_argument("--file", type=named_file, metavar="F", help="a cluster file (docs/topology.md)")
+    source.add_argument(
+        "--nccl-xml", type=named_file, metavar="X", help="NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it"
+    )
     return source
 
 

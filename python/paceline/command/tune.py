@@ -20,13 +20,13 @@ from .. import interpreter, tuning
 from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..errors import Error
-from ..joining import init
 from ..launch import launch
 from . import gpu_tune, host_tune
-from .collectives import COLLECTIVES
+from .collectives import COLLECTIVES, collective_name
+from .files import named_file
 from .sizes import positive, rounded_size_text
 from .sizes import size as parse_size
-from .started import started_size
+from .started import join, started_size
 
 _PASSES = 5  # for so many the time is divided: how long a call is measured in one
 _MOST_PASSES = 20  # as long as there is time
@@ -55,7 +55,12 @@ def add_parser(commands: Any) -> None:
     add("--collectives", type=_names, default=_COLLECTIVES, metavar="LIST", help="what to measure (default: all)")
     add("--transport", choices=[*_TRANSPORTS, "all"], default="all", help="what to measure (default: all)")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="whose memory (default: cpu)")
-    add("--output", metavar="F", help="the regular file to write (default: where communicators look for it)")
+    add(
+        "--output",
+        type=named_file,
+        metavar="F",
+        help="the regular file to write (default: where communicators look for it)",
+    )
     add("--seconds", type=positive, metavar="S",
         help=f"time to measure (default: {_BUDGET:.0f}; cuda: {gpu_tune.SECONDS})")  # fmt: skip
     add("--largest", type=parse_size, metavar="BYTES", help="longest message (default: 32M; cuda: 1G)")
@@ -68,7 +73,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _names(text: str) -> list[str]:
-    names = list(dict.fromkeys(text.split(",")))
+    names = list(dict.fromkeys(map(collective_name, text.split(","))))
     for name in names:
         if name not in _COLLECTIVES:
             raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(_COLLECTIVES)}")
@@ -135,7 +140,9 @@ def _path(chosen: argparse.Namespace) -> Path:
     """The file to write. Before the measuring, which takes minutes, it is an error that it cannot be written."""
     path = chosen.output
     if path is None and not (path := tuning.tuning_file()["path"]):
-        raise Error("PACELINE_TUNING=off: give --output, or set it to the file to write")
+        if tuning.is_off():
+            raise Error("PACELINE_TUNING=off: give --output, or set it to the file to write")
+        raise Error(f"{tuning.NO_FOLDER}: give --output, or set PACELINE_TUNING to the file to write")
     return tuning.saving_place(Path(path))
 
 
@@ -188,7 +195,7 @@ def _launch(
 
 def _measure(chosen: argparse.Namespace) -> int:
     """One rank's part of a setting."""
-    with init() as comm:
+    with join() as comm:
         path = _path_of_rank(chosen, comm)
         one = host_tune.HostTuning(comm, chosen, 1 if chosen.setting else _PASSES)
         if chosen.setting:
@@ -215,7 +222,7 @@ def _measure(chosen: argparse.Namespace) -> int:
 
 def _measure_gpus(chosen: argparse.Namespace) -> int:
     """One rank's part of a table."""
-    with init(timeout=gpu_tune.TIMEOUT) as comm, Gpu(comm.node_rank % device_count()) as gpu:
+    with join(timeout=gpu_tune.TIMEOUT) as comm, Gpu(comm.node_rank % device_count()) as gpu:
         if comm.size > device_count():
             raise Error(f"{comm.size} ranks need as many GPUs: this machine shows {device_count()}")
         path = _path_of_rank(chosen, comm)
