@@ -14,7 +14,7 @@ from . import _native
 from .arrays import OnGpu
 from .call_queue import CallQueue, Handle, LaunchedHandle
 from .cuda_driver import wait_for_stream
-from .errors import Aborted, Error, InvalidUsage, failure
+from .errors import Aborted, Error, InvalidUsage, Mismatch, failure
 from .group import in_group, open_group
 
 T = TypeVar("T")
@@ -26,8 +26,10 @@ def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> None:
         in_group()  # gives up one that was kept from its end, and would keep the queues from theirs
         _end_queues(queues)
     finally:
-        library.paceCommDestroy(handle)
+        result = library.paceCommDestroy(handle)
     _warn_of(_untold(queues))
+    if result == Mismatch.code:
+        warnings.warn(f"Mismatch: {failure(result)}", RuntimeWarning, stacklevel=2)
 
 
 def _end_queues(queues: list[CallQueue]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from typing import Any
 
 import pytest
 from forked_ranks import ForkedRanks
+from launching import run
 
 # What one rank calls, and what the others call.
 PAIRS = [
@@ -120,3 +123,25 @@ def test_a_receive_from_a_rank_inside_a_collective_is_a_mismatch(transport: str)
     with ForkedRanks(3, "call_and_compute", {"calls": calls}, **environment) as job:
         for found in job.all_told():
             assert is_mismatch_of(found, 0, 1) and found["seconds"] < 3, found
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_who_leaves_learns_of_what_others_called_alone(transport: str) -> None:
+    """A broadcast's root waits for nobody: of two that each take themselves for it, who leaves last is told."""
+    program = """
+import sys, time
+import paceline
+
+comm = paceline.init()
+comm.broadcast(bytearray(8), root=comm.rank)
+comm.rank == 0 or time.sleep(1)
+if sys.argv[1] == "closed":
+    comm.close()
+"""
+    environment = {**os.environ, "PACELINE_TRANSPORT": transport}
+    for end in ("closed", "left"):
+        done = run("-n", "2", "--", sys.executable, "-c", program, end, env=environment)
+        assert (done.returncode == 0) == (end == "left"), done.stderr
+        assert re.search(
+            r"Mismatch: rank 0 called broadcast #1 of 8 uint8, root 0, which rank 1 has not", done.stderr
+        ), done.stderr
