@@ -266,9 +266,9 @@ class _Job:
                 ends.unregister(descriptor)
                 self._note_end(self._descriptors.pop(descriptor))
                 os.close(descriptor)
-            if not ended:
+            if not ready:
                 self._bury_orphans()
-            if not ended and due is None:
+            if not ready and due is None:
                 self._tell_of_stopped()
             if not ended and due is not None and time.monotonic() >= due:
                 still = ", ".join(str(rank) for rank in sorted(self._descriptors.values()))
