@@ -11,7 +11,6 @@ the slowest rank's time (timing.h). Ratio = the peer's time divided by Paceline'
 from __future__ import annotations
 
 import argparse
-import json
 import mmap
 import os
 import platform
@@ -23,11 +22,11 @@ import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TextIO
 
 import peers
 from name_list import name_list
+from paceline.command.files import write_json
 from paceline.command.sizes import sizes
 from peers import Library, Paceline, Unavailable
 
@@ -311,7 +310,7 @@ def main() -> int:
             ],
             "rows": [row for one in comparisons for row in one.rows()],
         }
-        Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+        write_json(chosen.json, document)
     wrong = any(row.wrong for one in comparisons for rows in one.figures.values() for row in rows.values())
     return 1 if wrong or any("paceline" in one.failures for one in comparisons) else 0
 

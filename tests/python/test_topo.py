@@ -173,8 +173,8 @@ def test_this_machine() -> None:
         (["--file", "/dev/null"], 1, "the cluster file is not JSON that can be read"),
         (["--nccl-xml", "/dev/null"], 1, "NCCL's topology XML cannot be read"),
         (["--preset", ""], 1, "there is no preset ''"),
-        (["--file", ""], 1, "'.' is a folder"),
-        (["--nccl-xml", ""], 1, "'.' is a folder"),
+        (["--file", ""], 2, "'' names no file"),
+        (["--nccl-xml", ""], 2, "'' names no file"),
     ],
 )
 def test_bad_input(words: list[str], code: int, message: str) -> None:

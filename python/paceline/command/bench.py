@@ -24,7 +24,7 @@ from ..trace import merge_events
 from ..tuning import fields
 from . import bench_table, plot
 from .collectives import COLLECTIVES, Collective, collective_name
-from .files import output_file, picture_file
+from .files import output_file, picture_file, write_json
 from .gpu_trial import GpuTrial
 from .measure import Effort, Row, measure
 from .pattern import Pattern
@@ -228,7 +228,7 @@ class _Bench:
                 "ranks": self._comm.size,
                 "rows": [row.to_json() for row in self._rows],
             }
-            Path(self._chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+            write_json(self._chosen.json, document)
         if self._chosen.plot:
             plot.draw(self._rows, self._title.removeprefix("# "), self._chosen.plot)
 

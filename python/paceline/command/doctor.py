@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import __version__, _native, interpreter, tuning
-from .files import output_file
+from .files import output_file, write_json
 from .sizes import size_text
 
 
@@ -67,7 +66,7 @@ def job(chosen: argparse.Namespace) -> int:
         }
         if chosen.nccl:
             document["nccl"] = state
-        Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+        write_json(chosen.json, document)
     return 1 if any(check.state == "fail" for check in checks) else 0
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 from ..door import nccl_environment
-from .files import output_file
+from .files import output_file, write_json
 
 DOORS = {"nccl": nccl_environment}
 
@@ -33,5 +31,5 @@ def job(chosen: argparse.Namespace) -> int:
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
     if chosen.json:
-        Path(chosen.json).write_text(json.dumps(variables, indent=1) + "\n")
+        write_json(chosen.json, variables)
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..datatypes import DATA_TYPES, OPERATIONS
 from ..launch import launch_self
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
-from .files import output_file
+from .files import output_file, write_json
 from .question import add_question, asked_sizes
 from .sizes import positive, ranks_text, size_text
 from .started import join, started_size
@@ -62,7 +61,7 @@ def _answer(comm: Communicator, chosen: argparse.Namespace) -> None:
     rows = _explain(comm, chosen)
     if chosen.json:
         document = {"version": __version__, "collective": chosen.collective, "ranks": comm.size, "rows": rows}
-        Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+        write_json(chosen.json, document)
 
 
 def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import os
 import stat
 import tempfile
@@ -23,6 +24,11 @@ def input_text(name: str) -> str:
     if len(data) > _LONGEST:
         raise OSError(errno.EFBIG, f"it is longer than {_LONGEST >> 20} MiB", name)
     return data.decode(errors="replace")
+
+
+def write_json(name: str, document: object) -> None:
+    """What --json writes."""
+    Path(name).write_text(json.dumps(document, indent=1) + "\n")
 
 
 def named_file(text: str) -> str:

@@ -15,7 +15,7 @@ from ..prediction import predict
 from . import predict_plot
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
-from .files import input_text, named_file, output_file, picture_file
+from .files import input_text, named_file, output_file, picture_file, write_json
 from .interrupts import interrupt_ends
 from .question import add_question, asked_sizes
 from .sizes import counted, not_negative, positive, ranks_text, size, size_text, sizes
@@ -148,7 +148,7 @@ def job(chosen: argparse.Namespace) -> int:
         raise InvalidArgument("\n".join(dict.fromkeys(map(str, refused))))
     if chosen.json:
         document = {"version": __version__, "collective": chosen.collective, "topology": where, "rows": rows}
-        Path(chosen.json).write_text(json.dumps(document, indent=1) + "\n")
+        write_json(chosen.json, document)
     if (chosen.trace and "trace" not in answers[0]) or (chosen.link_plot and "links" not in answers[0]):
         chosen.parser.error(f"{rows[0]['algorithm']} is predicted by a formula: it has no links and no timeline")
     if chosen.trace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from ..errors import Error
 from ..topology import topology
 from . import topo_plot
-from .files import output_file, svg_file
+from .files import output_file, svg_file, write_json
 from .interrupts import interrupt_ends
 from .sizes import positive
 from .topology_source import add_source, source_request
@@ -55,7 +54,7 @@ def job(chosen: argparse.Namespace) -> int:
             Path(path).write_text(found[key])
     if chosen.json:
         shown = {key: value for key, value in found.items() if not key.startswith("nccl")}
-        Path(chosen.json).write_text(json.dumps(shown, indent=1) + "\n")
+        write_json(chosen.json, shown)
     if chosen.plot:
         Path(chosen.plot).write_text(topo_plot.svg(found))
     return 0
