@@ -32,6 +32,9 @@ TEST_CASE("digests are the standards' own examples") {
 }
 
 TEST_CASE("a child forked while another thread makes digests makes them, too") {
+#ifdef __SANITIZE_ADDRESS__
+  return;  // its allocator's own locks may be taken in the child for ever
+#endif
   std::atomic<bool> ends = false;
   std::thread busy([&] {
     while (!ends.load()) keyed("secret", "text");
