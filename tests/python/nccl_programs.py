@@ -10,6 +10,7 @@ differ, ends with the numbers that it ends with on NCCL. test_nccl_programs.py r
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
@@ -73,8 +74,15 @@ class Ended:
     output: str
 
 
+PRCTL = ctypes.CDLL(None).prctl  # loaded here: a child may not load libraries between fork and exec
+DIE_WITH_PARENT = 1
+
+
 class Running:
-    """A process of its own session, writing into a file: no pipe that nobody reads holds it up."""
+    """A process of its own session, writing into a file: no pipe that nobody reads holds it up.
+
+    It ends with this one, however that ends: ranks that went on waiting for each other would keep the GPUs busy.
+    """
 
     def __init__(self, script: str, *words: str, environment: dict[str, str]) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
@@ -84,6 +92,7 @@ class Running:
             stdout=self._output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=lambda: PRCTL(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0),
         )
 
     def wait(self, until: float) -> bool:
