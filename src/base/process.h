@@ -5,8 +5,7 @@
 
 namespace paceline {
 
-// Whether a process has ended with all its threads, also where its parent has not asked yet how. False where the kernel
-// cannot say (before 5.3).
+// Whether a process has ended with all its threads; from Linux 5.3 on also where its parent has not asked yet how.
 bool has_ended(pid_t pid);
 
 }  // namespace paceline
