@@ -49,7 +49,7 @@ class FamiliarCalls {
 
   // Where the call with these arguments would be; another one may be there, or none.
   Call& place(const Arguments& call) {
-    const auto mixed = static_cast<std::size_t>(call.which) * 5 + call.count +
+    const auto mixed = static_cast<std::size_t>(call.which) * 5 + static_cast<std::size_t>(call.root) * 3 + call.count +
                        (reinterpret_cast<std::uintptr_t>(call.send) >> 6) +
                        (reinterpret_cast<std::uintptr_t>(call.recv) >> 6);
     return calls_[mixed % calls_.size()];

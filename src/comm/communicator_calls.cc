@@ -105,7 +105,9 @@ Status Communicator::begin(const Request& request, KnownPlan& known) {
     connections_.shared_memory->use_single_copy(use, use ? input_of(request, known) : std::span<const std::byte>());
   }
   execution_->clear();
-  if (execution_->add(*known.plan, call, known.memory) < 0) announce(call);
+  if (!execution_->take_at_once(*known.plan, call, known.memory) &&
+      execution_->add(*known.plan, call, known.memory) < 0)
+    announce(call);
   // An input that was scaled or moved must be so again.
   if (known.memory.input != request.send) known.plan = nullptr;
   return {};
@@ -174,7 +176,7 @@ Status Communicator::begin_message(const Request& message, KnownPlan& known) {
                               ++side[static_cast<std::size_t>(message.root)].count, known.plan->way);
   if (connections_.single_copy) connections_.shared_memory->use_single_copy(configuration().single_copy == "on");
   execution_->clear();
-  execution_->add(*known.plan, call, known.memory);
+  if (!execution_->take_at_once(*known.plan, call, known.memory)) execution_->add(*known.plan, call, known.memory);
   return {};
 }
 
@@ -208,10 +210,13 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
   Status begun = begun_by([&] { return message ? begin_message(request, known) : begin(request, known); });
   if (!begun.ok()) return not_begun(request.which, begun);
   membership_->activity.inside.store(message ? Inside::messages : Inside::collective, std::memory_order_relaxed);
-  Status status = done_by("in a call", [&] {
-    if (begins_at_home(request.which, connections_.sharing)) wiring_.home.go();
-    return paceline::run(*execution_);
-  });
+  Status status;
+  if (!execution_->empty()) {
+    status = done_by("in a call", [&] {
+      if (begins_at_home(request.which, connections_.sharing)) wiring_.home.go();
+      return paceline::run(*execution_);
+    });
+  }
   // What a transport lacked has ended the communicator already.
   if (!status.ok() && !membership_->failed())
     break_off(fmt::format("could not go on with its {}: {}", title(request.which), status.message()));

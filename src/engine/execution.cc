@@ -1,6 +1,9 @@
 #include "engine/execution.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "base/copies.h"
 
@@ -8,6 +11,8 @@ namespace paceline {
 namespace {
 
 constexpr std::uint32_t nothing_kept = UINT32_MAX;
+// For a message, before its receive gets a lane: some microseconds.
+constexpr int looks_at_once = 64;
 
 void copy(const PlanStep& step, std::byte* target, const std::byte* source, std::size_t bytes,
           Lines lines = Lines::read) {
@@ -57,8 +62,7 @@ int Execution::add(const Plan& plan, const Call& call, const Memory& memory, int
       lane.end = steps.data() + steps.size();
       lane.plan = &plan;
       lane.call = call;
-      // Input is never a target; one array for all three keeps the steps simple.
-      lane.base = {const_cast<std::byte*>(memory.input), memory.output, memory.scratch};
+      lane.base = memory.by_buffer();
       lane.places = places;
       lane.after = after;
       lane.first_source = static_cast<std::uint32_t>(first_source);
@@ -191,6 +195,35 @@ Attempt Execution::take_out_of_turn(Lane& lane) {
     }
   }
   return found;
+}
+
+bool Execution::take_at_once(const Plan& plan, const Call& call, const Memory& memory) {
+  if (plan.lanes.size() != 1 || plan.lanes.front().size() != 1) return false;
+  const PlanStep& step = plan.lanes.front().front();
+  if (step.action != Action::send && step.action != Action::recv) return false;
+  const std::span<const int> peers(&plan.peers[step.first_peer], step.peer_count);
+  Transport& transport = transport_to(peers.front());
+  if (step.bytes > transport.short_message() || (peers.size() > 1 && !step.to_all)) return false;
+  if (step.action == Action::send) {
+    const std::span<const std::byte> data(
+        memory.by_buffer()[static_cast<std::size_t>(step.source_buffer)] + step.source, step.bytes);
+    if (transport.send(step.channel, peers, call, data, step.stays, step.to_all) != Attempt::done) return false;
+    ++wiring_.posted[step.transport][step.channel];
+    return true;
+  }
+  std::byte* target = memory.by_buffer()[static_cast<std::size_t>(step.target_buffer)] + step.target;
+  const int looks = wiring_.oversubscribed ? 1 : looks_at_once;
+  for (int look = 0; look < looks; ++look) {
+    const std::byte* data = nullptr;
+    switch (transport.receive(step.channel, peers.front(), call, step.bytes, target, &data, step.to_all)) {
+      case Attempt::later: _mm_pause(); break;
+      case Attempt::failed: return false;
+      case Attempt::done:
+        if (data != target) std::memcpy(target, data, step.bytes);
+        return transport.release(step.channel, peers.front(), step.to_all) == Attempt::done;
+    }
+  }
+  return false;
 }
 
 bool Execution::everything_left() const {

@@ -39,6 +39,11 @@ struct Memory {
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;
   std::byte* places = nullptr;  // plan.place_bytes for each lane, then the next lane's
+
+  // Input is never a target; one array for all three keeps the steps simple.
+  [[nodiscard]] std::array<std::byte*, 3> by_buffer() const {
+    return {const_cast<std::byte*>(input), output, scratch};
+  }
 };
 
 class Execution {
@@ -50,6 +55,12 @@ class Execution {
   // With `after`, a number of lanes that this returned before, the plan starts when that lane has ended. Returns the
   // number of the last lane there is now, the plan's if it has any; -1: there is none.
   int add(const Plan& plan, const Call& call, const Memory& memory, int after = -1);
+
+  // Instead, where the plan is one short message: give or take it without a lane, which takes as long as the message.
+  // Nothing is left to do then. False: nothing is done, for the plan is another one, there is no room, or the message
+  // has not come within some looks.
+  bool take_at_once(const Plan& plan, const Call& call, const Memory& memory);
+  [[nodiscard]] bool empty() const { return lanes_.empty(); }
 
   enum class Turn { moved, stuck, done, failed };
   Turn advance();

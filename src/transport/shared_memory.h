@@ -53,6 +53,7 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] std::uint64_t sent(int channel) override;
   Attempt receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place, const std::byte** data,
                   bool to_all = false) override;
+  [[nodiscard]] std::size_t short_message() const override { return layout_.cell_payload(); }
   void expect(int channel, int from, bool to_all = false) override;
   Attempt release(int channel, int from, bool to_all = false) override;
   std::byte* own(int channel, int from, bool to_all) override;

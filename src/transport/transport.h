@@ -64,6 +64,9 @@ class Transport {
   // the first message that has not left its data does. -1: none.
   [[nodiscard]] virtual int holder(int channel, std::span<const int> to, const Call& call, bool to_all) = 0;
 
+  // Bytes up to which a message to one rank, or to all by one, has left when it is accepted.
+  [[nodiscard]] virtual std::size_t short_message() const { return 0; }
+
   // Move what can be moved without waiting (a transport may do its work here rather than in send and receive).
   virtual Attempt progress() { return Attempt::done; }
   // Sleep until something may have arrived, or this long (us). Between announce_sleep() and sleep() the caller looks

@@ -44,6 +44,86 @@ TEST_CASE("execution: a send gives the transport the call, the peers and the dat
   CHECK(rank.wiring.posted[0][0] == 1);
 }
 
+TEST_CASE("execution: a short message is given and taken at once") {
+  FakeRank rank;
+  rank.transport.at_once = 8;
+  const Floats input{1, 2, 3};
+  Floats output(3, 9);
+  Execution execution(rank.wiring);
+  PlanWriter to_one;
+  to_one.send({1}, 1, 2);
+  CHECK(execution.take_at_once(to_one.plan, all_reduce(7), memory_of(input, output)));
+  PlanWriter to_all;
+  PlanStep& result = to_all.send({1, 2}, 0, 1);
+  result.to_all = true;
+  result.source_buffer = Buffer::output;
+  CHECK(execution.take_at_once(to_all.plan, all_reduce(8), memory_of(input, output)));
+  REQUIRE(rank.transport.sends.size() == 2);
+  CHECK(rank.transport.sends[0].data == bytes_of(input).data() + 4);
+  CHECK(rank.transport.sends[0].call == all_reduce(7));
+  CHECK(rank.transport.sends[1].data == bytes_of(output).data());
+  CHECK(rank.transport.sends[1].to == std::vector{1, 2});
+  CHECK(rank.transport.sends[1].to_all);
+  CHECK(rank.wiring.posted[0][0] == 2);
+
+  PlanWriter receives;
+  receives.recv(2, 1, 2);
+  rank.transport.deliver(0, 2, bytes_of({5, 6}));
+  CHECK(execution.take_at_once(receives.plan, all_reduce(9), memory_of(input, output)));
+  CHECK(output == Floats{9, 5, 6});
+  CHECK(rank.transport.taken(0, 2));
+  CHECK(execution.empty());
+  CHECK(execution.advance() == Turn::done);
+}
+
+TEST_CASE("execution: what cannot be done at once is not begun") {
+  FakeRank rank;
+  rank.transport.at_once = 8;
+  const Floats input(3);
+  Floats output(3, 9);
+  Execution execution(rank.wiring);
+  const auto at_once = [&](const PlanWriter& writer) {
+    return execution.take_at_once(writer.plan, all_reduce(7), memory_of(input, output));
+  };
+  rank.transport.deliver(0, 1, bytes_of({5, 6, 7}));
+  PlanWriter empty;
+  PlanWriter longer;
+  longer.recv(1, 0, 3);
+  PlanWriter two_steps;
+  two_steps.recv(1, 0, 1);
+  two_steps.send({1}, 0, 1);
+  PlanWriter to_several;
+  to_several.send({1, 2}, 0, 1);
+  PlanWriter folds;
+  folds.fold({1}, 0, 0, 1);
+  PlanWriter copies;
+  copies.copy(0, 0, 1);
+  PlanWriter not_there;
+  not_there.recv(2, 0, 2);
+  for (const PlanWriter* writer : {&empty, &longer, &two_steps, &to_several, &folds, &copies, &not_there})
+    CHECK_FALSE(at_once(*writer));
+  CHECK(rank.transport.sends.empty());
+  CHECK_FALSE(rank.transport.taken(0, 1));
+
+  // It comes while the receive waits in its lane.
+  execution.add(not_there.plan, all_reduce(7), memory_of(input, output));
+  CHECK(execution.advance() == Turn::stuck);
+  rank.transport.deliver(0, 2, bytes_of({5, 6}));
+  CHECK(execution.advance() == Turn::done);
+  CHECK(output == Floats{5, 6, 9});
+
+  PlanWriter sends;
+  sends.send({1}, 0, 1);
+  rank.transport.room = 0;
+  CHECK_FALSE(at_once(sends));
+  CHECK(rank.wiring.posted[0][0] == 0);
+  rank.transport.broken = true;
+  CHECK_FALSE(at_once(not_there));
+  execution.clear();
+  execution.add(not_there.plan, all_reduce(7), memory_of(input, output));
+  CHECK(execution.advance() == Turn::failed);
+}
+
 TEST_CASE("execution: messages to all ranks are sent, awaited and released as such") {
   FakeRank rank;
   PlanWriter writer;

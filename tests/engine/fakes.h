@@ -52,6 +52,7 @@ class FakeTransport final : public Transport {
   bool broken = false;                                          // receive fails
   bool other_call = false;                                      // compare fails
   int held_by = -1;                                             // holder()
+  std::size_t at_once = 0;                                      // short_message()
   bool leaves_at_once = true;                                   // immediate()
   std::vector<std::string> log;                                 // "progress", "announce", "sleep"
   std::vector<std::pair<int, Call>> compared;
@@ -122,6 +123,7 @@ class FakeTransport final : public Transport {
     note("sleep");
   }
   [[nodiscard]] bool immediate() const override { return leaves_at_once; }
+  [[nodiscard]] std::size_t short_message() const override { return at_once; }
 
   [[nodiscard]] int holder(int, std::span<const int>, const Call&, bool) override { return held_by; }
 
