@@ -137,6 +137,12 @@ PACE_API const char* paceGetLastError(paceComm_t comm);
  * one does): who died, came late or called something else, or this one. -1: no rank. */
 PACE_API paceResult_t paceGetLastErrorRank(paceComm_t comm, int* rank);
 
+/* For programs that want signals to end calls, such as interpreters, whose handlers run only between their own steps:
+ * calls on the process's first thread ask `interrupted` a few times a second while they wait for other ranks. Where it
+ * returns other than 0 the call returns paceAborted, and the communicator has ended on every rank, as by paceCommAbort:
+ * nobody can leave a collective alone. It may call this library. NULL: nobody is asked. */
+PACE_API paceResult_t paceSetInterrupted(int (*interrupted)(void));
+
 /* ---- Communicators ---- */
 
 /* Make an id, and send it to the ranks by any private way. This process, which may be a rank or none, then listens for

@@ -6,6 +6,7 @@ import: `paceline doctor` must be able to say why it does not load.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 from ctypes import (
@@ -22,6 +23,8 @@ from ctypes import (
 )
 from pathlib import Path
 from typing import Any
+
+from . import interrupts
 
 UNIQUE_ID_BYTES = 128
 
@@ -64,6 +67,7 @@ _count = c_size_t
 
 _FUNCTIONS: dict[str, list[Any]] = {
     "paceGetVersion": [POINTER(c_int)],
+    "paceSetInterrupted": [c_void_p],
     "paceGetErrorString": [c_int],
     "paceGetLastError": [_comm],
     "paceGetLastErrorRank": [_comm, POINTER(c_int)],
@@ -147,6 +151,8 @@ def library() -> Any:
             raise OSError(f"{path} has no {name}: it is of another version than the package")
         function.argtypes = arguments
         function.restype = c_char_p if name in _TEXT else c_int
+    loaded.paceSetInterrupted(interrupts.step)
+    atexit.register(loaded.paceSetInterrupted, None)  # no steps of an interpreter that ends
     return loaded
 
 

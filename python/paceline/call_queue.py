@@ -13,6 +13,7 @@ from .group import in_group
 T = TypeVar("T")
 _IN_PROGRESS = 7
 _NO_LIMIT = -1.0
+_STEP = 0.1  # seconds
 
 
 class CallQueue:
@@ -69,9 +70,12 @@ class CallQueue:
 
     def wait(self, mark: int, seconds: float) -> bool:
         """Wait for the calls up to the mark. Returns whether they have ended: well, or with one of `errors`."""
-        result = int(self._wait(self.stream, mark, seconds))
-        if result == _IN_PROGRESS:
-            return False
+        # Without a limit in steps, between which signals' handlers run.
+        while (result := int(self._wait(self.stream, mark, _STEP if seconds < 0 else seconds))) == _IN_PROGRESS:
+            if seconds >= 0:
+                return False
+            if self.stream is None:  # closed by a handler
+                return True
         for ended in range(self._oldest, mark + 1):
             if result and ended not in self.errors and (code := int(self._result(self.stream, ended))):
                 self.errors[ended] = failure(code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from ctypes import c_int
 
-from . import _native
+from . import _native, interrupts
 
 
 class Error(Exception):
@@ -109,8 +109,10 @@ _C_NAME = re.compile("|".join(_NAMES))
 def failure(result: int) -> Error:
     """The exception for what this thread's last call returned.
 
-    With the thread's sentence, not the communicator's, which may be another thread's by now.
+    With the thread's sentence, not the communicator's, which may be another thread's by now. Raises what a signal's
+    handler has raised in that call instead.
     """
+    interrupts.raise_pending()
     library = _native.library()
     message = (library.paceGetLastError(None) or b"").decode(errors="replace")
     if not message:

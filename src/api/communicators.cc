@@ -10,6 +10,7 @@
 #include "api/handle.h"
 #include "base/all_or_none.h"
 #include "base/configuration.h"
+#include "base/interrupted.h"
 #include "base/of_thread.h"
 #include "base/reduction.h"
 #include "bootstrap/launch.h"
@@ -136,6 +137,11 @@ using namespace paceline;
 using namespace paceline::api;
 
 extern "C" {
+
+paceResult_t paceSetInterrupted(int (*interrupted)(void)) {
+  ask_when_waiting(interrupted);
+  return paceSuccess;
+}
 
 paceResult_t paceGetVersion(int* version) {
   return entry([&]() -> Status {

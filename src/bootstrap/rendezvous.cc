@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/interrupted.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/member.h"
 #include "bootstrap/socket.h"
@@ -56,7 +57,8 @@ class Waiting {
     while (missing() > 0 && !elsewhere_) {
       connection().flush();
       const Status waited = wait_for(connection().fd(), connection().events(), until);
-      if (!waited.ok()) return give_up(waited.code() == Code::timeout ? why_in_vain() : waited.detail());
+      if (!waited.ok())
+        return give_up(waited.code() == Code::timeout ? why_in_vain() : own_error(where_.rank, waited).detail());
       std::vector<ControlMessage> messages;
       const Status status = connection().receive(messages);
       if (!messages.empty()) heard_ = Clock::now();
@@ -170,6 +172,7 @@ Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, con
     const auto end = fd.ok() ? deadline : silent_until;
     if (Clock::now() + pause >= end) return unreachable(where, fd.ok() ? where.timeout : silence, status);
     fd = PrivateDescriptor();  // not kept open while pausing
+    if (interrupted()) return own_error(where.rank, Status(Code::aborted, "it was interrupted"));
     std::this_thread::sleep_for(pause);
   }
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <new>
 
+#include "base/interrupted.h"
 #include "base/long_wait.h"
 #include "bootstrap/member.h"
 #include "bootstrap/star_session.h"
@@ -58,6 +59,7 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
   if (members_.size() > 1) post(Contribution{round, self, got[self]});
 
   bool late = false;
+  bool asked_to_end = false;
   for (;;) {
     // What the first that failed said: it may have ended its session since. Where all bytes have come, too: to go on
     // without it is in vain.
@@ -74,6 +76,7 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
     Status failure = hopeless(missing);
     if (failure.ok()) failure = unheard_;
     if (failure.ok() && whose != nullptr) failure = static_cast<const CommunicatorMembership*>(whose)->aborted();
+    if (failure.ok() && asked_to_end) failure = own_error(rank_, Status(Code::aborted, "it was interrupted"));
     if (failure.ok() && late) {
       const double seconds = std::chrono::duration<double>(Clock::now() - begin - (not_run_ - not_run_before)).count();
       failure = Status(absence(missing, "an exchange", std::round(10 * seconds) / 10));
@@ -90,6 +93,9 @@ Result<std::vector<Bytes>> StarSession::exchange(std::span<const std::byte> mine
     const auto apart = Clock::now() - looked;
     if (apart >= not_running) not_run_ += apart;
     late = looked + apart >= deadline + not_run_;
+    lock.unlock();
+    asked_to_end = interrupted();
+    lock.lock();
   }
   std::vector<Bytes> all;
   all.reserve(got.size());

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/interrupted.h"
 #include "base/signals_blocked.h"
 
 namespace paceline {
@@ -276,6 +277,7 @@ Status wait_for(int fd, short events, const Until& until) {
     if (ready > 0) return {};
     if (ready == 0 && Clock::now() >= until.deadline) return Status(Code::timeout, "no answer in time");
     if (ready < 0 && errno != EINTR) return Status::system("poll", errno);
+    if (ready < 0 && interrupted()) return Status(Code::aborted, "the wait was interrupted");
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/configuration.h"
+#include "base/interrupted.h"
 #include "base/log.h"
 #include "base/long_wait.h"
 #include "engine/company.h"
@@ -45,6 +46,9 @@ constexpr double shared_sleep_us = 200;
 constexpr std::uint64_t looks_before_clock = 31;
 // From when on, and how often, a wait looks for reasons why it might be in vain.
 constexpr double doubt_us = 5000;
+// How often the program is asked whether it wants to wait on: an interpreter asks its signals, for which it may have to
+// wait for its lock.
+constexpr double asked_each_s = 0.1;
 
 // The transport of `execution` failed: end the communicator.
 Status end_of(Execution& execution) { return execution.wiring().membership->report(execution.failure()); }
@@ -60,7 +64,8 @@ struct Driven {
   int gone = -1;
   Clock::time_point since;
   double doubted_us = doubt_us;
-  LongWait told;  // of how long it has waited
+  double asked_s = 0;  // when the program was last asked whether it wants to wait
+  LongWait told;       // of how long it has waited
 };
 
 enum class Leaver : std::uint8_t { none, left_before, ended_another };
@@ -93,6 +98,16 @@ Status left(const Wiring& wiring, const Execution::Wait& wait, Leaver how) {
         "calls in the same order",
         wiring.rank, describe(wait.call), wait.rank, wait.call.sequence);
   }
+  return Status(std::move(detail));
+}
+
+Status interruption(int rank, const Call& call) {
+  Status::Detail detail;
+  detail.code = Code::aborted;
+  detail.rank = rank;
+  detail.collective = title(call);
+  detail.sequence = call.sequence;
+  detail.message = fmt::format("rank {} was interrupted in {}", rank, describe(call));
   return Status(std::move(detail));
 }
 
@@ -198,6 +213,7 @@ class Wait {
         one.gone = -1;
         one.since = now;
         one.doubted_us = doubt_us;
+        one.asked_s = 0;
         one.told = {};
         continue;
       }
@@ -214,6 +230,10 @@ class Wait {
     PACE_TRY(doubt(*one.execution, one.gone));
     const Wiring& wiring = one.execution->wiring();
     tell(one, seconds);
+    if (seconds > one.asked_s + asked_each_s) {
+      one.asked_s = seconds;
+      if (interrupted()) return wiring.membership->report(interruption(wiring.rank, one.execution->waiting_for().call));
+    }
     if (seconds < wiring.timeout) return {};
     const Execution::Wait wait = one.execution->waiting_for();
     if (wait.rank < 0) return {};  // others of the group are waited for, or the next look moves on

@@ -1,0 +1,13 @@
+// Whether the program wants the call that it waits in to end.
+#pragma once
+
+namespace paceline {
+
+// What is asked; nullptr: nothing.
+void ask_when_waiting(int (*interrupted)());
+
+// Asks it, if this is the process's first thread, on which languages run their signals' handlers. No lock may be held:
+// the handler may call the library.
+bool interrupted();
+
+}  // namespace paceline
