@@ -76,8 +76,13 @@ void CommunicatorMembership::learn_of_death(int session_rank, const std::string&
     detail.rank = rank;
     detail.host = member(rank).host;
     // relaxed: only told, nothing is read because of them
-    if (activity.inside.load(std::memory_order_relaxed) == Inside::collective)
+    if (activity.inside.load(std::memory_order_relaxed) == Inside::collective) {
+      Call call;
+      call.what = activity.what.load(std::memory_order_relaxed);
       detail.sequence = activity.sequence.load(std::memory_order_relaxed);
+      detail.collective = title(call);
+      detail.message += fmt::format("; this rank was in {} #{}", detail.collective, detail.sequence);
+    }
     fail(Status(std::move(detail)));
     return;
   }

@@ -72,6 +72,7 @@ enum class Inside : std::uint8_t { nothing, collective, messages };
 // What a rank of the communicator is doing now, for others to ask. Written by the calling thread, read by the monitor.
 struct Activity {
   std::atomic<std::uint32_t> sequence{0};  // of the last collective entered; 0: none yet
+  std::atomic<std::uint32_t> what{0};      // Call::what of the same
   std::atomic<Inside> inside{Inside::nothing};
 };
 

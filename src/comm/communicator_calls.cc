@@ -100,6 +100,7 @@ Status Communicator::begin(const Request& request, KnownPlan& known) {
   call = serving(call, request.serves);
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
+  membership_->activity.what.store(call.what, std::memory_order_relaxed);
   if (connections_.single_copy) {
     const bool use = known.plan->single_copy;
     connections_.shared_memory->use_single_copy(use, use ? input_of(request, known) : std::span<const std::byte>());

@@ -193,6 +193,27 @@ TEST_CASE("a killed rank is named on all others within moments, by its number in
   }
 }
 
+TEST_CASE("of a death a rank says in which collective it has met it") {
+  Children children(3, [&](Session& session, Membership& membership, const Child::Say& say) {
+    if (session.rank() == 0) {
+      membership.activity.sequence = 7;
+      membership.activity.what = make_call(Collective::all_reduce, DataType::float32, Operation::sum, 0, 1, 7).what;
+      membership.activity.inside = Inside::collective;
+    }
+    say("go");
+    if (session.rank() == 1) ::pause();
+    say(until_failed(membership));
+    say(fmt::format("{} #{}", membership.failure().detail().collective, membership.failure().detail().sequence));
+    ::pause();
+  });
+  for (int rank = 0; rank < 3; ++rank) REQUIRE(children[rank].line() == "go");
+  children[1].kill(SIGKILL);
+  CHECK(children[0].line().ends_with(") died: its control connection closed; this rank was in all-reduce #7"));
+  CHECK(children[0].line() == "all-reduce #7");
+  CHECK(children[2].line().ends_with(") died: its control connection closed"));
+  CHECK(children[2].line() == " #0");
+}
+
 TEST_CASE("a rank that ends its process as soon as the communicator has ended is not the reason") {
   for (const int first : {2, 0}) {
     for (int turn = 0; turn < 10; ++turn) {
