@@ -184,6 +184,15 @@ void CommunicatorMembership::when_left(std::function<void(int rank)> call) {
   for (const auto& [rank, sequence] : left->second) when_left_(static_cast<int>(rank));
 }
 
+void CommunicatorMembership::look_by(std::function<Status()> look) {
+  if (session_->in_child()) return;
+  const std::lock_guard looking(session_->looks_mutex_);
+  if (look)
+    session_->looks_[this] = std::move(look);
+  else
+    session_->looks_.erase(this);
+}
+
 bool CommunicatorMembership::leave() {
   if (session_->in_child()) return false;
   const StarSession::Lock lock(session_->mutex_);

@@ -20,6 +20,7 @@ namespace {
 
 constexpr auto stop_time = std::chrono::milliseconds(200);
 constexpr auto flush_time = std::chrono::milliseconds(500);
+constexpr auto look_time = std::chrono::milliseconds(500);
 
 // Nothing more is sent on them.
 void close_all(std::vector<ControlConnection>& connections, Clock::time_point deadline) {
@@ -46,22 +47,24 @@ Status tell_of_no_start(int rank, std::vector<ControlConnection>& connections, c
 }  // namespace
 
 Monitor::Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, std::function<void()> gave_up,
-                 PrivateDescriptor wake)
+                 std::function<void()> look, PrivateDescriptor wake)
     : connections_(std::move(assembly.connections)),
       early_(std::move(assembly.early)),
       deliver_(std::move(deliver)),
       gave_up_(std::move(gave_up)),
+      look_(std::move(look)),
+      next_look_(Clock::now() + look_time),
       wake_(std::move(wake)) {}
 
 Result<std::unique_ptr<Monitor>> Monitor::start(int rank, Assembly assembly,
                                                 std::function<void(const ControlMessage&)> deliver,
-                                                std::function<void()> gave_up) {
+                                                std::function<void()> gave_up, std::function<void()> look) {
   PrivateDescriptor wake(FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)));
   if (!wake.valid())
     return tell_of_no_start(rank, assembly.connections, descriptor_error("cannot make an event descriptor", errno));
   const std::vector<Member> members = assembly.members;
   std::unique_ptr<Monitor> monitor(
-      new Monitor(std::move(assembly), std::move(deliver), std::move(gave_up), std::move(wake)));
+      new Monitor(std::move(assembly), std::move(deliver), std::move(gave_up), std::move(look), std::move(wake)));
   if (rank == 0) {
     Monitor* const self = monitor.get();
     self->coordinator_.emplace(members, [self](const Coordinator::Ranks& ranks, const ControlMessage& message) {
@@ -134,6 +137,9 @@ void Monitor::serve() {
     if (finished()) break;
     sleep();
     if (coordinator_) coordinator_->tick(Clock::now());
+    if (Clock::now() < next_look_) continue;
+    look_();
+    next_look_ = Clock::now() + look_time;
   }
   close_all(connections_, *stop_by_);
 }
@@ -179,13 +185,13 @@ void Monitor::sleep() {
       entries.push_back({connections_[rank].fd(), connections_[rank].events(), 0});
       ranks.push_back(rank);
     }
-  std::optional<Clock::time_point> until;
-  if (coordinator_) until = coordinator_->next_tick();
+  Clock::time_point until = next_look_;
+  if (coordinator_) until = std::min(until, coordinator_->next_tick().value_or(until));
   {
     const std::lock_guard lock(mutex_);
-    if (stop_by_) until = until ? std::min(*until, *stop_by_) : *stop_by_;
+    until = std::min(until, stop_by_.value_or(until));
   }
-  if (::poll(entries.data(), entries.size(), until ? milliseconds_until(*until) : -1) <= 0) return;
+  if (::poll(entries.data(), entries.size(), milliseconds_until(until)) <= 0) return;
   if (entries[0].revents != 0) {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t taken = ::read(wake_.get(), &count, sizeof count);

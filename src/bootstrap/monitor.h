@@ -20,10 +20,10 @@ class Monitor {
  public:
   // `deliver` gets, on the monitor's thread, every message for this rank, and Death{0} if rank 0 goes without a
   // farewell. `gave_up` is called there, once, should that lack memory: the connections have been closed, so that the
-  // others take this rank for dead, and no message comes any more.
-  static Result<std::unique_ptr<Monitor>> start(int rank, Assembly assembly,
-                                                std::function<void(const ControlMessage&)> deliver,
-                                                std::function<void()> gave_up);
+  // others take this rank for dead, and no message comes any more. `look` is called there twice a second.
+  static Result<std::unique_ptr<Monitor>> start(
+      int rank, Assembly assembly, std::function<void(const ControlMessage&)> deliver, std::function<void()> gave_up,
+      std::function<void()> look = [] {});
   // Sends what has been posted, for a fifth of a second at most, and closes the connections.
   ~Monitor();
 
@@ -35,7 +35,7 @@ class Monitor {
 
  private:
   Monitor(Assembly assembly, std::function<void(const ControlMessage&)> deliver, std::function<void()> gave_up,
-          PrivateDescriptor wake);
+          std::function<void()> look, PrivateDescriptor wake);
   void run();
   void serve();
   void send_posted();
@@ -50,6 +50,8 @@ class Monitor {
   Assembly::Messages early_;
   std::function<void(const ControlMessage&)> deliver_;
   std::function<void()> gave_up_;
+  std::function<void()> look_;
+  Clock::time_point next_look_;
   std::optional<Coordinator> coordinator_;  // rank 0's
   bool farewell_ = false;                   // rank 0 has said it
   PrivateDescriptor wake_;

@@ -25,7 +25,7 @@ Status StarSession::connect(Assembly assembly) {
   const Status scarcity = own_error(rank_, Status::system("the thread of its control connections", ENOMEM));
   Result<std::unique_ptr<Monitor>> monitor = Monitor::start(
       rank_, std::move(assembly), [this](const ControlMessage& message) { receive(message); },
-      [this, scarcity] { end_unheard(scarcity); });
+      [this, scarcity] { end_unheard(scarcity); }, [this] { look(); });
   PACE_TRY(monitor.status());
   monitor_ = std::move(*monitor);
   return {};
@@ -152,6 +152,18 @@ void StarSession::end_unheard(const Status& why) {
   unheard_ = why;
   for (const auto& [id, membership] : memberships_) membership->fail(why);
   changed_.notify_all();
+}
+
+void StarSession::look() {
+  const std::lock_guard looking(looks_mutex_);
+  for (const auto& [membership, look] : looks_) {
+    const Status found = look();
+    if (found.ok()) continue;
+    const Lock lock(mutex_);
+    if (membership->failed()) continue;
+    post(Verdict{membership->id_, found.detail()});
+    membership->fail(found);
+  }
 }
 
 void StarSession::handle(const Contribution& contribution) {

@@ -103,6 +103,9 @@ class Membership {
   virtual void when_failed(const void* owner, std::function<void(const Status& reason)> call) = 0;
   // The one to be called for each rank that has left, under the same rules: at once for those that have left already.
   virtual void when_left(std::function<void(int rank)> call) = 0;
+  // Twice a second, on another thread, `look` may find a reason to end the communicator on every rank; none: no more.
+  // Returns when no look is under way.
+  virtual void look_by(std::function<Status()> look) = 0;
   // Part in peace: others learn that this rank completed everything up to activity.sequence. Never blocks long. False:
   // the communicator has ended, or is another process's, whose child this one is.
   virtual bool leave() = 0;

@@ -65,6 +65,7 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
 
   void receive(const ControlMessage& message);
   void end_unheard(const Status& why);
+  void look();  // by the memberships' looks, on the monitor's thread
   void handle(const Contribution& contribution);
   void handle(const Shortfall& shortfall);
   void handle(const Verdict& verdict);
@@ -82,6 +83,9 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   const std::vector<Member> members_;
   const std::string secret_;
   const Origin origin_;
+
+  std::mutex looks_mutex_;  // taken before mutex_; guards:
+  std::map<CommunicatorMembership*, std::function<Status()>> looks_;
 
   mutable std::mutex mutex_;         // guards all below, and what the memberships say it does
   std::condition_variable changed_;  // anything of it
@@ -111,6 +115,7 @@ class CommunicatorMembership final : public Membership {
   [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override;
   void when_failed(const void* owner, std::function<void(const Status& reason)> call) override;
   void when_left(std::function<void(int rank)> call) override;
+  void look_by(std::function<Status()> look) override;
   bool leave() override;
 
  private:

@@ -1,6 +1,7 @@
 #include "comm/communicator.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <mutex>
@@ -67,7 +68,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::uint64_t id, s
   messages_from_.resize(session_ranks_.size());
 }
 
-Communicator::~Communicator() = default;
+Communicator::~Communicator() { membership_->look_by({}); }
 
 std::unique_ptr<Communicator> Communicator::first_of(std::shared_ptr<Session> session,
                                                      const CommunicatorOptions& options) {
@@ -81,6 +82,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
                                                            const CommunicatorOptions& options) {
   auto made = first_of(std::move(session), options);
   PACE_TRY(made->connect_first());
+  made->look_behind_calls();
   return made;
 }
 
@@ -156,6 +158,33 @@ Status Communicator::leave() {
       if (transport != nullptr && untaken.ok()) untaken = transport->untaken();
   if (shared_memory) shared_memory->show_departure(last);
   return untaken;
+}
+
+void Communicator::look_behind_calls() {
+  if (size() > 1) membership_->look_by([this] { return look(); });
+}
+
+// On the monitor's thread, for a microsecond. Of the last call alone: what its own call has not found is of no other.
+Status Communicator::look() {
+  Use use = Use::none;
+  if (!use_.compare_exchange_strong(use, Use::look, std::memory_order_acquire)) return {};  // acquire: as a call's
+  Status found;
+  if (last_.sequence != 0)
+    for (Transport* transport : wiring_.transports)
+      if (transport != nullptr && found.ok() && transport->compare(-1, last_, false) == Attempt::failed)
+        found = transport->failure();
+  exit();
+  return found;
+}
+
+bool Communicator::enter_after_look() {
+  Use use = Use::look;
+  while (use == Use::look) {
+    sched_yield();
+    use = Use::none;
+    if (use_.compare_exchange_strong(use, Use::call, std::memory_order_acquire)) return true;  // acquire: as in enter()
+  }
+  return false;
 }
 
 Result<std::uint64_t> Communicator::direct_calls() {
@@ -256,6 +285,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   PACE_TRY(made->simulate_on_links());
   made->use_profile(profile_);
   PACE_TRY(made->connect_devices_in_use());
+  made->look_behind_calls();
   return made;
 }
 

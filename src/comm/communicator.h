@@ -135,8 +135,14 @@ class Communicator {
   Status stop_trace(const std::string& path);
 
   // Claim the communicator for a thread's call. False: another thread is inside.
-  bool enter() { return !busy_.exchange(true, std::memory_order_acquire); }  // orders: the call after the claim
-  void exit() { busy_.store(false, std::memory_order_release); }             // orders: the call before the next claim
+  bool enter() {
+    Use use = Use::none;
+    // acquire: the call after the claim
+    if (use_.compare_exchange_strong(use, Use::call, std::memory_order_acquire)) [[likely]]
+      return true;
+    return use == Use::look && enter_after_look();
+  }
+  void exit() { use_.store(Use::none, std::memory_order_release); }  // orders: the call before the next claim
 
  private:
   // id: the same on all of its ranks and used once a session.
@@ -178,6 +184,11 @@ class Communicator {
     Communicator& from_;
   };
   void give_up();
+  // It is made: from now on, between its calls, it is looked whether other ranks have called something else. Who only
+  // gives in a call does not hear of it there.
+  void look_behind_calls();
+  Status look();
+  bool enter_after_look();
   Result<std::unique_ptr<Communicator>> shrink_to(const std::vector<int>& staying, const CommunicatorOptions& options);
   // A session of these of its ranks. aborts: so far.
   Result<std::shared_ptr<Session>> meet_again(const std::vector<int>& staying, double timeout, std::uint32_t aborts);
@@ -239,6 +250,7 @@ class Communicator {
   std::shared_ptr<const Tuned> tuned_;      // what it has for this communicator, or simulated_
   Arena scratch_;                           // schedules' scratch, and places for messages
   Arena operands_;                          // inputs that are scaled or moved before the call
+  Call last_;  // of the collectives, by now or under way; its sequence is 0 before the first
   std::uint32_t sequence_ = 0;
   std::uint32_t children_ = 0;
   // The sends to a peer, or the receives from it: numbered, in a group one after another.
@@ -254,7 +266,8 @@ class Communicator {
   std::unique_ptr<DeviceCalls> device_calls_;          // nullptr: none so far
   std::atomic<const DeviceCalls*> watched_ = nullptr;  // the same, connected: for other threads that ask for errors
   const std::uint64_t id_;
-  std::atomic<bool> busy_{false};
+  enum class Use : std::uint8_t { none, call, look };
+  std::atomic<Use> use_{Use::none};  // guards what is used in calls
   std::atomic<std::uint32_t> aborts_{0};
   std::mutex making_mutex_;
   Communicator* made_now_ = nullptr;  // guarded by it

@@ -132,6 +132,7 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink_to(const std::vector<
   PACE_TRY(made->connect_first());
   // Nobody begins until all have it: those that have not would go on without those that have.
   PACE_TRY((*session)->exchange({}, after(options.join_timeout), made->membership_.get()).status());
+  made->look_behind_calls();
   return made;
 }
 

@@ -174,6 +174,7 @@ class FakeMembership final : public Membership {
   [[nodiscard]] Status failure() const override { return reason_; }
   void when_failed(const void*, std::function<void(const Status& reason)>) override {}
   void when_left(std::function<void(int rank)> call) override { tell_of_leavers = std::move(call); }
+  void look_by(std::function<Status()>) override {}
   Status report(Status reason) override {
     reports.push_back(reason);
     return Status(reason.code(), "reported: " + reason.message());

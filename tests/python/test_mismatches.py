@@ -126,6 +126,72 @@ def test_a_receive_from_a_rank_inside_a_collective_is_a_mismatch(transport: str)
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "comm.broadcast(bytearray(8), root=comm.rank)",
+        "comm.scatter(bytearray(16), out=bytearray(8), root=comm.rank)",
+        "comm.broadcast(bytearray(8), root=0) if comm.rank == 0 else comm.gather(bytearray(8), root=0)",
+    ],
+)
+def test_ranks_that_have_only_given_are_told_between_their_calls(call: str, transport: str) -> None:
+    """None of them hears of it in the call, which ends well on both. Then they compute."""
+    program = f"""
+import time
+import paceline
+
+comm = paceline.init()
+comm.barrier()
+{call}
+begin = time.monotonic()
+while (error := comm.get_async_error()) is None and time.monotonic() < begin + 10:
+    time.sleep(0.02)
+assert time.monotonic() < begin + 2, error  # a second, and what a busy machine takes
+print(type(error).__name__ + " " + str(error) + "\\n", end="")
+try:
+    comm.barrier()
+except paceline.Mismatch as again:
+    assert str(again) == str(error)
+comm.close()
+"""
+    done = run("-n", "2", "--", sys.executable, "-c", program, env={**os.environ, "PACELINE_TRANSPORT": transport})
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert re.match(r"Mismatch rank (\d) called .* #2 .*, but rank (?!\1)\d called .* #2 ", line), lines
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_rank_that_comes_late_to_the_same_calls_is_no_mismatch(transport: str) -> None:
+    program = """
+import time
+import paceline
+
+comm = paceline.init()
+x = bytearray(8)
+comm.barrier()
+if comm.rank == 0:
+    for number in range(1, 4):
+        x[0] = number
+        comm.broadcast(x, root=0)
+    comm.send(x, 1)
+    time.sleep(2)
+else:
+    time.sleep(1.2)
+    for number in range(1, 4):
+        comm.broadcast(x, root=0)
+        assert x[0] == number
+    time.sleep(0.8)
+    comm.recv(x, 0)
+assert comm.get_async_error() is None
+comm.close()
+"""
+    done = run("-n", "2", "--", sys.executable, "-c", program, env={**os.environ, "PACELINE_TRANSPORT": transport})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_who_leaves_learns_of_what_others_called_alone(transport: str) -> None:
     """A broadcast's root waits for nobody: of two that each take themselves for it, who leaves last is told."""
     program = """
@@ -134,7 +200,7 @@ import paceline
 
 comm = paceline.init()
 comm.broadcast(bytearray(8), root=comm.rank)
-comm.rank == 0 or time.sleep(1)
+comm.rank == 0 or time.sleep(0.1)
 if sys.argv[1] == "closed":
     comm.close()
 """
