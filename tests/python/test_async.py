@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from threading import Thread
@@ -195,3 +197,56 @@ def test_threads_that_wait_at_once_let_go_of_no_call_that_runs(
         with pytest.raises(paceline.Aborted):
             handle.wait()
     assert alive() is not None
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "comm.close(); print('well')",
+        "with comm: print('well')",
+        "with comm: print('well'); raise KeyError",
+        "print('well'); sys.exit(0)",
+    ],
+)
+def test_a_forked_child_can_close_its_copy_of_a_communicator_with_calls(leave: str) -> None:
+    """They have ended, but nobody has waited for them; the parent can, as before."""
+    program = f"""
+import os, sys, time, numpy, paceline
+comm = paceline.init()
+handle = comm.all_reduce(numpy.ones(3), async_op=True)
+while comm._queue._wait(comm._queue.stream, 1, 0):  # not by the handle, which would know it
+    time.sleep(0.01)
+if os.fork() == 0:
+    try:
+        {leave}
+    except KeyError:
+        pass
+    os._exit(0)
+os.wait()
+print(handle.wait())
+comm.close()
+"""
+    done = subprocess.run([sys.executable, "-uc", program], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("well\n[1. 1. 1.]\n", "")
+
+
+def test_a_forked_child_cannot_wait_for_the_calls_of_its_parent() -> None:
+    program = """
+import os, numpy, paceline
+comm = paceline.init()
+known, handle = (comm.all_reduce(numpy.ones(3), async_op=True) for _ in range(2))
+known.wait()
+if os.fork() == 0:
+    print(known.wait(), handle.done())
+    for end in (lambda: None, comm.close):
+        end()
+        try:
+            handle.wait()
+        except paceline.InvalidUsage as error:
+            print(error)
+    os._exit(0)
+os.wait()
+"""
+    done = subprocess.run([sys.executable, "-uc", program], capture_output=True, text=True, timeout=60, check=True)
+    refused = "the call is of the process that forked this one, where alone it can be waited for"
+    assert done.stdout.splitlines() == ["[1. 1. 1.] True", refused, refused], done.stderr
