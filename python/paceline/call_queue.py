@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from copy import copy
 from ctypes import c_uint64, c_void_p
 from numbers import Real
 from typing import Any, Generic, TypeVar
@@ -94,7 +95,8 @@ class CallQueue:
         """The first error of a call that has ended so, of which the program does not know."""
         if self.in_child():  # the parent will tell it
             return None
-        return next((error for _, error in sorted(self.errors.items()) if error.message not in self.told), None)
+        untold = (error for _, error in sorted(self.errors.items()) if error.message not in self.told)
+        return copy(next(untold, None))  # a copy: as in Handle.wait()
 
     def in_child(self) -> bool:
         """Whether this is a forked child's copy."""
@@ -173,9 +175,9 @@ class Handle(Generic[T]):
         if self._queue.stream is not None and not self._wait(_NO_LIMIT if timeout is None else max(timeout, 0)):
             raise Timeout(f"the call is still under way after {timeout:g} s")
         if self._mark in self._queue.errors:
-            error = self._queue.errors[self._mark]
-            self._queue.told.add(error.message)
-            raise error
+            self._queue.told.add(self._queue.errors[self._mark].message)
+            # A copy: an exception that was raised has frames in its traceback that hold the communicator.
+            raise copy(self._queue.errors[self._mark])
         return self._result
 
     def _failed(self) -> Error | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
@@ -250,3 +251,21 @@ os.wait()
     done = subprocess.run([sys.executable, "-uc", program], capture_output=True, text=True, timeout=60, check=True)
     refused = "the call is of the process that forked this one, where alone it can be waited for"
     assert done.stdout.splitlines() == ["[1. 1. 1.] True", refused, refused], done.stderr
+
+
+@pytest.mark.parametrize("leave", ["drop", "close"])
+def test_a_communicator_whose_error_was_raised_goes_when_it_is_dropped(comm: paceline.Communicator, leave: str) -> None:
+    def use() -> weakref.ref[paceline.Communicator]:
+        beside = comm.split(0)
+        assert beside is not None
+        beside.abort()
+        handle = beside.all_reduce(numpy.ones(3), async_op=True)
+        if leave == "close":
+            beside._told.clear()  # as of another rank's abort
+        with pytest.raises(paceline.Aborted):
+            handle.wait() if leave == "drop" else beside.close()
+        return weakref.ref(beside)
+
+    dropped = use()
+    gc.collect()
+    assert dropped() is None
