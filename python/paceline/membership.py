@@ -186,6 +186,7 @@ class Membership:
             return self._start(function, arguments, keep, result)
         if open_group.groups and in_group():
             open_group.alive.append(keep)
+            open_group.told.append(self._told)
         status = function(*arguments, self._handle, None)
         if status:
             raise self._failure(status)
@@ -204,6 +205,7 @@ class Membership:
         gpu = where.gpu
         if open_group.groups and in_group():
             open_group.alive.append(keep)
+            open_group.told.append(self._told)
             if gpu is not None:
                 open_group.awaited.add((gpu, where.stream))
                 gpu = None
@@ -229,6 +231,7 @@ class Membership:
         # Kept before the call is made: as soon as it is, an interrupt (Ctrl-C) may come, and it goes on.
         if open_group.groups and in_group():
             open_group.handles.append((handle, keep))
+            open_group.told.append(self._told)
         else:
             handle.expect(keep)
         status = function(*arguments, self._handle, self._queue.stream)

@@ -43,7 +43,7 @@ def test_a_communicator_tells_the_error_that_no_wait_has_told_as_it_closes(three
     assert three.run("untold_error", leave="with") == [["Mismatch"]] * 3
 
 
-@pytest.mark.parametrize("leave", ["told by a call", "told by a wait"])
+@pytest.mark.parametrize("leave", ["told by a call", "told by a wait", "told by a group"])
 def test_a_communicator_tells_no_error_twice_as_it_closes(three: Job, leave: str) -> None:
     assert three.run("untold_error", leave=leave) == [["no error"]] * 3
 
