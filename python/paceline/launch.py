@@ -299,7 +299,7 @@ class _Job:
     def _tell_of_stopped(self) -> None:
         """Where the others have ended, and nobody may be there to wake those that are stopped."""
         pids = {rank: self._processes[rank].pid for rank in sorted(self._descriptors.values())}
-        if self._told_of_stopped or len(pids) == self._ranks or not all(map(_is_stopped, pids.values())):
+        if self._told_of_stopped or not 0 < len(pids) < self._ranks or not all(map(_is_stopped, pids.values())):
             return
         self._told_of_stopped = True
         which = ", ".join(f"rank {rank} (pid {pid})" for rank, pid in pids.items())

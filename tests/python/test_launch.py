@@ -195,6 +195,11 @@ def test_a_stopped_rank_that_is_left_alone_is_named() -> None:
         job.kill()  # its ranks die with it
 
 
+def test_ranks_that_are_not_stopped_are_not_named() -> None:
+    """Whenever the launcher looks: also when all have just ended."""
+    assert run("-n", "2", "--", "sleep", "1.1").stderr == ""
+
+
 def test_ranks_that_do_not_end_after_a_failure_are_ended(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     program = f"""if test $PACELINE_RANK = 0; then until test -e {ready}; do sleep 0.01; done; exit 3; fi
