@@ -78,15 +78,17 @@ class CallQueue:
         """
         if self.in_child():
             return True
+        stream = self.stream
         # Without a limit in steps, between which signals' handlers run.
-        while (result := int(self._wait(self.stream, mark, _STEP if seconds < 0 else seconds))) == _IN_PROGRESS:
+        while (result := int(self._wait(stream, mark, _STEP if seconds < 0 else seconds))) == _IN_PROGRESS:
             if seconds >= 0:
                 return False
-            if self.stream is None:  # closed by a handler
-                return True
         for ended in range(self._oldest, mark + 1):
-            if result and ended not in self.errors and (code := int(self._result(self.stream, ended))):
-                self.errors[ended] = failure(code)
+            error = failure(code) if result and (code := int(self._result(stream, ended))) else None
+            if self.stream is None:  # closed by a handler or another thread, which has noted the errors; these are none
+                return True
+            if error is not None:
+                self.errors.setdefault(ended, error)
             self._alive.pop(ended, None)  # after its error, which else would be lost
             self._oldest = ended + 1
         return True

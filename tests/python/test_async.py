@@ -55,6 +55,28 @@ def test_where_the_error_of_a_call_cannot_be_raised_it_is_a_warning(three: Job, 
         assert re.match(r"an asynchronous call that nobody waited for failed: Mismatch: rank \d called", warned)
 
 
+def test_a_wait_beside_a_close_takes_its_word(comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = comm.split(0)
+    assert beside is not None
+    well = beside.all_reduce(numpy.ones(3), async_op=True)
+    queue = well._queue
+    while queue._wait(queue.stream, 1, 1):  # not by the handle, which would know it
+        pass
+    beside.abort()
+    failed = beside.all_reduce(numpy.ones(3), async_op=True)
+    result = queue._result
+
+    def close_and_ask(*arguments: Any) -> int:
+        monkeypatch.setattr(queue, "_result", result)
+        beside.close()
+        return int(result(*arguments))  # of a stream that is no more
+
+    monkeypatch.setattr(queue, "_result", close_and_ask)
+    with pytest.raises(paceline.Aborted):
+        failed.wait()
+    assert well.wait().tolist() == [1, 1, 1]
+
+
 def test_an_exception_does_not_wait_for_the_asynchronous_calls_of_its_block(three: Job) -> None:
     first, *others = three.run("exception_beside_a_call")
     assert first[0] == "KeyError"
