@@ -15,6 +15,8 @@ import numpy
 import paceline
 import pytest
 from job import Job
+from paceline import _native
+from paceline.arrays import OnGpu
 
 
 def test_calls_end_in_order_and_blocking_calls_keep_their_place(three: Job) -> None:
@@ -55,6 +57,36 @@ def test_where_the_error_of_a_call_cannot_be_raised_it_is_a_warning(three: Job, 
         assert re.match(r"an asynchronous call that nobody waited for failed: Mismatch: rank \d called", warned)
 
 
+def test_a_warning_that_is_an_error_keeps_no_exception_from_its_way() -> None:
+    program = """
+import sys, time, numpy, paceline
+comm = paceline.init()
+
+def with_untold_error():
+    beside = comm.split(0)
+    beside.abort()
+    handle = beside.all_reduce(numpy.ones(3), async_op=True)
+    while not handle.done():
+        time.sleep(0.01)
+    beside._told.clear()  # as of another rank's abort
+    return beside
+
+try:
+    with with_untold_error():
+        raise KeyError
+except KeyError as error:
+    print(error.__context__)
+beside = with_untold_error()  # to the end
+"""
+    words = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "None\n"
+    said = (
+        "RuntimeWarning: an asynchronous call that nobody waited for failed: Aborted: rank 0 aborted the communicator\n"
+    )
+    assert done.stderr == 2 * said
+
+
 def test_a_wait_beside_a_close_takes_its_word(comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = comm.split(0)
     assert beside is not None
@@ -75,6 +107,23 @@ def test_a_wait_beside_a_close_takes_its_word(comm: paceline.Communicator, monke
     with pytest.raises(paceline.Aborted):
         failed.wait()
     assert well.wait().tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("launches", [False, True])
+def test_an_exception_does_not_wait_for_kernels(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch, launches: bool
+) -> None:
+    beside = comm.split(0)
+    assert beside is not None
+    aborted = []
+    abort = _native.library().paceCommAbort
+    monkeypatch.setattr(_native.library(), "paceCommAbort", lambda handle: aborted.append(handle) or abort(handle))
+    x = numpy.ones(3)
+    with pytest.raises(KeyError), beside:
+        if launches:
+            beside._call(lambda *_: 0, (), OnGpu(x, stream=1), x, async_op=True)  # where there is a GPU
+        raise KeyError
+    assert len(aborted) == launches
 
 
 def test_an_exception_does_not_wait_for_the_asynchronous_calls_of_its_block(three: Job) -> None:
