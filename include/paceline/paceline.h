@@ -287,8 +287,8 @@ PACE_API paceResult_t paceHostStreamWait(paceHostStream_t stream, uint64_t mark,
 /* How one call ended: the one that made paceHostStreamMark give `number`. paceInProgress: it has not ended. paceSuccess
  * also after a synchronize or query, which has told the errors. Does not wait. */
 PACE_API paceResult_t paceHostStreamResult(paceHostStream_t stream, uint64_t number);
-/* Waits for queued calls, then ends the thread. paceInvalidUsage: this thread's open group has calls for the stream,
- * which stays. */
+/* Waits for queued calls, and for threads that wait for these, then ends the thread. paceInvalidUsage: this thread's
+ * open group has calls for the stream, which stays. */
 PACE_API paceResult_t paceHostStreamDestroy(paceHostStream_t stream);
 
 /* ---- Memory that other ranks of the node can read directly ---- */

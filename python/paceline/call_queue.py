@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from copy import copy
 from ctypes import c_uint64, c_void_p
 from numbers import Real
 from typing import Any, Generic, TypeVar
@@ -37,6 +39,7 @@ class CallQueue:
         # theirs stands for itself, and does no harm when it is done twice.
         self.errors: dict[int, Error] = {}  # of calls that have failed, as far as they were waited for
         self.told = told
+        self._process = os.getpid()
         self._alive: dict[int, list[Any]] = {}  # memory of calls that may be under way
         self._oldest = 1  # no call before it is among them
 
@@ -69,23 +72,41 @@ class CallQueue:
         return given
 
     def wait(self, mark: int, seconds: float) -> bool:
-        """Wait for the calls up to the mark. Returns whether they have ended: well, or with one of `errors`."""
+        """Wait for the calls up to the mark. Returns whether they have ended: well, or with one of `errors`.
+
+        A forked child has nothing to wait for, and learns of no end: these calls are its parent's.
+        """
+        if self.in_child():
+            return True
+        stream = self.stream
         # Without a limit in steps, between which signals' handlers run.
-        while (result := int(self._wait(self.stream, mark, _STEP if seconds < 0 else seconds))) == _IN_PROGRESS:
+        while (result := int(self._wait(stream, mark, _STEP if seconds < 0 else seconds))) == _IN_PROGRESS:
             if seconds >= 0:
                 return False
-            if self.stream is None:  # closed by a handler
-                return True
         for ended in range(self._oldest, mark + 1):
-            if result and ended not in self.errors and (code := int(self._result(self.stream, ended))):
-                self.errors[ended] = failure(code)
+            error = failure(code) if result and (code := int(self._result(stream, ended))) else None
+            if self.stream is None:  # closed by a handler or another thread, which has noted the errors; these are none
+                return True
+            if error is not None:
+                self.errors.setdefault(ended, error)
             self._alive.pop(ended, None)  # after its error, which else would be lost
             self._oldest = ended + 1
         return True
 
     def untold(self) -> Error | None:
         """The first error of a call that has ended so, of which the program does not know."""
-        return next((error for _, error in sorted(self.errors.items()) if error.message not in self.told), None)
+        if self.in_child():  # the parent will tell it
+            return None
+        untold = (error for _, error in sorted(self.errors.items()) if error.message not in self.told)
+        return copy(next(untold, None))  # a copy: as in Handle.wait()
+
+    def in_child(self) -> bool:
+        """Whether this is a forked child's copy."""
+        return os.getpid() != self._process
+
+    def knows_end_of(self, mark: int | None) -> bool:
+        """Whether it has been waited for."""
+        return mark is not None and mark < self._oldest
 
     def is_busy(self) -> bool:
         """Whether a call is under way."""
@@ -142,6 +163,7 @@ class Handle(Generic[T]):
 
         Raises:
             InvalidArgument: the timeout is no number.
+            InvalidUsage: the call's group has not ended; or this is a forked child, and the call its parent's.
             Timeout: the call is still under way (it goes on; wait again).
             Error: the call failed.
         """
@@ -149,13 +171,15 @@ class Handle(Generic[T]):
             raise error
         if timeout is not None and (not isinstance(timeout, Real) or timeout != timeout):
             raise InvalidArgument(f"timeout is {timeout!r}: give seconds")
+        if self._queue.in_child() and not self._queue.knows_end_of(self._mark):
+            raise InvalidUsage("the call is of the process that forked this one, where alone it can be waited for")
         # A communicator that is closed has waited for its calls.
         if self._queue.stream is not None and not self._wait(_NO_LIMIT if timeout is None else max(timeout, 0)):
             raise Timeout(f"the call is still under way after {timeout:g} s")
         if self._mark in self._queue.errors:
-            error = self._queue.errors[self._mark]
-            self._queue.told.add(error.message)
-            raise error
+            self._queue.told.add(self._queue.errors[self._mark].message)
+            # A copy: an exception that was raised has frames in its traceback that hold the communicator.
+            raise copy(self._queue.errors[self._mark])
         return self._result
 
     def _failed(self) -> Error | None:

@@ -27,6 +27,7 @@ class _OpenGroup(threading.local):
         self.alive: list[Any] = []  # what the group's calls read and write
         self.awaited: set[tuple[int, int]] = set()  # GPUs and streams whose end these must be kept for
         self.handles: list[tuple[Handle[Any], Any]] = []  # of its asynchronous calls, with what these read and write
+        self.told: list[set[str]] = []  # of each call: the messages of its communicator's errors that the program knows
 
 
 open_group = _OpenGroup()
@@ -165,6 +166,9 @@ def _end() -> Error | None:
         handle.expect(keep)
     result = _native.library().paceGroupEnd()
     error = (open_group.broken or failure(result)) if result else None
+    if error is not None:
+        for told in open_group.told:
+            told.add(error.message)
     _let_go(error)
     return error
 
@@ -179,7 +183,7 @@ def _let_go(error: Error | None) -> None:
             if error is not None:
                 handle.not_begun(error)
     finally:
-        open_group.broken, open_group.handles = None, []
+        open_group.broken, open_group.handles, open_group.told = None, [], []
     lost: Error | None = None
     while open_group.awaited:
         where = next(iter(open_group.awaited))

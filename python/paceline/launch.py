@@ -165,6 +165,7 @@ class _Job:
         self._early: list[int] = []  # signals that came for the ranks before all were there
         self._ending = 0  # the last signal that ends the job
         self._asked: float | None = None  # when the first one came that ends it
+        self._hurried = False  # whether another one has come
         self._answers_until = 0.0  # an exit code up to then is a rank's answer to the last one
         self._sent: set[int] = set()  # all signals that the ranks have got
         self._deadline: float | None = None  # when the ranks' grace period ends
@@ -187,9 +188,9 @@ class _Job:
                 self._start()
             except OSError as error:
                 if error.errno == errno.EMFILE:
-                    limit = _most_files()
-                    self._say(f"{self._ranks} ranks need as many open files here, and a few more: raise `ulimit -n`, "
-                              f"which is {limit}")  # fmt: skip
+                    many = "three times as many" if self._tagged else "as many"
+                    self._say(f"{self._ranks} ranks need {many} open files here, and a few more: raise `ulimit -n`, "
+                              f"which is {_most_files()}")  # fmt: skip
                     return 1
                 self._say(f"{self._command[0]}: {error.strerror}")
                 return 127 if isinstance(error, FileNotFoundError) else 126
@@ -198,10 +199,10 @@ class _Job:
             self._end_all(signal.SIGKILL)
             for process in self._processes:
                 process.wait()
-            if self._ending or (self._code and not (self._keep_going and self._succeeded)):
+            if self._is_cut_short():
                 self._end_orphans()
-            if self._tagged:
-                self._tagged.finish()
+            if self._tagged and (lost := self._tagged.finish(self._patience)):
+                self._say(f"{lost} bytes of the ranks' output are lost, since nobody reads them")
             _reap_orphans(reaped)
             _remove_shared_memory_of([process.pid for process in self._processes])
             resource.setrlimit(resource.RLIMIT_NOFILE, files)
@@ -212,21 +213,33 @@ class _Job:
         if self._ending == signal.SIGPIPE:
             return 1  # as any command whose reader has gone
         code = self._code
-        if self._keep_going and code:
-            self._say(f"{self._succeeded} of {self._ranks} ranks ended well")
-            code = 0 if self._succeeded else code
+        if self._keep_going and self._succeeded:
+            code = 0
         return code or (128 + self._ending if self._ending else 0)
 
+    def _is_cut_short(self) -> bool:
+        """Whether the job was asked to end, or has failed."""
+        return bool(self._ending or (self._code and not (self._keep_going and self._succeeded)))
+
+    def _patience(self) -> float | None:
+        """For how many seconds to wait for who reads nothing of the ranks' output when they have ended."""
+        if self._hurried:
+            return _ONE_SIGNAL
+        return max(self._grace, 1.0) if self._is_cut_short() else None
+
     def _start(self) -> None:
-        if self._ranks > _most_files():
+        if self._ranks * (3 if self._tagged else 1) > _most_files():
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         die_with_parent = _die_with(os.getpid())
         for rank in range(self._ranks):
             if self._ending:
                 break  # nobody wants the rest
             cpus = self._cpu_of(rank)
-            streams = [self._tagged.pipe(rank, to) for to in (1, 2)] if self._tagged else []
+            streams: list[int] = []
             try:
+                if self._tagged:
+                    for to in (1, 2):
+                        streams.append(self._tagged.pipe(rank, to))
                 process = subprocess.Popen(
                     self._command,
                     env=self._environment | {"PACELINE_RANK": str(rank)},
@@ -252,35 +265,41 @@ class _Job:
     def _wait(self) -> None:
         sterner = [signal.SIGTERM, signal.SIGKILL]
         ends = select.poll()  # select takes no descriptors from 1024 on
-        for descriptor in [*self._descriptors, *(self._tagged.descriptors() if self._tagged else [])]:
+        for descriptor in self._descriptors:
             ends.register(descriptor, select.POLLIN)
+        if self._tagged:
+            self._tagged.watch(ends)
+        look_at = time.monotonic() + _LOOK_AGAIN
         while self._descriptors:
             due = self._deadline if sterner else None  # a rank may take long to go even after SIGKILL
             remaining = _LOOK_AGAIN if due is None else max(0.0, due - time.monotonic())
             ready = [descriptor for descriptor, _ in ends.poll(1000 * min(remaining, _LOOK_AGAIN))]
             ended = [descriptor for descriptor in ready if descriptor in self._descriptors]
             for descriptor in ready:
-                if self._tagged and descriptor not in self._descriptors and not self._tagged.copy(descriptor):
-                    ends.unregister(descriptor)
+                if self._tagged and descriptor not in self._descriptors:
+                    self._tagged.turn(descriptor)
             for descriptor in ended:
                 ends.unregister(descriptor)
                 self._note_end(self._descriptors.pop(descriptor))
                 os.close(descriptor)
-            if not ready:
+            if not ready or time.monotonic() >= look_at:  # output may come without a pause
+                look_at = time.monotonic() + _LOOK_AGAIN
                 self._bury_orphans()
-            if not ready and due is None:
-                self._tell_of_stopped()
+                if due is None:
+                    self._tell_of_stopped()
             if not ended and due is not None and time.monotonic() >= due:
                 still = ", ".join(str(rank) for rank in sorted(self._descriptors.values()))
                 number = sterner.pop(0)
                 self._say(f"rank {still} still there {self._given:g} s after {self._reason}: {number.name}")
                 self._end_all(number)
                 self._extend_grace(min(self._grace, 5.0))
+        if self._keep_going and self._code and self._ending != signal.SIGPIPE:
+            self._say(f"{self._succeeded} of {self._ranks} ranks ended well")
 
     def _tell_of_stopped(self) -> None:
         """Where the others have ended, and nobody may be there to wake those that are stopped."""
         pids = {rank: self._processes[rank].pid for rank in sorted(self._descriptors.values())}
-        if self._told_of_stopped or len(pids) == self._ranks or not all(map(_is_stopped, pids.values())):
+        if self._told_of_stopped or not 0 < len(pids) < self._ranks or not all(map(_is_stopped, pids.values())):
             return
         self._told_of_stopped = True
         which = ", ".join(f"rank {rank} (pid {pid})" for rank, pid in pids.items())
@@ -368,9 +387,13 @@ class _Job:
         if self._asked is None:
             self._asked = now
         elif now > self._asked + _ONE_SIGNAL:
+            self._hurried = True
             self._begin_grace(f"a second signal ({signal.Signals(number).name})")
 
     def _say(self, text: str) -> None:
+        if self._tagged:
+            self._tagged.say(f"{self._program}: {text}")
+            return
         with contextlib.suppress(OSError):  # nobody reads it any more: no reason to end the job
             print(f"{self._program}: {text}", file=sys.stderr, flush=True)
 

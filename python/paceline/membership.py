@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -27,9 +28,10 @@ def _leave(library: Any, handle: int | None, queues: list[CallQueue]) -> None:
         _end_queues(queues)
     finally:
         result = library.paceCommDestroy(handle)
+    left = failure(result) if result == Mismatch.code else None
     _warn_of(_untold(queues))
-    if result == Mismatch.code:
-        warnings.warn(f"Mismatch: {failure(result)}", RuntimeWarning, stacklevel=2)
+    if left is not None and not _ends_by_exception():
+        _warn(f"Mismatch: {left}", 3)
 
 
 def _end_queues(queues: list[CallQueue]) -> None:
@@ -44,8 +46,20 @@ def _untold(queues: list[CallQueue]) -> Error | None:
 def _warn_of(error: Error | None) -> None:
     """Where it cannot be raised."""
     if error is not None:
-        message = f"an asynchronous call that nobody waited for failed: {type(error).__name__}: {error}"
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
+        _warn(f"an asynchronous call that nobody waited for failed: {type(error).__name__}: {error}", 4)
+
+
+def _warn(message: str, stacklevel: int) -> None:
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=stacklevel)
+    except RuntimeWarning:  # by `python -W error`
+        with suppress(Exception):
+            print(f"RuntimeWarning: {message}", file=sys.stderr)
+
+
+def _ends_by_exception() -> bool:
+    """Whether the program has shown the traceback that it ends with. An interactive one may have shown any other."""
+    return getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
 
 
 def leave_unclaimed(made: Iterable[int | None]) -> None:
@@ -75,6 +89,7 @@ class Membership:
         # Also at exit: the others must learn that this rank left in peace, and did not die.
         self._queues: list[CallQueue] = []  # the queue once more, where the finalizer finds it
         self._told: set[str] = set()  # the messages of errors that the program knows
+        self._launched = False  # whether calls were made on GPU memory, of which only the GPU knows whether they ended
         self._finalizer = weakref.finalize(self, _leave, library, handle, self._queues)
         self.rank: int = self._number(library.paceCommUserRank)
         """This rank's number, 0 <= rank < size."""
@@ -128,7 +143,7 @@ class Membership:
         another thread is inside a call it raises InvalidUsage, and the communicator stays open.
 
         A `with` block that an exception leaves does not wait: it aborts the communicator if asynchronous calls are
-        under way.
+        under way, or calls were made on GPU memory, which may be.
 
         Raises:
             Error: the communicator is closed, but an asynchronous call has failed, and neither its handle's `wait()`
@@ -167,7 +182,7 @@ class Membership:
             return
         if not _ends_well(raised) and self._handle is not None:
             in_group()  # as in _end()
-            if any(queue.is_busy() for queue in self._queues):
+            if self._launched or any(queue.is_busy() for queue in self._queues):
                 with suppress(Error):  # a forked child has a copy, which it can only close
                     self.abort()
         untold, _ = self._end()  # that a rank which fails leaves others alone with their calls, these tell
@@ -186,6 +201,7 @@ class Membership:
             return self._start(function, arguments, keep, result)
         if open_group.groups and in_group():
             open_group.alive.append(keep)
+            open_group.told.append(self._told)
         status = function(*arguments, self._handle, None)
         if status:
             raise self._failure(status)
@@ -204,9 +220,11 @@ class Membership:
         gpu = where.gpu
         if open_group.groups and in_group():
             open_group.alive.append(keep)
+            open_group.told.append(self._told)
             if gpu is not None:
                 open_group.awaited.add((gpu, where.stream))
                 gpu = None
+        self._launched = True
         try:
             status = function(*arguments, self._handle, where.stream)
         except BaseException:  # Ctrl-C, perhaps after the call was made
@@ -229,6 +247,7 @@ class Membership:
         # Kept before the call is made: as soon as it is, an interrupt (Ctrl-C) may come, and it goes on.
         if open_group.groups and in_group():
             open_group.handles.append((handle, keep))
+            open_group.told.append(self._told)
         else:
             handle.expect(keep)
         status = function(*arguments, self._handle, self._queue.stream)

@@ -249,7 +249,8 @@ paceResult_t paceCommDestroy(paceComm_t comm) {
       return finish(Status(Code::invalid_usage,
                            "another thread is inside a call on this communicator: end it first (paceCommAbort)"),
                     comm);
-    const Status untaken = inside ? Status() : comm->communicator->leave();
+    // Without the memory for it this is the end all the same.
+    const Status untaken = inside ? Status() : guarded([&] { return comm->communicator->leave(); });
     // In a forked child the mutex may be another thread's of the parent for ever.
     std::unique_lock lock(comm->end_mutex, std::defer_lock);
     if (!comm->in_child()) lock.lock();

@@ -122,7 +122,8 @@ Result<HostStream*> stream_of(void* stream) {
     return Status(Code::invalid_argument,
                   "`stream` is not a paceHostStream_t: host buffers need NULL or a host stream, CUDA streams are for "
                   "GPU buffers");
-  HostStream* const queue = static_cast<paceHostStream*>(stream)->stream.load(std::memory_order_relaxed);
+  // Seq_cst: after this thread was counted among the stream's users, if it is one of them.
+  HostStream* const queue = static_cast<paceHostStream*>(stream)->stream.load(std::memory_order_seq_cst);
   if (queue == nullptr) return Status(Code::invalid_usage, "the host stream has been destroyed");
   return queue;
 }

@@ -46,8 +46,8 @@ struct paceComm {
 };
 
 struct paceHostStream {
-  // nullptr: destroyed. Relaxed: whoever destroys a stream while another thread uses it has lost anyway.
-  std::atomic<paceline::HostStream*> stream{nullptr};
+  std::atomic<paceline::HostStream*> stream{nullptr};  // nullptr: destroyed
+  std::atomic<int> users{0};                           // threads that wait for the stream or ask it something
 };
 
 namespace paceline::api {

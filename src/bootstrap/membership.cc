@@ -197,10 +197,10 @@ bool CommunicatorMembership::leave() {
   if (session_->in_child()) return false;
   const StarSession::Lock lock(session_->mutex_);
   if (i_left_ || failed()) return false;
-  i_left_ = true;
   session_->post(Left{id_, static_cast<std::uint32_t>(my_rank_),
                       activity.sequence.load(std::memory_order_relaxed),  // relaxed: this thread's own
                       static_cast<std::uint32_t>(ranks_.size())});
+  i_left_ = true;  // last: where memory lacks for the message, others learn it from ~CommunicatorMembership
   return true;
 }
 

@@ -151,12 +151,19 @@ Status Communicator::leave() {
   const std::uint32_t last = membership_->activity.sequence.load(std::memory_order_relaxed);
   if (!membership_->leave()) return {};
   const auto& shared_memory = connections_.shared_memory;
+  // At the end, also where that is a lack of memory: whoever sees it may let go of what it has sent.
+  struct Departure {
+    SharedMemoryTransport* transport;
+    std::uint32_t last;
+    ~Departure() {
+      if (transport != nullptr) transport->show_departure(last);
+    }
+  } const departure{shared_memory.get(), last};
   const bool has_failed = !known_failure().ok() || (shared_memory && !shared_memory->failure_elsewhere().ok());
   Status untaken;
   if (!has_failed)
     for (Transport* transport : wiring_.transports)
       if (transport != nullptr && untaken.ok()) untaken = transport->untaken();
-  if (shared_memory) shared_memory->show_departure(last);
   return untaken;
 }
 

@@ -23,9 +23,6 @@ HostStream::~HostStream() {
   }
   changed_.notify_all();
   thread_.join();
-  // Who waits has what it waits for, but may not know yet.
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return waiting_ == 0; });
 }
 
 Status HostStream::no_thread() {
@@ -66,15 +63,10 @@ void HostStream::note(Status status) {
 
 bool HostStream::await(std::unique_lock<std::mutex>& lock, std::uint64_t mark, double seconds) {
   const auto reached = [&] { return ended_ >= mark; };
-  bool in_time = true;
-  ++waiting_;
-  if (seconds < 0)
-    changed_.wait(lock, reached);
-  else  // A day is as good as any longer time, and no clock overflows.
-    in_time = changed_.wait_for(lock, std::chrono::duration<double>(std::min(seconds, 86400.0)), reached);
-  --waiting_;
-  if (ending_) changed_.notify_all();
-  return in_time;
+  if (seconds >= 0)  // A day is as good as any longer time, and no clock overflows.
+    return changed_.wait_for(lock, std::chrono::duration<double>(std::min(seconds, 86400.0)), reached);
+  changed_.wait(lock, reached);
+  return true;
 }
 
 Status HostStream::synchronize() {

@@ -20,7 +20,7 @@ namespace paceline {
 class HostStream {
  public:
   HostStream();
-  ~HostStream();  // runs what is queued to its end first, and waits for threads that wait for it
+  ~HostStream();  // runs what is queued to its end first
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
@@ -61,7 +61,6 @@ class HostStream {
   std::deque<std::function<Status()>> work_;
   bool running_ = false;
   bool ending_ = false;
-  int waiting_ = 0;  // threads, which may have been told and not know yet
   std::uint64_t pushed_ = 0;
   std::uint64_t ended_ = 0;
   std::vector<Failure> failures_;  // since the last synchronize, in order

@@ -90,6 +90,7 @@ class TracingTransport final : public Transport {
   void announce(const Call& call) override { traced_.announce(call); }
   [[nodiscard]] bool immediate() const override { return traced_.immediate(); }
   Attempt compare(int from, const Call& call, bool owed) override { return traced_.compare(from, call, owed); }
+  [[nodiscard]] Status untaken() override { return traced_.untaken(); }
   [[nodiscard]] bool has_left(int rank, std::uint32_t* sequence) const override {
     return traced_.has_left(rank, sequence);
   }

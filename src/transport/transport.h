@@ -86,7 +86,7 @@ class Transport {
   // of a pair's: `from` has yet to send it.
   virtual Attempt compare(int from, const Call& call, bool owed) = 0;
   // This rank makes no other call: an error if a message has come for one, which its sender made alone.
-  [[nodiscard]] virtual Status untaken() { return {}; }
+  [[nodiscard]] virtual Status untaken() = 0;
   // Whether `rank` is known to have left after its collective of number `sequence`.
   [[nodiscard]] virtual bool has_left(int /*rank*/, std::uint32_t* /*sequence*/) const { return false; }
   [[nodiscard]] virtual Status failure() const = 0;

@@ -1,11 +1,14 @@
-// paceCommInitAll where this process lacks what it needs.
+// How communicators are made and destroyed where this process lacks what it needs.
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <iterator>
+#include <latch>
 #include <vector>
 
 #include "api/address_limit.h"
+#include "comm/scarce_memory.h"
+#include "comm/threads.h"
 #include "paceline/paceline.h"
 #include "transport/child.h"
 
@@ -32,6 +35,35 @@ TEST_CASE("communicators that cannot all be made leave no descriptor behind") {
   const auto before = descriptors();
   for (int i = 0; i < 3; ++i) CHECK(paceCommInitAll(comms, 2, devices) != paceSuccess);
   CHECK(descriptors() == before);
+}
+
+TEST_CASE("a communicator is destroyed, and the others know it, wherever memory lacks for that") {
+  bool lacks = true;
+  for (long nth = 1; lacks; ++nth) {
+    INFO("allocation ", nth);
+    const Ranks two(2);
+    std::latch sent(1);
+    std::latch destroyed(1);
+    two.run([&](int rank, paceComm_t comm) -> std::string {
+      int value = 1;
+      if (rank == 0) {
+        const paceResult_t result = paceSend(&value, 1, paceInt32, 1, comm, nullptr);
+        sent.count_down();
+        destroyed.wait();
+        PACE_EXPECT(result);
+        PACE_EXPECT(paceBarrier(comm, nullptr), paceRemoteError);
+        return "";
+      }
+      sent.wait();
+      fail_allocation(nth);
+      const paceResult_t result = paceCommDestroy(comm);  // it has a message to tell of
+      lacks = !spare_allocation();
+      destroyed.count_down();
+      PACE_REQUIRE(result == paceMismatch || (lacks && result == paceSystemError));
+      PACE_EXPECT(paceCommCount(comm, &value), paceInvalidUsage);
+      return "";
+    });
+  }
 }
 
 }  // namespace

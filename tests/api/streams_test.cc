@@ -5,6 +5,7 @@
 #include <atomic>
 #include <latch>
 #include <thread>
+#include <vector>
 
 #include "comm/threads.h"
 #include "transport/child.h"
@@ -87,6 +88,27 @@ TEST_CASE("a destroyed host stream is an error by name") {
     CHECK(paceHostStreamSynchronize(stream) == paceInvalidUsage);
     CHECK(paceHostStreamDestroy(stream) == paceInvalidUsage);
     CHECK(std::string(paceGetLastError(nullptr)) == "the host stream has been destroyed");
+  }
+}
+
+TEST_CASE("a stream may be destroyed while other threads wait for it, or begin to") {
+  const Ranks alone(1);
+  for (int i = 0; i < 300; ++i) {
+    paceHostStream_t stream = nullptr;
+    REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+    REQUIRE(paceBarrier(alone[0], stream) == paceSuccess);
+    std::latch waiting(2);
+    std::vector<std::thread> threads(2);
+    for (std::thread& thread : threads)
+      thread = std::thread([&] {
+        waiting.count_down();
+        paceResult_t waited = paceSuccess;
+        while (waited == paceSuccess) waited = paceHostStreamWait(stream, 1, -1);
+        CHECK(waited == paceInvalidUsage);  // it has been destroyed
+      });
+    waiting.wait();
+    CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+    for (std::thread& thread : threads) thread.join();
   }
 }
 

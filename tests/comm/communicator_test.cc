@@ -200,17 +200,20 @@ TEST_CASE("who leaves learns of calls that others have made alone") {
       return body(rank, comm);
     });
   };
-  std::latch all_have_called(2);
-  everyone(2, [&](int rank, paceComm_t comm) -> std::string {
-    PACE_EXPECT(broadcast(comm, rank));  // each takes itself for the root
-    all_have_called.arrive_and_wait();
-    PACE_EXPECT(paceCommDestroy(comm), paceMismatch);
-    const std::string sentence = paceGetLastError(nullptr);
-    const std::string wanted =
-        fmt::format("rank {0} called broadcast #1 of 1 int32, root {0}, which rank {1} has not", 1 - rank, rank);
-    if (!sentence.starts_with(wanted)) return sentence;
-    return "";
-  });
+  for (const bool traced : {false, true}) {
+    std::latch all_have_called(2);
+    everyone(2, [&](int rank, paceComm_t comm) -> std::string {
+      if (traced) PACE_EXPECT(paceTraceStart(comm));
+      PACE_EXPECT(broadcast(comm, rank));  // each takes itself for the root
+      all_have_called.arrive_and_wait();
+      PACE_EXPECT(paceCommDestroy(comm), paceMismatch);
+      const std::string sentence = paceGetLastError(nullptr);
+      const std::string wanted =
+          fmt::format("rank {0} called broadcast #1 of 1 int32, root {0}, which rank {1} has not", 1 - rank, rank);
+      if (!sentence.starts_with(wanted)) return sentence;
+      return "";
+    });
+  }
   std::latch sent(2);
   everyone(2, [&](int rank, paceComm_t comm) -> std::string {
     if (rank == 0) {

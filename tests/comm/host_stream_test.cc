@@ -9,9 +9,7 @@
 #include <csignal>
 #include <functional>
 #include <latch>
-#include <memory>
 #include <thread>
-#include <vector>
 
 #include "comm/scarce_memory.h"
 #include "transport/child.h"
@@ -35,28 +33,6 @@ TEST_CASE("a wait ends with the calls up to its mark, while a later one still ru
   CHECK(stream.query().code() == Code::in_progress);
   go.count_down();
   CHECK(stream.wait(stream.mark(), 1e300).ok());
-}
-
-TEST_CASE("a stream may be destroyed while threads still learn that what they wait for has ended") {
-  for (int i = 0; i < 200; ++i) {
-    auto stream = std::make_unique<HostStream>();
-    std::latch go(1), waiting(2);
-    stream->push([&] {
-      go.wait();
-      return Status();
-    });
-    std::vector<std::thread> threads;
-    for (int thread = 0; thread < 2; ++thread)
-      threads.emplace_back([&, mark = stream->mark(), waited = stream.get()] {
-        waiting.count_down();
-        CHECK(waited->wait(mark, -1).ok());
-      });
-    waiting.wait();
-    std::this_thread::sleep_for(std::chrono::microseconds(200));  // in the wait by then
-    go.count_down();
-    stream.reset();
-    for (std::thread& thread : threads) thread.join();
-  }
 }
 
 TEST_CASE("a wait tells the first error up to its mark and leaves it for synchronize") {

@@ -133,6 +133,7 @@ class FakeTransport final : public Transport {
     failure_ = Status(Code::mismatch, "they are elsewhere");
     return Attempt::failed;
   }
+  [[nodiscard]] Status untaken() override { return {}; }
   [[nodiscard]] Status failure() const override { return failure_; }
 
   double slept_us = 0;

@@ -18,7 +18,7 @@ TEST_CASE("wait: it ends when the program wants it to, asked not more often than
   CHECK(times == 3);
   CHECK(status.code() == Code::aborted);
   REQUIRE(rank.membership.reports.size() == 1);
-  CHECK(rank.membership.reports[0].message() == "rank 0 was interrupted in all-reduce #1 of 1 float32, sum");
+  CHECK(rank.membership.reports[0].message() == "rank 0 was interrupted in all-reduce #1 of 4 float32, sum");
   CHECK(rank.membership.reports[0].detail().rank == 0);
 }
 

@@ -242,6 +242,12 @@ def untold_error(comm: Any, leave: str) -> list[str]:
                 assert error_of(beside.barrier)[0] == "Mismatch"
                 beside.close()
 
+        elif leave == "told by a group":
+
+            def call() -> None:
+                assert error_of(lambda: in_a_group(beside.barrier))[0] == "Mismatch"
+                beside.close()
+
         elif leave == "told by a wait":
 
             def call() -> None:
@@ -255,6 +261,11 @@ def untold_error(comm: Any, leave: str) -> list[str]:
 
         kind, _ = error_of(call)
     return [kind, *(str(each.message) for each in warned)]
+
+
+def in_a_group(call: Any) -> None:
+    with paceline.group():
+        call()
 
 
 def exception_beside_a_call(comm: Any) -> list[Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from threading import Thread
@@ -12,6 +15,8 @@ import numpy
 import paceline
 import pytest
 from job import Job
+from paceline import _native
+from paceline.arrays import OnGpu
 
 
 def test_calls_end_in_order_and_blocking_calls_keep_their_place(three: Job) -> None:
@@ -40,7 +45,7 @@ def test_a_communicator_tells_the_error_that_no_wait_has_told_as_it_closes(three
     assert three.run("untold_error", leave="with") == [["Mismatch"]] * 3
 
 
-@pytest.mark.parametrize("leave", ["told by a call", "told by a wait"])
+@pytest.mark.parametrize("leave", ["told by a call", "told by a wait", "told by a group"])
 def test_a_communicator_tells_no_error_twice_as_it_closes(three: Job, leave: str) -> None:
     assert three.run("untold_error", leave=leave) == [["no error"]] * 3
 
@@ -50,6 +55,75 @@ def test_where_the_error_of_a_call_cannot_be_raised_it_is_a_warning(three: Job, 
     for kind, warned in three.run("untold_error", leave=leave):
         assert kind == raised
         assert re.match(r"an asynchronous call that nobody waited for failed: Mismatch: rank \d called", warned)
+
+
+def test_a_warning_that_is_an_error_keeps_no_exception_from_its_way() -> None:
+    program = """
+import sys, time, numpy, paceline
+comm = paceline.init()
+
+def with_untold_error():
+    beside = comm.split(0)
+    beside.abort()
+    handle = beside.all_reduce(numpy.ones(3), async_op=True)
+    while not handle.done():
+        time.sleep(0.01)
+    beside._told.clear()  # as of another rank's abort
+    return beside
+
+try:
+    with with_untold_error():
+        raise KeyError
+except KeyError as error:
+    print(error.__context__)
+beside = with_untold_error()  # to the end
+"""
+    words = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "None\n"
+    said = (
+        "RuntimeWarning: an asynchronous call that nobody waited for failed: Aborted: rank 0 aborted the communicator\n"
+    )
+    assert done.stderr == 2 * said
+
+
+def test_a_wait_beside_a_close_takes_its_word(comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = comm.split(0)
+    assert beside is not None
+    well = beside.all_reduce(numpy.ones(3), async_op=True)
+    queue = well._queue
+    while queue._wait(queue.stream, 1, 1):  # not by the handle, which would know it
+        pass
+    beside.abort()
+    failed = beside.all_reduce(numpy.ones(3), async_op=True)
+    result = queue._result
+
+    def close_and_ask(*arguments: Any) -> int:
+        monkeypatch.setattr(queue, "_result", result)
+        beside.close()
+        return int(result(*arguments))  # of a stream that is no more
+
+    monkeypatch.setattr(queue, "_result", close_and_ask)
+    with pytest.raises(paceline.Aborted):
+        failed.wait()
+    assert well.wait().tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("launches", [False, True])
+def test_an_exception_does_not_wait_for_kernels(
+    comm: paceline.Communicator, monkeypatch: pytest.MonkeyPatch, launches: bool
+) -> None:
+    beside = comm.split(0)
+    assert beside is not None
+    aborted = []
+    abort = _native.library().paceCommAbort
+    monkeypatch.setattr(_native.library(), "paceCommAbort", lambda handle: aborted.append(handle) or abort(handle))
+    x = numpy.ones(3)
+    with pytest.raises(KeyError), beside:
+        if launches:
+            beside._call(lambda *_: 0, (), OnGpu(x, stream=1), x, async_op=True)  # where there is a GPU
+        raise KeyError
+    assert len(aborted) == launches
 
 
 def test_an_exception_does_not_wait_for_the_asynchronous_calls_of_its_block(three: Job) -> None:
@@ -195,3 +269,74 @@ def test_threads_that_wait_at_once_let_go_of_no_call_that_runs(
         with pytest.raises(paceline.Aborted):
             handle.wait()
     assert alive() is not None
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "comm.close(); print('well')",
+        "with comm: print('well')",
+        "with comm: print('well'); raise KeyError",
+        "print('well'); sys.exit(0)",
+    ],
+)
+def test_a_forked_child_can_close_its_copy_of_a_communicator_with_calls(leave: str) -> None:
+    """They have ended, but nobody has waited for them; the parent can, as before."""
+    program = f"""
+import os, sys, time, numpy, paceline
+comm = paceline.init()
+handle = comm.all_reduce(numpy.ones(3), async_op=True)
+while comm._queue._wait(comm._queue.stream, 1, 0):  # not by the handle, which would know it
+    time.sleep(0.01)
+if os.fork() == 0:
+    try:
+        {leave}
+    except KeyError:
+        pass
+    os._exit(0)
+os.wait()
+print(handle.wait())
+comm.close()
+"""
+    done = subprocess.run([sys.executable, "-uc", program], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("well\n[1. 1. 1.]\n", "")
+
+
+def test_a_forked_child_cannot_wait_for_the_calls_of_its_parent() -> None:
+    program = """
+import os, numpy, paceline
+comm = paceline.init()
+known, handle = (comm.all_reduce(numpy.ones(3), async_op=True) for _ in range(2))
+known.wait()
+if os.fork() == 0:
+    print(known.wait(), handle.done())
+    for end in (lambda: None, comm.close):
+        end()
+        try:
+            handle.wait()
+        except paceline.InvalidUsage as error:
+            print(error)
+    os._exit(0)
+os.wait()
+"""
+    done = subprocess.run([sys.executable, "-uc", program], capture_output=True, text=True, timeout=60, check=True)
+    refused = "the call is of the process that forked this one, where alone it can be waited for"
+    assert done.stdout.splitlines() == ["[1. 1. 1.] True", refused, refused], done.stderr
+
+
+@pytest.mark.parametrize("leave", ["drop", "close"])
+def test_a_communicator_whose_error_was_raised_goes_when_it_is_dropped(comm: paceline.Communicator, leave: str) -> None:
+    def use() -> weakref.ref[paceline.Communicator]:
+        beside = comm.split(0)
+        assert beside is not None
+        beside.abort()
+        handle = beside.all_reduce(numpy.ones(3), async_op=True)
+        if leave == "close":
+            beside._told.clear()  # as of another rank's abort
+        with pytest.raises(paceline.Aborted):
+            handle.wait() if leave == "drop" else beside.close()
+        return weakref.ref(beside)
+
+    dropped = use()
+    gc.collect()
+    assert dropped() is None

@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -154,15 +153,23 @@ def test_what_ranks_of_a_job_that_ends_well_leave_behind_goes_on(failure: int, c
     os.kill(left, signal.SIGKILL)
 
 
-def test_what_ranks_leave_behind_is_buried_while_the_job_runs() -> None:
+@pytest.mark.parametrize("chatty", [False, True])
+def test_what_ranks_leave_behind_is_buried_while_the_job_runs(chatty: bool) -> None:
+    """Also where a launcher that tags their output never waits for it."""
     program = """
-import os, subprocess, time
+import os, subprocess, sys, threading, time
 from pathlib import Path
 
 def zombies():
     return [pid for path in Path(f"/proc/{os.getppid()}/task").glob("*/children") for pid in path.read_text().split()
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"]
 
+def chat():
+    while True:
+        os.write(2, b"x\\n")
+        time.sleep(0.01)
+
+threading.Thread(target=chat, daemon=True).start()
 subprocess.run(["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.1 & done"])
 time.sleep(0.3)
 deadline = time.monotonic() + 20
@@ -170,7 +177,8 @@ while zombies() and time.monotonic() < deadline:
     time.sleep(0.1)
 print(len(zombies()))
 """
-    assert run("-n", "1", "--", sys.executable, "-c", program).stdout == "0\n"
+    tag = ["--tag"] if chatty else []
+    assert run("-n", "1", *tag, "--", sys.executable, "-c", program).stdout == ("[0] 0\n" if chatty else "0\n")
 
 
 def test_a_stopped_rank_that_is_left_alone_is_named() -> None:
@@ -185,6 +193,11 @@ def test_a_stopped_rank_that_is_left_alone_is_named() -> None:
         assert job.wait(timeout=30) == 0
     finally:
         job.kill()  # its ranks die with it
+
+
+def test_ranks_that_are_not_stopped_are_not_named() -> None:
+    """Whenever the launcher looks: also when all have just ended."""
+    assert run("-n", "2", "--", "sleep", "1.1").stderr == ""
 
 
 def test_ranks_that_do_not_end_after_a_failure_are_ended(tmp_path: Path) -> None:
@@ -237,11 +250,15 @@ def limited(limit: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_more_ranks_than_files_that_may_be_open() -> None:
-    done = limited("-n 32", "-n", "40", "--", "sleep", "60")
+@pytest.mark.parametrize(
+    ("words", "ranks", "many"),
+    [((), 40, "as many"), (("--tag",), 40, "three times as many"), (("--tag",), 10, "three times as many")],
+)
+def test_more_ranks_than_files_that_may_be_open(words: tuple[str, ...], ranks: int, many: str) -> None:
+    done = limited("-n 32", "-n", str(ranks), *words, "--", "sleep", "60")
     assert (done.returncode, done.stderr) == (
         1,
-        "paceline run: 40 ranks need as many open files here, and a few more: raise `ulimit -n`, which is 32\n",
+        f"paceline run: {ranks} ranks need {many} open files here, and a few more: raise `ulimit -n`, which is 32\n",
     )
 
 
@@ -355,48 +372,3 @@ def test_standard_output_may_be_closed() -> None:
 def test_rank_0_keeps_standard_input() -> None:
     done = run("-n", "2", "--", "sh", "-c", "read -r line; echo $PACELINE_RANK $line", input="hello\n")
     assert sorted(done.stdout.splitlines()) == ["0 hello", "1"]
-
-
-def test_tagged_lines() -> None:
-    program = (
-        "import os, sys; r = os.environ['PACELINE_RANK']; print('a' * 100_000); print('out', r); "
-        "sys.stderr.write('no end ' + r); sys.exit(int(r))"
-    )
-    done = run("-n", "2", "--tag", "--", sys.executable, "-c", program)
-    assert done.returncode == 1
-    for rank in "01":
-        mine = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
-        assert "".join(line[4:] for line in mine[:-1]) == "a" * 100_000
-        assert mine[-1] == f"[{rank}] out {rank}"
-        assert f"[{rank}] no end {rank}\n" in done.stderr
-
-
-def test_tagged_lines_come_as_they_are_written_and_no_rank_waits_for_another() -> None:
-    """Rank 0 says nothing until all is read from rank 1, which writes more than a pipe holds."""
-    program = (
-        "import os, sys, time\n"
-        "if os.environ['PACELINE_RANK'] == '1':\n"
-        "    for _ in range(5000): print('x' * 100)\n"
-        "    print('done')\n"
-        "time.sleep(60)"
-    )
-    words = command("run", "-n", "2", "--tag", "--", sys.executable, "-c", program)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as job:
-        assert job.stdout is not None
-        assert {job.stdout.readline() for _ in range(5000)} == {f"[1] {'x' * 100}\n"}
-        assert job.stdout.readline() == "[1] done\n"
-        job.terminate()
-
-
-def test_what_outlives_the_ranks_does_not_keep_a_tagging_launcher() -> None:
-    begun = time.monotonic()
-    done = run("-n", "1", "--tag", "--", "sh", "-c", "setsid timeout 20 yes & setsid sleep 20 & printf ended >&2")
-    assert (done.stderr, done.returncode) == ("[0] ended\n", 0)
-    assert time.monotonic() - begun < 10
-
-
-def test_all_that_ended_ranks_have_written_is_tagged() -> None:
-    program = "import os; os.write(1, b'x' * 999 + b'\\n'); os.write(1, (b'y' * 999 + b'\\n') * 64); os._exit(0)"
-    for _ in range(10):
-        done = run("-n", "2", "--tag", "--", sys.executable, "-c", program)
-        assert sorted(len(line) for line in done.stdout.splitlines()) == [1003] * 130

@@ -203,6 +203,8 @@ comm.broadcast(bytearray(8), root=comm.rank)
 comm.rank == 0 or time.sleep(0.1)
 if sys.argv[1] == "closed":
     comm.close()
+if sys.argv[1] == "failed":
+    raise ValueError("the program's own")
 """
     environment = {**os.environ, "PACELINE_TRANSPORT": transport}
     for end in ("closed", "left"):
@@ -211,3 +213,5 @@ if sys.argv[1] == "closed":
         assert re.search(
             r"Mismatch: rank 0 called broadcast #1 of 8 uint8, root 0, which rank 1 has not", done.stderr
         ), done.stderr
+    done = run("-n", "2", "--", sys.executable, "-c", program, "failed", env=environment)
+    assert "ValueError" in done.stderr and "Mismatch" not in done.stderr, done.stderr
