@@ -8,12 +8,12 @@
 // Broadcast sends to the k-1 children with one multicast: ceil(log_k n)(ts + M/B), and (k-1) times as much where the
 // transport has none. Gather and scatter: the root moves (n-1) M, and an inner rank what is below it, in log_k n steps.
 // Source: Chu et al., ICPP 2017, for the pipelined broadcast.
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 #include "schedule/cables.h"
 
-namespace paceline::knomial {
+namespace paceline {
 namespace {
 
 int levels(int ranks, int radix) {
@@ -158,8 +158,6 @@ void scatter(Schedule& schedule, const std::vector<int>& p, int radix) {
   schedule.move({p[0], Buffer::input, blocks(p[0])}, {p[0], Buffer::output, 0}, count);
 }
 
-}  // namespace
-
 // Of two ranks none passes on what it has received.
 bool gives_only_inputs(const Problem& problem) {
   return problem.collective == Collective::scatter && problem.ranks == 2;
@@ -243,4 +241,19 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::knomial
+}  // namespace
+
+Algorithm knomial_row() {
+  using enum Collective;
+  return {
+      .name = "knomial",
+      .sentence = "A tree in which whoever has the data hands it to k-1 others at each level.",
+      .collectives = these<broadcast, reduce, gather, scatter>,
+      .parameters = parameters,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .gives_only_inputs = gives_only_inputs,
+  };
+}
+
+}  // namespace paceline

@@ -9,11 +9,11 @@
 // Each rank sends M (n-1)/n bytes for each of the two, whatever n is; n-1 dependent steps each.
 // Time of all-reduce: 2(n-1)(ts + M/(nB)) + (n-1) M/(nR).
 // Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009).
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 
-namespace paceline::ring {
+namespace paceline {
 namespace {
 
 int around(int position, int n) { return (position % n + n) % n; }
@@ -59,8 +59,6 @@ void all_gather(Schedule& schedule, const std::vector<int>& p, First first, Outp
     schedule.round();
   }
 }
-
-}  // namespace
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const bool both = problem.collective == Collective::all_reduce;
@@ -126,4 +124,17 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::ring
+}  // namespace
+
+Algorithm ring_row() {
+  using enum Collective;
+  return {
+      .name = "ring",
+      .sentence = "Blocks go once round a ring to be folded, and once to be gathered.",
+      .collectives = these<all_reduce, all_gather, reduce_scatter>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+  };
+}
+
+}  // namespace paceline
