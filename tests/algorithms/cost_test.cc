@@ -12,6 +12,7 @@
 
 #include "algorithms/chunks.h"
 #include "algorithms/table.h"
+#include "algorithms/tested.h"
 #include "base/index.h"
 #include "engine/plan.h"
 
@@ -115,7 +116,7 @@ bool reads_in_common_what_is_passed_on(std::string_view algorithm, Collective wh
 }  // namespace
 
 TEST_CASE("the bytes in a cost formula are those of the schedule") {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     for (const Collective collective : algorithm.collectives) {
       if (collective == Collective::barrier) continue;
       for (const int n : {2, 3, 4, 6, 8, 13}) {
@@ -159,7 +160,7 @@ TEST_CASE("the bytes in a cost formula are those of the schedule") {
 }
 
 TEST_CASE("one rank has nothing to do but its copy") {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     for (const Collective collective : algorithm.collectives) {
       for (const bool in_place : {false, true}) {
         const Problem problem{collective, 1, 0, collective == Collective::barrier ? 0 : count, in_place};
@@ -178,7 +179,7 @@ TEST_CASE("one rank has nothing to do but its copy") {
 TEST_CASE("packs of blocks have a step for each of their chunks, in the formula as in the schedule") {
   CostModel steps = bytes_only(1e300, 1e300, 1e300, 1e300);
   steps.step = 1;
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     if (algorithm.name != "bruck" && algorithm.name != "knomial") continue;
     for (const Collective collective : algorithm.collectives) {
       if (collective == Collective::all_gather) continue;  // counts blocks, and its constants were fitted so
@@ -290,7 +291,7 @@ TEST_CASE("a formula counts the ranks beyond the first to which one message goes
 }
 
 TEST_CASE("the bytes that pass a cable in a cost formula are those of the schedule") {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     for (const Collective collective : algorithm.collectives) {
       if (collective == Collective::barrier || algorithm.name == "chain") continue;  // no cable has it all at once
       for (const auto& [n, g] : {std::pair{4, 2}, {8, 4}, {12, 4}, {12, 3}}) {
@@ -348,7 +349,7 @@ TEST_CASE("recursive doubling goes in fours where a step is dear, but not where 
 TEST_CASE("what a cost formula says is passed on, plans pass on") {
   constexpr std::size_t long_chunk = 64;
   constexpr std::size_t whole = 1 << 20;  // one chunk a block, and for several blocks that lie side by side
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     for (const Collective collective : algorithm.collectives) {
       if (collective == Collective::barrier) continue;
       for (const int n : {2, 3, 4, 6, 8}) {
@@ -396,7 +397,7 @@ TEST_CASE("what a cost formula says goes to ranks at home on the same CPU, plans
 }
 
 TEST_CASE("what a cost formula says is read in common, schedules send to several ranks at once") {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     for (const Collective collective : algorithm.collectives) {
       if (collective == Collective::barrier) continue;
       for (const int n : {2, 3, 4, 6, 8}) {
@@ -436,7 +437,7 @@ TEST_CASE("folding many operands at once writes less than folding two at a time"
 
 TEST_CASE("costs grow with the size, and parameters stay within the model") {
   const CostModel model;
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     for (const Collective collective : algorithm.collectives) {
       for (const int n : {1, 2, 4, 8, 64}) {
         double before = 0;

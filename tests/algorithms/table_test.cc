@@ -9,11 +9,26 @@
 #include <string>
 #include <string_view>
 
+#include "algorithms/tested.h"
+
 namespace paceline {
+namespace {
+
+std::string manual_text() {
+  std::ifstream file(PACELINE_MANUAL "/algorithms.md");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("the algorithm that is asked for is in the table") {
+  INFO("PACELINE_TEST_ALGORITHM=", std::string(testing::asked_for()));
+  CHECK(!testing::tested().empty());
+}
 
 TEST_CASE("rows have names of their own and one sentence each") {
   std::set<std::string_view> names;
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     INFO(std::string(algorithm.name));
     CHECK(names.insert(algorithm.name).second);
     CHECK(algorithm_named(algorithm.name) == &algorithm);
@@ -25,10 +40,8 @@ TEST_CASE("rows have names of their own and one sentence each") {
 }
 
 TEST_CASE("the manual lists every row") {
-  std::ifstream file(PACELINE_MANUAL "/algorithms.md");
-  REQUIRE(file.is_open());
-  const std::string manual{std::istreambuf_iterator<char>(file), {}};
-  for (const Algorithm& algorithm : algorithms()) {
+  const std::string manual = manual_text();
+  for (const Algorithm& algorithm : testing::tested()) {
     std::string collectives;
     for (const Collective which : algorithm.collectives)
       collectives += (collectives.empty() ? "" : ", ") + std::string(title(which));
@@ -51,7 +64,7 @@ TEST_CASE("every collective has an algorithm for every number of ranks") {
 }
 
 TEST_CASE("the channels of a long message are told as its whole schedule has them") {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     for (const Collective which : algorithm.collectives) {
       for (int n = 1; n <= 9; ++n) {
         for (int node_ranks = 1; node_ranks <= n; ++node_ranks) {
