@@ -132,6 +132,7 @@ Algorithm bruck_row() {
       .collectives = these<all_gather, all_to_all>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

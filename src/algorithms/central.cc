@@ -48,6 +48,7 @@ Algorithm central_row() {
       .collectives = these<barrier>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

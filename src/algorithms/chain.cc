@@ -47,6 +47,7 @@ Algorithm chain_row() {
       .collectives = these<broadcast>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

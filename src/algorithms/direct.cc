@@ -131,6 +131,7 @@ Algorithm direct_row() {
       .parameters = parameters,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
       .gives_only_inputs = gives_only_inputs,
   };
 }

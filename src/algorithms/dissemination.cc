@@ -38,6 +38,7 @@ Algorithm dissemination_row() {
       .collectives = these<barrier>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

@@ -154,6 +154,7 @@ Algorithm double_tree_row() {
       .parameters = parameters,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

@@ -43,6 +43,7 @@ Algorithm fan_row() {
       .collectives = these<barrier>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

@@ -49,6 +49,7 @@ Algorithm fan_out_row() {
       .parameters = parameters,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

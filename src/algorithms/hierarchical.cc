@@ -72,6 +72,7 @@ Algorithm hierarchical_row() {
       .parameters = hierarchical::parameters,
       .cost_of_several = hierarchical::cost,
       .write_for_several = hierarchical::write,
+      .measured = true,
   };
 }
 

@@ -252,6 +252,7 @@ Algorithm knomial_row() {
       .parameters = parameters,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
       .gives_only_inputs = gives_only_inputs,
   };
 }

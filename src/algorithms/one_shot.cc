@@ -42,6 +42,7 @@ Algorithm one_shot_row() {
       .collectives = these<all_reduce>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

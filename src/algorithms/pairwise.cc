@@ -50,6 +50,7 @@ Algorithm pairwise_row() {
       .collectives = these<all_to_all>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

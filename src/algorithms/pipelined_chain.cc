@@ -106,6 +106,7 @@ Algorithm pipelined_chain_row() {
       .parameters = parameters,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

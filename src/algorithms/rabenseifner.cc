@@ -87,6 +87,7 @@ Algorithm rabenseifner_row() {
       .collectives = these<all_reduce>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
       .by_actors = true,
   };
 }

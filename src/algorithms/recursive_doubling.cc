@@ -102,6 +102,7 @@ Algorithm recursive_doubling_row() {
       .parameters = parameters,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
       .by_actors = true,
   };
 }

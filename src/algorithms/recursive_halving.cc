@@ -103,6 +103,7 @@ Algorithm recursive_halving_row() {
       .collectives = these<reduce_scatter>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

@@ -134,6 +134,7 @@ Algorithm ring_row() {
       .collectives = these<all_reduce, all_gather, reduce_scatter>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

@@ -46,6 +46,7 @@ Algorithm scatter_doubling_row() {
       .applies = applies,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

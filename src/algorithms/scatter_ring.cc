@@ -49,6 +49,7 @@ Algorithm scatter_ring_row() {
       .collectives = these<broadcast>,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

@@ -28,6 +28,9 @@ struct Algorithm {
   // us, and the schedule: for two ranks or more.
   double (*cost_of_several)(const Problem& problem, const Parameters& parameters, const CostModel& model) = nullptr;
   void (*write_for_several)(Schedule& schedule) = nullptr;
+  // Whether somebody has compared its formula with measured times. Until then it runs only where it is forced, or where
+  // a profile that measured it says so.
+  bool measured = false;
   // Times measured on other numbers of ranks correct its cost by how many ranks act (surplus.h), not by how many there
   // are. So it is of all-reduces; recursive_halving comes nearer to measured times without (docs/notes/predictions.md).
   bool by_actors = false;

@@ -93,6 +93,7 @@ Algorithm two_shot_row() {
       .parameters = parameters,
       .cost_of_several = cost,
       .write_for_several = write,
+      .measured = true,
   };
 }
 

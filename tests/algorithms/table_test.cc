@@ -52,12 +52,12 @@ TEST_CASE("the manual lists every row") {
   }
 }
 
-TEST_CASE("every collective has an algorithm for every number of ranks") {
+TEST_CASE("every collective has measured algorithms for every number of ranks") {
   for (int which = 0; which < collective_count; ++which) {
     for (int n = 1; n <= 70; ++n) {
       const Problem problem{.collective = static_cast<Collective>(which), .ranks = n};
       int found = 0;
-      for (const Algorithm& algorithm : algorithms()) found += serves(algorithm, problem);
+      for (const Algorithm& algorithm : algorithms()) found += algorithm.measured && serves(algorithm, problem);
       CHECK(found >= 2);
     }
   }
