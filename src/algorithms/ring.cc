@@ -23,7 +23,7 @@ std::vector<int> senders(const Schedule& schedule, const std::vector<int>& p) {
   const int n = schedule.ranks();
   std::vector<int> positions;
   for (int i = 0; i < n; ++i)
-    if (schedule.keeps(p[i]) || schedule.keeps(p[around(i + 1, n)])) positions.push_back(i);
+    if (schedule.concerns(p[i], p[around(i + 1, n)])) positions.push_back(i);
   return positions;
 }
 

@@ -76,6 +76,9 @@ class Schedule {
   [[nodiscard]] int ranks() const { return problem_.ranks; }
   [[nodiscard]] std::optional<int> only() const { return only_; }
   [[nodiscard]] bool keeps(int rank) const { return !only_ || *only_ == rank; }
+  // Whether a move from one rank to another leaves a step of either here. An algorithm of n moves a round leaves out
+  // the others, so that each rank of a call writes its own part in time that does not grow with n a round.
+  [[nodiscard]] bool concerns(int from, int to) const { return keeps(from) || keeps(to); }
   // Position p's rank in the order of chains and rings.
   [[nodiscard]] int in_order(int position) const;
 
