@@ -85,15 +85,6 @@ void reduce(Schedule& schedule, const std::vector<int>& p, int radix) {
   }
 }
 
-// Runs of neighbouring positions whose ranks are neighbours too: their blocks lie in one piece in the root's buffer.
-template <class Visit>
-void for_runs(const std::vector<int>& p, int begin, int end, Visit visit) {
-  for (int first = begin, last = begin; first < end; first = last) {
-    for (++last; last < end && p[last] == p[last - 1] + 1;) ++last;
-    visit(first, last - first);
-  }
-}
-
 // The positions below and including `position`, when its parent is `width` away.
 int end_of_subtree(int position, int width, int ranks) { return std::min(position + width, ranks); }
 
