@@ -71,7 +71,7 @@ const Algorithm* algorithm_named(std::string_view name) {
 bool serves(const Algorithm& algorithm, const Problem& problem) {
   return std::find(algorithm.collectives.begin(), algorithm.collectives.end(), problem.collective) !=
              algorithm.collectives.end() &&
-         algorithm.applies(problem);
+         (problem.ranks == 1 || algorithm.applies(problem));
 }
 
 int channels_of(const Algorithm& algorithm, Problem problem, const Parameters& parameters) {

@@ -22,7 +22,7 @@ struct Algorithm {
   std::string_view name = {};
   std::string_view sentence = {};                    // what it does, for people
   std::span<const Collective> collectives = {};      // which it serves
-  bool (*applies)(const Problem& problem) = always;  // beyond the collective: power of two ranks and so on
+  bool (*applies)(const Problem& problem) = always;  // beyond the collective, for two ranks or more
   // The best for the problem.
   Parameters (*parameters)(const Problem& problem, const CostModel& model) = largest_chunks;
   // us, and the schedule: for two ranks or more.
@@ -45,7 +45,7 @@ struct Algorithm {
 
 std::span<const Algorithm> algorithms();
 const Algorithm* algorithm_named(std::string_view name);
-// Whether the algorithm serves the problem.
+// Whether the algorithm serves the problem: one rank alone always, of its collectives.
 bool serves(const Algorithm& algorithm, const Problem& problem);
 // Of the schedule that the algorithm writes, channels. It is written for a few chunks of a long message, which have as
 // many.

@@ -52,6 +52,28 @@ TEST_CASE("the manual lists every row") {
   }
 }
 
+TEST_CASE("the manual says which rows do not serve every number of ranks") {
+  const std::string manual = manual_text();
+  const std::size_t end = manual.find("; all others take");
+  REQUIRE(end != std::string::npos);
+  const std::size_t begin = manual.rfind("\n\n", end);
+  const std::string sentence = manual.substr(begin, end - begin);
+  for (const Algorithm& algorithm : testing::tested()) {
+    bool every = true;
+    for (int n = 1; n <= 64; ++n)
+      every = every && serves(algorithm, {.collective = algorithm.collectives[0], .ranks = n});
+    INFO(std::string(algorithm.name), ": ", sentence);
+    CHECK((sentence.find('`' + std::string(algorithm.name) + '`') != std::string::npos) == !every);
+  }
+}
+
+TEST_CASE("one rank alone is served, whatever the row says of more") {
+  Algorithm pairs = *algorithm_named("ring");
+  pairs.applies = [](const Problem& problem) { return problem.ranks == 2; };
+  for (const int n : {1, 2, 3}) CHECK(serves(pairs, {.collective = Collective::all_gather, .ranks = n}) == (n < 3));
+  CHECK_FALSE(serves(pairs, {.collective = Collective::barrier, .ranks = 1}));
+}
+
 TEST_CASE("every collective has measured algorithms for every number of ranks") {
   for (int which = 0; which < collective_count; ++which) {
     for (int n = 1; n <= 70; ++n) {
