@@ -45,8 +45,8 @@ std::string fault_of(const Schedule& schedule, int rank, const Step& step) {
     if (peer < 0 || peer >= schedule.ranks()) return fmt::format("there is no rank {}", peer);
     if (peer == rank) return "a rank sends to itself";
   }
-  const bool reads = step.action == Action::send || step.action == Action::copy || step.own >= 0;
-  const bool writes = step.action != Action::send;
+  const bool reads = step.reads();
+  const bool writes = step.writes();
   switch (step.action) {
     case Action::send:
       if (peers.empty()) return "the message is for nobody";
@@ -106,8 +106,8 @@ std::string fault_of_channels(Schedule& schedule, int rank) {
       const auto [memory, offset] = locate(schedule.problem(), rank, region.buffer, region.offset);
       touches.push_back({memory, offset, offset + region.count, step.channel, writes});
     };
-    if (step.action == Action::send || step.action == Action::copy || step.own >= 0) touch(step.source, false);
-    if (step.action != Action::send) touch(step.target, true);
+    if (step.reads()) touch(step.source, false);
+    if (step.writes()) touch(step.target, true);
   }
   std::sort(touches.begin(), touches.end(),
             [](const Touch& a, const Touch& b) { return std::pair(a.memory, a.begin) < std::pair(b.memory, b.begin); });

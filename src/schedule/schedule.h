@@ -58,6 +58,11 @@ struct Step {
   bool to_all = false;
   Region source;  // of send and copy; the local operand of recv_reduce
   Region target;  // of recv, recv_reduce and copy
+
+  [[nodiscard]] bool reads() const { return action == Action::send || action == Action::copy || own >= 0; }
+  [[nodiscard]] bool writes() const { return action != Action::send; }
+  // That the step moves: the length of its source, of its target, or of both.
+  [[nodiscard]] std::size_t elements() const { return (writes() ? target : source).count; }
 };
 
 inline constexpr int max_channels = 2;

@@ -26,7 +26,7 @@ constexpr std::size_t chunk = 4;
 Load load_of(Schedule& schedule, int rank) {
   Load load;
   for (const Step& step : schedule.steps(rank)) {
-    const auto bytes = static_cast<double>(step.action == Action::send ? step.source.count : step.target.count);
+    const auto bytes = static_cast<double>(step.elements());
     switch (step.action) {
       case Action::send: load.sent += bytes; break;
       case Action::recv: load.taken += bytes; break;

@@ -66,8 +66,7 @@ std::string messages_of(Schedule& schedule, int rank) {
   std::string text;
   for (const Step& step : schedule.steps(rank)) {
     if (step.action == Action::copy) continue;
-    text += fmt::format("{}.{} {}:", static_cast<int>(step.action), step.channel,
-                        (step.action == Action::send ? step.source : step.target).count);
+    text += fmt::format("{}.{} {}:", static_cast<int>(step.action), step.channel, step.elements());
     for (const int peer : schedule.peers(rank, step)) text += fmt::format(" {}", peer);
     text += "; ";
   }
