@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "schedule/extent.h"
+
 namespace paceline {
 namespace {
 
@@ -29,14 +31,6 @@ std::size_t length(const Schedule& schedule, int rank, Buffer buffer) {
 }
 
 }  // namespace
-
-Location locate(const Problem& problem, int rank, Buffer buffer, std::size_t offset) {
-  if (buffer == Buffer::scratch) return {2, offset};
-  if (!problem.in_place) return {buffer == Buffer::input ? 0 : 1, offset};
-  const std::ptrdiff_t difference = input_in_output(problem, rank);
-  const std::ptrdiff_t base = buffer == Buffer::input ? difference : -difference;
-  return {0, offset + static_cast<std::size_t>(std::max<std::ptrdiff_t>(base, 0))};
-}
 
 std::string fault_of(const Schedule& schedule, int rank, const Step& step) {
   if (step.channel >= max_channels) return fmt::format("there are only {} channels", max_channels);

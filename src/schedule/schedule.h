@@ -127,7 +127,6 @@ class Schedule {
   };
 
   [[nodiscard]] std::size_t index(int rank) const { return only_ ? 0 : static_cast<std::size_t>(rank); }
-  [[nodiscard]] bool same_memory(int rank, const Place& a, const Place& b) const;
   void add(int rank, Step step, std::span<const int> peers, std::size_t count);
   void close_round(Lane& lane, std::size_t longest) const;
 
