@@ -12,6 +12,7 @@
 #include "algorithms/chunks.h"
 #include "algorithms/surplus.h"
 #include "algorithms/table.h"
+#include "schedule/cables.h"
 
 namespace paceline {
 namespace {
