@@ -24,7 +24,7 @@ cpp_files = $(shell git ls-files '*.h' '*.c' '*.cc' '*.cu' '*.cuh')
 fuzz_seconds ?= 30
 compare_options ?=
 
-.PHONY: help bench compare test lint format wheel install long sanitize sanitize-gpu fuzz clean setup-% test-cpp test-python
+.PHONY: help bench compare test lint format wheel install prove long sanitize sanitize-gpu fuzz clean setup-% test-cpp test-python
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,13 @@ test-cpp: setup-test install
 
 test-python: wheel
 	pytest
+
+# The layers that an algorithm needs, without engines and CUDA. Proofs first: the formulas of what has none say nothing.
+prove: setup-prove  ## prove all algorithms, or algorithm=NAME, and compare the formulas with them: no GPU, no wheel
+	cmake -S . -B build/prove -DCMAKE_BUILD_TYPE=Release >/dev/null
+	cmake --build build/prove --target paceline_prove
+	PACELINE_TEST_ALGORITHM=$(algorithm) build/prove/paceline_prove "--source-file=*/prove_all_test.cc"
+	PACELINE_TEST_ALGORITHM=$(algorithm) build/prove/paceline_prove "--source-file-exclude=*/prove_all_test.cc"
 
 long: wheel  ## the long Python tests: faults and random cases by the hundred
 	pytest -m long --timeout 3600

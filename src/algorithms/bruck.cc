@@ -11,10 +11,10 @@
 // Source: Bruck et al., IEEE Trans. Parallel Distrib. Syst. 8 (1997).
 #include <bit>
 
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
+#include "algorithms/table.h"
 
-namespace paceline::bruck {
+namespace paceline {
 namespace {
 
 void all_gather(Schedule& schedule) {
@@ -84,8 +84,6 @@ void all_to_all(Schedule& schedule) {
       schedule.move(block(rank, i, steps), {rank, Buffer::output, blocks((rank - i + n) % n)}, count);
 }
 
-}  // namespace
-
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
   const int n = problem.ranks;
@@ -124,4 +122,18 @@ void write(Schedule& schedule) {
     all_to_all(schedule);
 }
 
-}  // namespace paceline::bruck
+}  // namespace
+
+Algorithm bruck_row() {
+  using enum Collective;
+  return {
+      .name = "bruck",
+      .sentence = "Blocks travel in packs over distances 1, 2, 4, ...",
+      .collectives = these<all_gather, all_to_all>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

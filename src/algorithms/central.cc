@@ -5,10 +5,11 @@
 // needs its turn once, as in a fan, and all but rank 0 have next to nothing to do in it.
 // Time: 2 ts + (n-1) times what a step costs.
 // Source: the centralized barrier of Mellor-Crummey and Scott, ACM Trans. Comput. Syst. 9 (1991), by messages.
-#include "algorithms/algorithms.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 
-namespace paceline::central {
+namespace paceline {
+namespace {
 
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double others = problem.ranks - 1;
@@ -37,4 +38,18 @@ void write(Schedule& schedule) {
   schedule.multicast({0, Buffer::scratch, 0}, others, 1);
 }
 
-}  // namespace paceline::central
+}  // namespace
+
+Algorithm central_row() {
+  using enum Collective;
+  return {
+      .name = "central",
+      .sentence = "Every rank tells rank 0, which then tells all.",
+      .collectives = these<barrier>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

@@ -4,11 +4,12 @@
 //
 // The plain form, to compare the pipelined chain with. Each rank sends M bytes (the last none).
 // Time: (n-1)(ts + M/B).
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 
-namespace paceline::chain {
+namespace paceline {
+namespace {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
@@ -36,4 +37,18 @@ void write(Schedule& schedule) {
   schedule.move({p[0], Buffer::input, 0}, {p[0], Buffer::output, 0}, count);
 }
 
-}  // namespace paceline::chain
+}  // namespace
+
+Algorithm chain_row() {
+  using enum Collective;
+  return {
+      .name = "chain",
+      .sentence = "Each rank forwards the whole message when it has all of it.",
+      .collectives = these<broadcast>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

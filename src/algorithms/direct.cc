@@ -8,11 +8,12 @@
 //
 // Each rank sends no byte that is not asked for, in one dependent step: the best for short messages, and for gather,
 // scatter and all-to-all at any size. Broadcast: (n-1)(ts + M/B). All-to-all of blocks of M: (n-1)(ts + M/B).
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 
-namespace paceline::direct {
+namespace paceline {
+namespace {
 
 bool gives_only_inputs(const Problem& problem) {
   return problem.collective == Collective::scatter || problem.collective == Collective::all_to_all;
@@ -119,4 +120,20 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::direct
+}  // namespace
+
+Algorithm direct_row() {
+  using enum Collective;
+  return {
+      .name = "direct",
+      .sentence = "Every block goes from the rank that has it straight to the rank that needs it.",
+      .collectives = these<broadcast, reduce, all_gather, reduce_scatter, gather, scatter, all_to_all>,
+      .parameters = parameters,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+      .gives_only_inputs = gives_only_inputs,
+  };
+}
+
+}  // namespace paceline

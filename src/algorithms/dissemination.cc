@@ -5,9 +5,10 @@
 // Source: Hensgen, Finkel and Manber, Int. J. Parallel Program. 17 (1988).
 #include <bit>
 
-#include "algorithms/algorithms.h"
+#include "algorithms/table.h"
 
-namespace paceline::dissemination {
+namespace paceline {
+namespace {
 
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double rounds = std::bit_width(static_cast<unsigned>(problem.ranks - 1));
@@ -27,4 +28,18 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::dissemination
+}  // namespace
+
+Algorithm dissemination_row() {
+  using enum Collective;
+  return {
+      .name = "dissemination",
+      .sentence = "Ranks tell those at distance 1, 2, 4, ... whom they have heard of.",
+      .collectives = these<barrier>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

@@ -12,9 +12,9 @@
 
 #include <bit>
 
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 #include "schedule/cables.h"
 
 namespace paceline {
@@ -69,7 +69,7 @@ Load load_of_half(const Tree& tree, std::size_t position, const Sizes& m, const 
                      .written = m.part};
 }
 
-namespace double_tree {
+namespace {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   return {.chunk = pipeline_chunk(problem.count / 2, 2 * tree_of_two(0, problem.ranks).height, model)};
@@ -143,5 +143,19 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace double_tree
+}  // namespace
+
+Algorithm double_tree_row() {
+  using enum Collective;
+  return {
+      .name = "double_tree",
+      .sentence = "Two trees fold and broadcast one half each; who is a leaf in one is inner in the other.",
+      .collectives = these<all_reduce>,
+      .parameters = parameters,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
 }  // namespace paceline

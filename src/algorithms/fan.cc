@@ -3,10 +3,11 @@
 // A message is one element of scratch, whose value does not matter. One dependent step: with more ranks than CPUs each
 // rank needs its turn once, where the dissemination barrier needs log2 n turns of everyone.
 // Each rank sends one message and takes n-1.    Time: ts + (n-1) times what a step costs.
-#include "algorithms/algorithms.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 
-namespace paceline::fan {
+namespace paceline {
+namespace {
 
 double cost(const Problem& problem, const Parameters&, const CostModel& model) {
   const double others = problem.ranks - 1;
@@ -32,4 +33,18 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::fan
+}  // namespace
+
+Algorithm fan_row() {
+  using enum Collective;
+  return {
+      .name = "fan",
+      .sentence = "Every rank tells every other one.",
+      .collectives = these<barrier>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

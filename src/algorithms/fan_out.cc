@@ -3,11 +3,12 @@
 // In shared memory the root writes a chunk where all others read it while it writes the next: two hops, whatever n is.
 // The root sends M bytes (n-1 times M where the transport has no multicast), the others none.
 // Time: (M/C + 1)(ts + C/B), and for the root the posting to n-1 ranks.
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 
-namespace paceline::fan_out {
+namespace paceline {
+namespace {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   CostModel for_all = model;  // what a chunk costs the root before its bytes
@@ -37,4 +38,19 @@ void write(Schedule& schedule) {
   schedule.multicast({problem.root, Buffer::input, 0}, on_every_rank(schedule, Buffer::output), problem.count);
 }
 
-}  // namespace paceline::fan_out
+}  // namespace
+
+Algorithm fan_out_row() {
+  using enum Collective;
+  return {
+      .name = "fan_out",
+      .sentence = "The root's data leaves once, chunk by chunk, for all ranks together.",
+      .collectives = these<broadcast>,
+      .parameters = parameters,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

@@ -9,11 +9,12 @@
 // the time of its collectives.
 #include "algorithms/hierarchical.h"
 
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/double_tree.h"
+#include "algorithms/table.h"
 
 namespace paceline::hierarchical {
+namespace {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   const Layout layout(problem, std::max(1, model.node_ranks));
@@ -56,4 +57,23 @@ void write(Schedule& schedule) {
   }
 }
 
+}  // namespace
 }  // namespace paceline::hierarchical
+
+namespace paceline {
+
+Algorithm hierarchical_row() {
+  using enum Collective;
+  return {
+      .name = "hierarchical",
+      .sentence =
+          "Inside each node directly, between nodes by two trees, a chain or rings, chunk by chunk side by side.",
+      .collectives = these<all_reduce, broadcast, all_gather, reduce_scatter>,
+      .parameters = hierarchical::parameters,
+      .cost_of_several = hierarchical::cost,
+      .write_for_several = hierarchical::write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

@@ -8,12 +8,12 @@
 // Broadcast sends to the k-1 children with one multicast: ceil(log_k n)(ts + M/B), and (k-1) times as much where the
 // transport has none. Gather and scatter: the root moves (n-1) M, and an inner rank what is below it, in log_k n steps.
 // Source: Chu et al., ICPP 2017, for the pipelined broadcast.
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 #include "schedule/cables.h"
 
-namespace paceline::knomial {
+namespace paceline {
 namespace {
 
 int levels(int ranks, int radix) {
@@ -57,6 +57,16 @@ void broadcast(Schedule& schedule, const std::vector<int>& p, int radix) {
   }
 }
 
+// What one level of a broadcast asks of a parent of so many children, and of each child.
+Load broadcast_parent(const Sizes& m, const CostModel& model, int children) {
+  return {.steps = m.chunks,
+          .receivers = m.chunks * model.further(children, m.others + 1),
+          .sent = model.multicast(m.bytes, children)};
+}
+Load broadcast_child(const Sizes& m, int siblings) {
+  return {.steps = m.chunks, .taken = m.bytes, .common = CostModel::common(m.bytes, siblings)};
+}
+
 void reduce(Schedule& schedule, const std::vector<int>& p, int radix) {
   const int n = schedule.ranks();
   const std::size_t longest = std::min(schedule.problem().count, schedule.parameters().chunk);
@@ -85,14 +95,11 @@ void reduce(Schedule& schedule, const std::vector<int>& p, int radix) {
   }
 }
 
-// Runs of neighbouring positions whose ranks are neighbours too: their blocks lie in one piece in the root's buffer.
-template <class Visit>
-void for_runs(const std::vector<int>& p, int begin, int end, Visit visit) {
-  for (int first = begin, last = begin; first < end; first = last) {
-    for (++last; last < end && p[last] == p[last - 1] + 1;) ++last;
-    visit(first, last - first);
-  }
+// And one level of a reduce.
+Load reduce_parent(const Sizes& m, int children) {
+  return {.steps = m.chunks, .folded = children * m.bytes, .written = m.bytes};
 }
+Load reduce_child(const Sizes& m) { return {.steps = m.chunks, .sent = m.bytes}; }
 
 // The positions below and including `position`, when its parent is `width` away.
 int end_of_subtree(int position, int width, int ranks) { return std::min(position + width, ranks); }
@@ -158,7 +165,9 @@ void scatter(Schedule& schedule, const std::vector<int>& p, int radix) {
   schedule.move({p[0], Buffer::input, blocks(p[0])}, {p[0], Buffer::output, 0}, count);
 }
 
-}  // namespace
+// What one child of a gather or scatter asks of who gives the blocks below it, so many bytes, and of who takes them.
+Load gives_blocks(const Sizes& m, double bytes) { return {.steps = m.chunks_of(bytes), .sent = bytes}; }
+Load takes_blocks(const Sizes& m, double bytes) { return {.steps = m.chunks_of(bytes), .taken = bytes}; }
 
 // Of two ranks none passes on what it has received.
 bool gives_only_inputs(const Problem& problem) {
@@ -183,6 +192,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   const int radix = parameters.radix;
   const Collective which = problem.collective;
   const bool in_blocks = which == Collective::gather || which == Collective::scatter;
+  const bool up = which == Collective::gather || which == Collective::reduce;
   std::vector<Load> loads(static_cast<std::size_t>(n));
   Cables cables(model, n);
   const auto add = [&](int position, const Load& load) {
@@ -192,24 +202,20 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   for (int width = 1; width < n; width *= radix) {
     for_parents(n, radix, width, [&](int parent, const std::vector<int>& children) {
       const int number = static_cast<int>(children.size());
-      if (in_blocks && width == 1 && parent != 0) add(parent, {.copied = m.bytes});
-      if (which == Collective::broadcast)
-        add(parent, {.steps = m.chunks,
-                     .receivers = m.chunks * model.further(number, n),
-                     .sent = model.multicast(m.bytes, number)});
-      if (which == Collective::reduce) add(parent, {.steps = m.chunks, .folded = number * m.bytes, .written = m.bytes});
+      if (which == Collective::broadcast) add(parent, broadcast_parent(m, model, number));
+      if (which == Collective::reduce) add(parent, reduce_parent(m, number));
+      if (in_blocks && width == 1 && parent != 0) add(parent, {.copied = m.bytes});  // its own block
       for (const int child : children) {
-        const double subtree = (end_of_subtree(child, width, n) - child) * m.bytes;
-        const double pieces = m.chunks_of(subtree);
-        const bool up = which == Collective::reduce || which == Collective::gather;
-        cables.move(up ? child : parent, up ? parent : child, in_blocks ? subtree : m.bytes);
-        if (which == Collective::broadcast)
-          add(child, {.steps = m.chunks, .taken = m.bytes, .common = CostModel::common(m.bytes, number)});
-        if (which == Collective::reduce) add(child, {.steps = m.chunks, .sent = m.bytes});
-        if (which == Collective::gather) add(child, {.steps = pieces, .sent = subtree});
-        if (which == Collective::gather) add(parent, {.steps = pieces, .taken = subtree});
-        if (which == Collective::scatter) add(parent, {.steps = pieces, .sent = subtree});
-        if (which == Collective::scatter) add(child, {.steps = pieces, .taken = subtree});
+        const int giver = up ? child : parent;
+        const int taker = up ? parent : child;
+        const double bytes = in_blocks ? (end_of_subtree(child, width, n) - child) * m.bytes : m.bytes;
+        cables.move(giver, taker, bytes);
+        if (in_blocks) {
+          add(giver, gives_blocks(m, bytes));
+          add(taker, takes_blocks(m, bytes));
+        } else {
+          add(child, up ? reduce_child(m) : broadcast_child(m, number));
+        }
       }
     });
   }
@@ -220,7 +226,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   work.hops = depth;
   work.inside = model.levels_inside(n, radix);
   work.cable = cables.busiest();
-  if (which == Collective::reduce || which == Collective::gather) work.partners = depth * (radix - 2);
+  if (up) work.partners = depth * (radix - 2);
   // In a reduce most ranks have given what they have after one turn, and stand in nobody's way.
   const double first_turns = which == Collective::reduce ? 1 : depth;
   work.turns = in_blocks ? depth : first_turns + m.chunks * depth / capacity(n);
@@ -243,4 +249,20 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::knomial
+}  // namespace
+
+Algorithm knomial_row() {
+  using enum Collective;
+  return {
+      .name = "knomial",
+      .sentence = "A tree in which whoever has the data hands it to k-1 others at each level.",
+      .collectives = these<broadcast, reduce, gather, scatter>,
+      .parameters = parameters,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+      .gives_only_inputs = gives_only_inputs,
+  };
+}
+
+}  // namespace paceline

@@ -2,11 +2,12 @@
 //
 // One dependent step, so the fastest for short messages. Each rank sends M bytes, receives and folds (n-1) M.
 // Time: ts + M/B + (n-1) M/R.
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 
-namespace paceline::one_shot {
+namespace paceline {
+namespace {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
@@ -31,4 +32,18 @@ void write(Schedule& schedule) {
                   schedule.problem().count);
 }
 
-}  // namespace paceline::one_shot
+}  // namespace
+
+Algorithm one_shot_row() {
+  using enum Collective;
+  return {
+      .name = "one_shot",
+      .sentence = "Every rank multicasts its input and folds all inputs in the order of ranks.",
+      .collectives = these<all_reduce>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

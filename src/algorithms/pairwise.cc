@@ -6,10 +6,11 @@
 //
 // Each rank sends (n-1) M bytes, M one block, in n-1 exchanges.    Time: (n-1)(ts + M/B), and once more that of an
 // exchange where n > 2, since ranks have themselves in different rounds.
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
+#include "algorithms/table.h"
 
-namespace paceline::pairwise {
+namespace paceline {
+namespace {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
@@ -39,4 +40,18 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::pairwise
+}  // namespace
+
+Algorithm pairwise_row() {
+  using enum Collective;
+  return {
+      .name = "pairwise",
+      .sentence = "In each round every rank exchanges blocks with one partner.",
+      .collectives = these<all_to_all>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

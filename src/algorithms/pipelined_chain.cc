@@ -8,11 +8,11 @@
 //
 // Each rank sends M bytes (the last none).    Time: (k + n - 2)(ts + C/B), C = M/k; best C = sqrt(M ts B / (n - 2)).
 // Source: Awan et al., Parallel Computing 85 (2019); the order is what makes it topology-aware.
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 
-namespace paceline::pipelined_chain {
+namespace paceline {
 namespace {
 
 // In round t, link i (between p(i) and p(i+1)) carries chunk t - i.
@@ -50,8 +50,6 @@ void reduce(Schedule& schedule, const std::vector<int>& p, const std::vector<Par
     schedule.round();
   }
 }
-
-}  // namespace
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   return {.chunk = pipeline_chunk(problem.count, problem.ranks - 1, model)};
@@ -97,4 +95,19 @@ void write(Schedule& schedule) {
   (problem.collective == Collective::broadcast ? broadcast : reduce)(schedule, p, chunks);
 }
 
-}  // namespace paceline::pipelined_chain
+}  // namespace
+
+Algorithm pipelined_chain_row() {
+  using enum Collective;
+  return {
+      .name = "pipelined_chain",
+      .sentence = "Each rank forwards one chunk while it receives the next.",
+      .collectives = these<broadcast, reduce>,
+      .parameters = parameters,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

@@ -8,19 +8,17 @@
 // Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
 #include <bit>
 
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/surplus.h"
+#include "algorithms/table.h"
+#include "schedule/cables.h"
 
-namespace paceline::rabenseifner {
-
+namespace paceline {
 namespace {
 
 // Of messages that no cache holds, sums of some ranks and parts that are handed on go to memory and come back, which
 // takes three times as long as a copy in the caches. From so many bytes on, where ranks share CPUs.
 constexpr double beyond_caches = 24 << 20;
-
-}  // namespace
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Surplus surplus(problem.ranks);
@@ -80,4 +78,19 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::rabenseifner
+}  // namespace
+
+Algorithm rabenseifner_row() {
+  using enum Collective;
+  return {
+      .name = "rabenseifner",
+      .sentence = "Recursive halving to scatter and fold, recursive doubling to gather.",
+      .collectives = these<all_reduce>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+      .by_actors = true,
+  };
+}
+
+}  // namespace paceline

@@ -12,11 +12,12 @@
 // Booth, "Generalisation of recursive doubling for AllReduce", Parallel Computing 69 (2017).
 #include <bit>
 
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/surplus.h"
+#include "algorithms/table.h"
+#include "schedule/cables.h"
 
-namespace paceline::recursive_doubling {
+namespace paceline {
 namespace {
 
 // Groups nest only where their sizes are powers of two.
@@ -26,8 +27,6 @@ int radix_of(const Parameters& parameters) {
 
 // Actors that exchange at a distance: `radix` of them, or what is left.
 int group_size(const Surplus& surplus, int distance, int radix) { return std::min(radix, surplus.actors / distance); }
-
-}  // namespace
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
@@ -93,4 +92,20 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::recursive_doubling
+}  // namespace
+
+Algorithm recursive_doubling_row() {
+  using enum Collective;
+  return {
+      .name = "recursive_doubling",
+      .sentence = "Ranks at distance 1, 2, 4, ... exchange and fold all they have.",
+      .collectives = these<all_reduce>,
+      .parameters = parameters,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+      .by_actors = true,
+  };
+}
+
+}  // namespace paceline

@@ -9,11 +9,13 @@
 // Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
 #include <bit>
 
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/surplus.h"
+#include "algorithms/table.h"
+#include "schedule/cables.h"
 
-namespace paceline::recursive_halving {
+namespace paceline {
+namespace {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
@@ -92,4 +94,18 @@ void write(Schedule& schedule) {
     schedule.move(folded(2 * pair, 2 * pair + 1), {2 * pair + 1, Buffer::output, 0}, count);
 }
 
-}  // namespace paceline::recursive_halving
+}  // namespace
+
+Algorithm recursive_halving_row() {
+  using enum Collective;
+  return {
+      .name = "recursive_halving",
+      .sentence = "Ranks at distance n/2, n/4, ... exchange and fold half of what they have.",
+      .collectives = these<reduce_scatter>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

@@ -9,11 +9,11 @@
 // Each rank sends M (n-1)/n bytes for each of the two, whatever n is; n-1 dependent steps each.
 // Time of all-reduce: 2(n-1)(ts + M/(nB)) + (n-1) M/(nR).
 // Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009).
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 
-namespace paceline::ring {
+namespace paceline {
 namespace {
 
 int around(int position, int n) { return (position % n + n) % n; }
@@ -23,7 +23,7 @@ std::vector<int> senders(const Schedule& schedule, const std::vector<int>& p) {
   const int n = schedule.ranks();
   std::vector<int> positions;
   for (int i = 0; i < n; ++i)
-    if (schedule.keeps(p[i]) || schedule.keeps(p[around(i + 1, n)])) positions.push_back(i);
+    if (schedule.concerns(p[i], p[around(i + 1, n)])) positions.push_back(i);
   return positions;
 }
 
@@ -59,8 +59,6 @@ void all_gather(Schedule& schedule, const std::vector<int>& p, First first, Outp
     schedule.round();
   }
 }
-
-}  // namespace
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const bool both = problem.collective == Collective::all_reduce;
@@ -126,4 +124,18 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::ring
+}  // namespace
+
+Algorithm ring_row() {
+  using enum Collective;
+  return {
+      .name = "ring",
+      .sentence = "Blocks go once round a ring to be folded, and once to be gathered.",
+      .collectives = these<all_reduce, all_gather, reduce_scatter>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

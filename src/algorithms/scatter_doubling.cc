@@ -7,10 +7,11 @@
 // Source: van de Geijn, 1994; Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
 #include <bit>
 
-#include "algorithms/algorithms.h"
 #include "algorithms/binomial_scatter.h"
+#include "algorithms/table.h"
 
-namespace paceline::scatter_doubling {
+namespace paceline {
+namespace {
 
 bool applies(const Problem& problem) { return std::has_single_bit(static_cast<unsigned>(problem.ranks)); }
 
@@ -34,4 +35,19 @@ void write(Schedule& schedule) {
   });
 }
 
-}  // namespace paceline::scatter_doubling
+}  // namespace
+
+Algorithm scatter_doubling_row() {
+  using enum Collective;
+  return {
+      .name = "scatter_doubling",
+      .sentence = "The root scatters parts down a tree; ranks at distance 1, 2, 4, ... exchange theirs.",
+      .collectives = these<broadcast>,
+      .applies = applies,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

@@ -7,10 +7,11 @@
 // Source: Barnett et al., "Interprocessor collective communication library", SHPCC 1994.
 #include <bit>
 
-#include "algorithms/algorithms.h"
 #include "algorithms/binomial_scatter.h"
+#include "algorithms/table.h"
 
-namespace paceline::scatter_ring {
+namespace paceline {
+namespace {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const int n = problem.ranks;
@@ -38,4 +39,18 @@ void write(Schedule& schedule) {
   });
 }
 
-}  // namespace paceline::scatter_ring
+}  // namespace
+
+Algorithm scatter_ring_row() {
+  using enum Collective;
+  return {
+      .name = "scatter_ring",
+      .sentence = "The root scatters parts down a tree; the parts go once round a ring.",
+      .collectives = these<broadcast>,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

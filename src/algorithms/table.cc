@@ -1,70 +1,30 @@
 #include "algorithms/table.h"
 
 #include <algorithm>
-#include <array>
-
-#include "algorithms/algorithms.h"
-#include "algorithms/chunks.h"
 
 namespace paceline {
-namespace {
 
-using enum Collective;
-
-bool always(const Problem&) { return true; }
-
-template <Collective... which>
-constexpr std::array listed{which...};
-
-constexpr bool by_actors = true;
-
-constexpr Algorithm rows[] = {
-    {"direct", "Every block goes from the rank that has it straight to the rank that needs it.",
-     listed<broadcast, reduce, all_gather, reduce_scatter, gather, scatter, all_to_all>, always, direct::parameters,
-     direct::cost, direct::write, !by_actors, direct::gives_only_inputs},
-    {"fan_out", "The root's data leaves once, chunk by chunk, for all ranks together.", listed<broadcast>, always,
-     fan_out::parameters, fan_out::cost, fan_out::write},
-    {"chain", "Each rank forwards the whole message when it has all of it.", listed<broadcast>, always, largest_chunks,
-     chain::cost, chain::write},
-    {"pipelined_chain", "Each rank forwards one chunk while it receives the next.", listed<broadcast, reduce>, always,
-     pipelined_chain::parameters, pipelined_chain::cost, pipelined_chain::write},
-    {"knomial", "A tree in which whoever has the data hands it to k-1 others at each level.",
-     listed<broadcast, reduce, gather, scatter>, always, knomial::parameters, knomial::cost, knomial::write, !by_actors,
-     knomial::gives_only_inputs},
-    {"scatter_ring", "The root scatters parts down a tree; the parts go once round a ring.", listed<broadcast>, always,
-     largest_chunks, scatter_ring::cost, scatter_ring::write},
-    {"scatter_doubling", "The root scatters parts down a tree; ranks at distance 1, 2, 4, ... exchange theirs.",
-     listed<broadcast>, scatter_doubling::applies, largest_chunks, scatter_doubling::cost, scatter_doubling::write},
-    {"one_shot", "Every rank multicasts its input and folds all inputs in the order of ranks.", listed<all_reduce>,
-     always, largest_chunks, one_shot::cost, one_shot::write},
-    {"two_shot", "Every rank folds its part of all inputs, then hands on the result.", listed<all_reduce, reduce>,
-     always, two_shot::parameters, two_shot::cost, two_shot::write},
-    {"ring", "Blocks go once round a ring to be folded, and once to be gathered.",
-     listed<all_reduce, all_gather, reduce_scatter>, always, largest_chunks, ring::cost, ring::write},
-    {"recursive_doubling", "Ranks at distance 1, 2, 4, ... exchange and fold all they have.", listed<all_reduce>,
-     always, recursive_doubling::parameters, recursive_doubling::cost, recursive_doubling::write, by_actors},
-    {"rabenseifner", "Recursive halving to scatter and fold, recursive doubling to gather.", listed<all_reduce>, always,
-     largest_chunks, rabenseifner::cost, rabenseifner::write, by_actors},
-    {"double_tree", "Two trees fold and broadcast one half each; who is a leaf in one is inner in the other.",
-     listed<all_reduce>, always, double_tree::parameters, double_tree::cost, double_tree::write},
-    {"hierarchical",
-     "Inside each node directly, between nodes by two trees, a chain or rings, chunk by chunk side by side.",
-     listed<all_reduce, broadcast, all_gather, reduce_scatter>, always, hierarchical::parameters, hierarchical::cost,
-     hierarchical::write},
-    {"recursive_halving", "Ranks at distance n/2, n/4, ... exchange and fold half of what they have.",
-     listed<reduce_scatter>, always, largest_chunks, recursive_halving::cost, recursive_halving::write},
-    {"bruck", "Blocks travel in packs over distances 1, 2, 4, ...", listed<all_gather, all_to_all>, always,
-     largest_chunks, bruck::cost, bruck::write},
-    {"pairwise", "In each round every rank exchanges blocks with one partner.", listed<all_to_all>, always,
-     largest_chunks, pairwise::cost, pairwise::write},
-    {"dissemination", "Ranks tell those at distance 1, 2, 4, ... whom they have heard of.", listed<barrier>, always,
-     largest_chunks, dissemination::cost, dissemination::write},
-    {"central", "Every rank tells rank 0, which then tells all.", listed<barrier>, always, largest_chunks,
-     central::cost, central::write},
-    {"fan", "Every rank tells every other one.", listed<barrier>, always, largest_chunks, fan::cost, fan::write},
-};
-
-}  // namespace
+// Each is defined in the file of its algorithm.
+Algorithm direct_row();
+Algorithm fan_out_row();
+Algorithm chain_row();
+Algorithm pipelined_chain_row();
+Algorithm knomial_row();
+Algorithm scatter_ring_row();
+Algorithm scatter_doubling_row();
+Algorithm one_shot_row();
+Algorithm two_shot_row();
+Algorithm ring_row();
+Algorithm recursive_doubling_row();
+Algorithm rabenseifner_row();
+Algorithm double_tree_row();
+Algorithm hierarchical_row();
+Algorithm recursive_halving_row();
+Algorithm bruck_row();
+Algorithm pairwise_row();
+Algorithm dissemination_row();
+Algorithm central_row();
+Algorithm fan_row();
 
 double Algorithm::cost(const Problem& problem, const Parameters& parameters, const CostModel& model) const {
   if (problem.ranks > 1) return cost_of_several(problem, parameters, model);
@@ -76,17 +36,42 @@ void Algorithm::write(Schedule& schedule) const {
   schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, schedule.problem().count);
 }
 
-std::span<const Algorithm> algorithms() { return rows; }
+std::span<const Algorithm> algorithms() {
+  static const Algorithm rows[] = {
+      direct_row(),
+      fan_out_row(),
+      chain_row(),
+      pipelined_chain_row(),
+      knomial_row(),
+      scatter_ring_row(),
+      scatter_doubling_row(),
+      one_shot_row(),
+      two_shot_row(),
+      ring_row(),
+      recursive_doubling_row(),
+      rabenseifner_row(),
+      double_tree_row(),
+      hierarchical_row(),
+      recursive_halving_row(),
+      bruck_row(),
+      pairwise_row(),
+      dissemination_row(),
+      central_row(),
+      fan_row(),
+  };
+  return rows;
+}
 
 const Algorithm* algorithm_named(std::string_view name) {
-  const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const Algorithm& a) { return a.name == name; });
-  return row == std::end(rows) ? nullptr : row;
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.name == name) return &algorithm;
+  return nullptr;
 }
 
 bool serves(const Algorithm& algorithm, const Problem& problem) {
   return std::find(algorithm.collectives.begin(), algorithm.collectives.end(), problem.collective) !=
              algorithm.collectives.end() &&
-         algorithm.applies(problem);
+         (problem.ranks == 1 || algorithm.applies(problem));
 }
 
 int channels_of(const Algorithm& algorithm, Problem problem, const Parameters& parameters) {

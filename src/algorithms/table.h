@@ -1,25 +1,36 @@
 // The table of algorithms: the one place that lists them. The choice, `paceline explain`, `paceline bench
-// --algorithm all`, the docs and the proof all read it. To add an algorithm: write its file, declare its functions in
-// algorithms.h, add its row in table.cc (docs/algorithms.md, Adding one).
+// --algorithm all`, the docs and the proof all read it. Each row is defined at the end of the algorithm's file;
+// table.cc lists them (docs/algorithms.md, Adding one).
 #pragma once
 
+#include <array>
 #include <span>
 #include <string_view>
 
+#include "algorithms/chunks.h"
 #include "schedule/cost.h"
 #include "schedule/schedule.h"
 
 namespace paceline {
 
+template <Collective... which>
+inline constexpr std::array these{which...};
+
+inline bool always(const Problem&) { return true; }
+
 struct Algorithm {
-  std::string_view name;
-  std::string_view sentence;                // what it does, for people
-  std::span<const Collective> collectives;  // which it serves
-  bool (*applies)(const Problem& problem);  // beyond the collective: power of two ranks and so on
-  Parameters (*parameters)(const Problem& problem, const CostModel& model);  // the best for the problem
-  // us
-  double (*cost_of_several)(const Problem& problem, const Parameters& parameters, const CostModel& model);
-  void (*write_for_several)(Schedule& schedule);
+  std::string_view name = {};
+  std::string_view sentence = {};                    // what it does, for people
+  std::span<const Collective> collectives = {};      // which it serves
+  bool (*applies)(const Problem& problem) = always;  // beyond the collective, for two ranks or more
+  // The best for the problem.
+  Parameters (*parameters)(const Problem& problem, const CostModel& model) = largest_chunks;
+  // us, and the schedule: for two ranks or more.
+  double (*cost_of_several)(const Problem& problem, const Parameters& parameters, const CostModel& model) = nullptr;
+  void (*write_for_several)(Schedule& schedule) = nullptr;
+  // Whether somebody has compared its formula with measured times. Until then it runs only where it is forced, or where
+  // a profile that measured it says so.
+  bool measured = false;
   // Times measured on other numbers of ranks correct its cost by how many ranks act (surplus.h), not by how many there
   // are. So it is of all-reduces; recursive_halving comes nearer to measured times without (docs/notes/predictions.md).
   bool by_actors = false;
@@ -34,7 +45,7 @@ struct Algorithm {
 
 std::span<const Algorithm> algorithms();
 const Algorithm* algorithm_named(std::string_view name);
-// Whether the algorithm serves the problem.
+// Whether the algorithm serves the problem: one rank alone always, of its collectives.
 bool serves(const Algorithm& algorithm, const Problem& problem);
 // Of the schedule that the algorithm writes, channels. It is written for a few chunks of a long message, which have as
 // many.

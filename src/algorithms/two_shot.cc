@@ -6,12 +6,13 @@
 //
 // Two dependent steps. Each rank sends 2 M (n-1)/n bytes, with a multicast M, and folds M (n-1)/n.
 // Time: 2 ts + (n-1)/n (2 M/B + M/R).
-#include "algorithms/algorithms.h"
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
+#include "algorithms/table.h"
 #include "base/rounding.h"
 
-namespace paceline::two_shot {
+namespace paceline {
+namespace {
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   if (problem.collective == Collective::reduce) return largest_chunks(problem, model);
@@ -81,4 +82,19 @@ void write(Schedule& schedule) {
   }
 }
 
-}  // namespace paceline::two_shot
+}  // namespace
+
+Algorithm two_shot_row() {
+  using enum Collective;
+  return {
+      .name = "two_shot",
+      .sentence = "Every rank folds its part of all inputs, then hands on the result.",
+      .collectives = these<all_reduce, reduce>,
+      .parameters = parameters,
+      .cost_of_several = cost,
+      .write_for_several = write,
+      .measured = true,
+  };
+}
+
+}  // namespace paceline

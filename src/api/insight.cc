@@ -22,7 +22,8 @@ std::string algorithms_text() {
     for (Collective which : algorithm.collectives) collectives.push_back(std::string(name(which)));
     rows.push_back({{"name", std::string(algorithm.name)},
                     {"sentence", std::string(algorithm.sentence)},
-                    {"collectives", collectives}});
+                    {"collectives", collectives},
+                    {"measured", algorithm.measured}});
   }
   return rows.dump();
 }

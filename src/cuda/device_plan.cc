@@ -77,7 +77,7 @@ class Channel {
     bound.target_buffer = step.target.buffer;
     bound.source = step.source.offset * element_;
     bound.target = step.target.offset * element_;
-    bound.bytes = (step.action == Action::send ? step.source : step.target).count * element_;
+    bound.bytes = step.elements() * element_;
     bound.share = share_of(bound.bytes, blocks_, spreading_);
     for (const int peer : schedule_.peers(rank_, step))
       bound.peers = static_cast<std::uint16_t>(bound.peers | 1U << peer);
@@ -90,16 +90,14 @@ class Channel {
  private:
   std::uint32_t wait_of(const Step& step) {
     if (blocks_ == 1) return 0;
-    const bool reads = step.action == Action::send || step.action == Action::copy || step.own >= 0;
-    const bool writes = step.action != Action::send;
     const Extent source = extent_of(schedule_.problem(), rank_, step.source);
     const Extent target = extent_of(schedule_.problem(), rank_, step.target);
     std::uint32_t after = 0;
-    if (reads) after = touched_.before(source, false);
-    if (writes) after = std::max(after, touched_.before(target, true));
+    if (step.reads()) after = touched_.before(source, false);
+    if (step.writes()) after = std::max(after, touched_.before(target, true));
     const auto number = static_cast<std::uint32_t>(steps_.size()) + 1;
-    if (reads) touched_.add(source, false, number);
-    if (writes) touched_.add(target, true, number);
+    if (step.reads()) touched_.add(source, false, number);
+    if (step.writes()) touched_.add(target, true, number);
     if (after <= waited_) return 0;  // waited for already
     waited_ = after;
     return after;

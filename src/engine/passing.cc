@@ -6,8 +6,6 @@
 namespace paceline {
 namespace {
 
-constexpr int scratch = 1;  // Extent::space
-
 bool begins_before_end(const auto& each, const Extent& extent) {
   return each.first.first == extent.space && each.first.second < extent.end;
 }
@@ -56,7 +54,7 @@ void Passing::sends(const Extent& extent, int transport) {
 }
 
 void Passing::ends() {
-  for (const auto& [at, message] : messages_) settle(message, at.first == scratch);
+  for (const auto& [at, message] : messages_) settle(message, at.first == scratch_memory);
 }
 
 void Passing::settle(const Message& message, bool overwritten) {

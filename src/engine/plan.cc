@@ -60,7 +60,6 @@ std::vector<Later> look_ahead(const Problem& problem, int rank, std::span<const 
   std::vector<Accesses> read(max_channels);
   for (std::size_t i = steps.size(); i-- > 0;) {
     const Step& step = steps[i];
-    const bool has_source = step.action == Action::send || step.action == Action::copy || step.own >= 0;
     const Extent source = extent_of(problem, rank, step.source);
     const Extent target = extent_of(problem, rank, step.target);
     if (step.action == Action::send) {
@@ -71,7 +70,7 @@ std::vector<Later> look_ahead(const Problem& problem, int rank, std::span<const 
                               (step.own >= 0 && source.begin == target.begin && source.space == target.space);
       written[step.channel].add(target, 0, 0);
     }
-    if (has_source) read[step.channel].add(source, 0, 0);
+    if (step.reads()) read[step.channel].add(source, 0, 0);
   }
   return later;
 }
@@ -152,7 +151,7 @@ class Binder {
     bound.target_buffer = step.target.buffer;
     bound.source = step.source.offset * plan_.element_bytes;
     bound.target = step.target.offset * plan_.element_bytes;
-    bound.bytes = (step.action == Action::send ? step.source : step.target).count * plan_.element_bytes;
+    bound.bytes = step.elements() * plan_.element_bytes;
     bound.first_peer = static_cast<std::uint32_t>(plan_.peers.size());
     return bound;
   }
@@ -174,7 +173,7 @@ class Binder {
     plan_.lanes[step.channel].push_back(bound);
 
     Passing& passing = passing_[step.channel];
-    if (step.action == Action::copy || step.own >= 0) passing.reads(extent(step.source));
+    if (step.reads()) passing.reads(extent(step.source));
     passing.writes(target);
     if (step.action == Action::recv || (folds && step.peer_count == 1 && step.own >= 0))
       passing.receives(target, transport_to(peers.front()), may_stream);

@@ -1,4 +1,4 @@
-// The cost of an algorithm: what it asks of its ranks, and the constants that turn it into a time.
+// The cost of an algorithm: what it asks of its ranks (load.h), and the constants that turn it into a time.
 //
 // The published formulas have one rate B and full-duplex links. Inside a node the ranks' CPUs are the links: sending is
 // a copy, taking another, and where ranks share CPUs all of them add up. So a cost formula here says how many bytes the
@@ -15,50 +15,9 @@
 #include <cstddef>
 #include <vector>
 
+#include "schedule/load.h"
+
 namespace paceline {
-
-// What one rank does: steps, and bytes.
-struct Load {
-  double steps = 0;
-  double receivers = 0;  // of its messages, beside the first of each (CostModel::further)
-  double sent = 0;
-  double passed = 0;   // of `sent`: on as it came, or as it was folded when it came (CostModel::sending)
-  double beside = 0;   // of `sent`, and not of `passed`: to ranks at home on the same CPU (CostModel::homes)
-  double taken = 0;    // received, and not folded
-  double folded = 0;   // received and folded into the rank's own data
-  double written = 0;  // results of folds: a fold of many operands writes once
-  double copied = 0;   // from one of its buffers to another
-  double common = 0;   // received, folded or not, where other ranks read it, too: it was written once for all of them
-
-  friend Load operator+(const Load& a, const Load& b) {
-    return {a.steps + b.steps,   a.receivers + b.receivers, a.sent + b.sent,     a.passed + b.passed,
-            a.beside + b.beside, a.taken + b.taken,         a.folded + b.folded, a.written + b.written,
-            a.copied + b.copied, a.common + b.common};
-  }
-  friend Load operator*(double factor, const Load& a) {
-    return {factor * a.steps, factor * a.receivers, factor * a.sent,    factor * a.passed, factor * a.beside,
-            factor * a.taken, factor * a.folded,    factor * a.written, factor * a.copied, factor * a.common};
-  }
-};
-
-// Bytes that leave a node, or come to it: of all its ranks, and of the busiest one.
-struct Crossing {
-  double node = 0;
-  double rank = 0;
-};
-
-// What an algorithm asks of its ranks.
-struct Work {
-  double hops = 0;      // messages on the longest chain in which each waits for the one before
-  double inside = 0;    // of the hops, those between ranks of one node
-  double turns = 0;     // how often a rank waits for others while ranks share a CPU
-  double partners = 0;  // of messages that a rank waits for at once, those that come from further ranks than the first
-  double boards = 0;    // the same of messages that go to all ranks
-  Load fill;            // work on the longest path that nothing overlaps: the filling of a pipeline
-  Load busiest;         // of all ranks
-  Load mean;            // of all ranks
-  Crossing cable;       // of the busiest node
-};
 
 // The defaults are for shared memory: those by which the choice came nearest to the fastest on 2 to 16 CPUs of three
 // machines (tests/python/test_untuned_choice.py).

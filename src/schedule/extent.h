@@ -1,16 +1,35 @@
-// Regions as they lie in a rank's memory: in place, input and output are one. Engines ask with them which steps touch
-// the same data.
+// Where a rank's data really lies: in place, input and output are one memory. The proof asks so what a step reads, and
+// engines which steps touch the same data.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "schedule/schedule.h"
 
 namespace paceline {
 
-// [begin, end) of a space, in elements. Regions of different spaces have no memory in common.
+inline constexpr int scratch_memory = 1;
+
+// An element of one of a rank's memories.
+struct Location {
+  int memory = 0;          // 0: the output, and in place the input; 1: scratch; 2: an input of its own
+  std::size_t offset = 0;  // elements; in place from where the one that begins first does
+
+  bool operator==(const Location&) const = default;
+};
+
+inline Location locate(const Problem& problem, int rank, Buffer buffer, std::size_t offset) {
+  if (buffer == Buffer::scratch) return {scratch_memory, offset};
+  if (!problem.in_place) return {buffer == Buffer::input ? 2 : 0, offset};
+  const std::ptrdiff_t difference = input_in_output(problem, rank);
+  const std::ptrdiff_t base = buffer == Buffer::input ? difference : -difference;
+  return {0, offset + static_cast<std::size_t>(std::max<std::ptrdiff_t>(base, 0))};
+}
+
+// Elements [begin, end) of one of these memories.
 struct Extent {
-  int space = 0;  // 0: the output, and in place the input; 1: scratch; 2: an input of its own
+  int space = 0;
   std::ptrdiff_t begin = 0;
   std::ptrdiff_t end = 0;
 
@@ -18,13 +37,9 @@ struct Extent {
 };
 
 inline Extent extent_of(const Problem& problem, int rank, const Region& region) {
-  const auto offset = static_cast<std::ptrdiff_t>(region.offset);
-  const auto count = static_cast<std::ptrdiff_t>(region.count);
-  if (region.buffer == Buffer::scratch) return {1, offset, offset + count};
-  if (region.buffer == Buffer::output) return {0, offset, offset + count};
-  if (!problem.in_place) return {2, offset, offset + count};
-  const std::ptrdiff_t shifted = offset + input_in_output(problem, rank);
-  return {0, shifted, shifted + count};
+  const auto [memory, offset] = locate(problem, rank, region.buffer, region.offset);
+  const auto begin = static_cast<std::ptrdiff_t>(offset);
+  return {memory, begin, begin + static_cast<std::ptrdiff_t>(region.count)};
 }
 
 }  // namespace paceline

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "schedule/extent.h"
+
 namespace paceline {
 namespace {
 
@@ -30,14 +32,6 @@ std::size_t length(const Schedule& schedule, int rank, Buffer buffer) {
 
 }  // namespace
 
-Location locate(const Problem& problem, int rank, Buffer buffer, std::size_t offset) {
-  if (buffer == Buffer::scratch) return {2, offset};
-  if (!problem.in_place) return {buffer == Buffer::input ? 0 : 1, offset};
-  const std::ptrdiff_t difference = input_in_output(problem, rank);
-  const std::ptrdiff_t base = buffer == Buffer::input ? difference : -difference;
-  return {0, offset + static_cast<std::size_t>(std::max<std::ptrdiff_t>(base, 0))};
-}
-
 std::string fault_of(const Schedule& schedule, int rank, const Step& step) {
   if (step.channel >= max_channels) return fmt::format("there are only {} channels", max_channels);
   const auto peers = schedule.peers(rank, step);
@@ -45,8 +39,8 @@ std::string fault_of(const Schedule& schedule, int rank, const Step& step) {
     if (peer < 0 || peer >= schedule.ranks()) return fmt::format("there is no rank {}", peer);
     if (peer == rank) return "a rank sends to itself";
   }
-  const bool reads = step.action == Action::send || step.action == Action::copy || step.own >= 0;
-  const bool writes = step.action != Action::send;
+  const bool reads = step.reads();
+  const bool writes = step.writes();
   switch (step.action) {
     case Action::send:
       if (peers.empty()) return "the message is for nobody";
@@ -106,8 +100,8 @@ std::string fault_of_channels(Schedule& schedule, int rank) {
       const auto [memory, offset] = locate(schedule.problem(), rank, region.buffer, region.offset);
       touches.push_back({memory, offset, offset + region.count, step.channel, writes});
     };
-    if (step.action == Action::send || step.action == Action::copy || step.own >= 0) touch(step.source, false);
-    if (step.action != Action::send) touch(step.target, true);
+    if (step.reads()) touch(step.source, false);
+    if (step.writes()) touch(step.target, true);
   }
   std::sort(touches.begin(), touches.end(),
             [](const Touch& a, const Touch& b) { return std::pair(a.memory, a.begin) < std::pair(b.memory, b.begin); });

@@ -7,13 +7,6 @@
 
 namespace paceline {
 
-// Where an element of a rank's buffer really lies: in place, input and output are one memory.
-struct Location {
-  int memory = 0;
-  std::size_t offset = 0;
-};
-Location locate(const Problem& problem, int rank, Buffer buffer, std::size_t offset);
-
 // What is wrong with a step, whatever the others do; empty if nothing.
 std::string fault_of(const Schedule& schedule, int rank, const Step& step);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/wrong.h"
+#include "schedule/extent.h"
 #include "schedule/faults.h"
 #include "schedule/symbols.h"
 

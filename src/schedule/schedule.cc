@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "schedule/extent.h"
+
 namespace paceline {
 
 const char* name(Action action) {
@@ -22,15 +24,6 @@ Schedule::Schedule(const Problem& problem, const Parameters& parameters, std::op
 
 int Schedule::in_order(int position) const {
   return parameters_.order.empty() ? position : parameters_.order[static_cast<std::size_t>(position)];
-}
-
-bool Schedule::same_memory(int rank, const Place& a, const Place& b) const {
-  if (a.buffer == b.buffer) return a.offset == b.offset;
-  if (!problem_.in_place || a.buffer == Buffer::scratch || b.buffer == Buffer::scratch) return false;
-  const Place& input = a.buffer == Buffer::input ? a : b;
-  const Place& output = a.buffer == Buffer::input ? b : a;
-  return static_cast<std::ptrdiff_t>(input.offset) + input_in_output(problem_, rank) ==
-         static_cast<std::ptrdiff_t>(output.offset);
 }
 
 void Schedule::add(int rank, Step step, std::span<const int> peers, std::size_t count) {
@@ -54,10 +47,11 @@ void Schedule::multicast(Place from, std::span<const Place> to, std::size_t coun
   step.source = {from.buffer, from.offset, 0};
   const auto others = std::ranges::count_if(to, [&](const Place& place) { return place.rank != from.rank; });
   step.to_all = others > 1 && others == problem_.ranks - 1;
+  const auto location = [&](const Place& place) { return locate(problem_, place.rank, place.buffer, place.offset); };
   std::vector<int> receivers;
   for (const Place& place : to) {
     if (place.rank == from.rank) {
-      if (!keeps(from.rank) || same_memory(from.rank, from, place)) continue;
+      if (!keeps(from.rank) || location(from) == location(place)) continue;
       Step copy = step;
       copy.action = Action::copy;
       copy.to_all = false;

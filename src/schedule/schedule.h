@@ -58,6 +58,11 @@ struct Step {
   bool to_all = false;
   Region source;  // of send and copy; the local operand of recv_reduce
   Region target;  // of recv, recv_reduce and copy
+
+  [[nodiscard]] bool reads() const { return action == Action::send || action == Action::copy || own >= 0; }
+  [[nodiscard]] bool writes() const { return action != Action::send; }
+  // That the step moves: the length of its source, of its target, or of both.
+  [[nodiscard]] std::size_t elements() const { return (writes() ? target : source).count; }
 };
 
 inline constexpr int max_channels = 2;
@@ -76,6 +81,9 @@ class Schedule {
   [[nodiscard]] int ranks() const { return problem_.ranks; }
   [[nodiscard]] std::optional<int> only() const { return only_; }
   [[nodiscard]] bool keeps(int rank) const { return !only_ || *only_ == rank; }
+  // Whether a move from one rank to another leaves a step of either here. An algorithm of n moves a round leaves out
+  // the others, so that each rank of a call writes its own part in time that does not grow with n a round.
+  [[nodiscard]] bool concerns(int from, int to) const { return keeps(from) || keeps(to); }
   // Position p's rank in the order of chains and rings.
   [[nodiscard]] int in_order(int position) const;
 
@@ -119,7 +127,6 @@ class Schedule {
   };
 
   [[nodiscard]] std::size_t index(int rank) const { return only_ ? 0 : static_cast<std::size_t>(rank); }
-  [[nodiscard]] bool same_memory(int rank, const Place& a, const Place& b) const;
   void add(int rank, Step step, std::span<const int> peers, std::size_t count);
   void close_round(Lane& lane, std::size_t longest) const;
 

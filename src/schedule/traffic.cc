@@ -8,14 +8,13 @@ Program::Program(Schedule& schedule, int rank, std::size_t element_bytes) : chan
   const auto steps = schedule.steps(rank);
   acts.reserve(steps.size());
   for (const Step& step : steps) {
-    const auto& moved = step.action == Action::send ? step.source : step.target;
     Act act;
     act.action = step.action;
     act.channel = step.channel;
     act.own = step.own >= 0;
     act.first_peer = static_cast<std::uint32_t>(peers.size());
     act.peer_count = step.peer_count;
-    act.bytes = static_cast<double>(moved.count * element_bytes);
+    act.bytes = static_cast<double>(step.elements() * element_bytes);
     const auto with = schedule.peers(rank, step);
     // Peers of step after step are mostly the same.
     if (peers.size() >= with.size() && std::equal(with.begin(), with.end(), peers.end() - std::ssize(with)))

@@ -27,7 +27,7 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
 
 // For a problem that is the same on all ranks.
 Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, std::string_view forced,
-                              std::size_t chunk_bytes, const Tuned* tuned) {
+                              std::size_t chunk_bytes, const Tuned* tuned, std::span<const Algorithm> rows) {
   const TableRow* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, problem.count * model.element);
   const Variant own{.chunk = chunk_bytes};
   Choice best;
@@ -36,10 +36,10 @@ Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, st
     if (chunk_bytes > 0) variant.chunk = chunk_bytes;
     best = with(*fastest->algorithm, problem, model, variant, tuned);
   }
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : rows) {
     if (!serves(algorithm, problem)) continue;
     if (algorithm.name == forced) return with(algorithm, problem, model, own, tuned);
-    if (fastest != nullptr) continue;
+    if (fastest != nullptr || !algorithm.measured) continue;
     Choice choice = with(algorithm, problem, model, own, tuned);
     if (best.algorithm == nullptr || choice.predicted_us < best.predicted_us) best = std::move(choice);
   }
@@ -54,10 +54,10 @@ Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, st
 bool chosen_in_place(Collective which, const Tuned* tuned) { return tuned == nullptr && may_be_in_place(which); }
 
 Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
-                      const Tuned* tuned) {
+                      const Tuned* tuned, std::span<const Algorithm> rows) {
   Problem common = problem;
   common.in_place = chosen_in_place(problem.collective, tuned);
-  auto choice = choose_for_all(common, model, forced, chunk_bytes, tuned);
+  auto choice = choose_for_all(common, model, forced, chunk_bytes, tuned, rows);
   if (choice.ok() && problem.in_place != common.in_place)
     choice->predicted_us = time_of(*choice, problem, model, tuned);
   return choice;

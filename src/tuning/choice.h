@@ -1,8 +1,9 @@
-// The choice of an algorithm for a problem: the cheapest by the cost functions of the table, unless one is forced.
-// It depends only on its arguments, and not on whether a rank works in place, which others may not: so every rank
-// chooses the same.
+// The choice of an algorithm for a problem: unless one is forced, the cheapest of the measured ones by the cost
+// functions of the table. It depends only on its arguments, and not on whether a rank works in place, which others may
+// not: so every rank chooses the same.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "algorithms/table.h"
@@ -24,8 +25,9 @@ bool chosen_in_place(Collective which, const Tuned* tuned);
 
 // forced: used wherever it serves the problem; empty: none. chunk_bytes: largest chunk; 0: the table's or the
 // algorithm's own.
-// tuned: what was measured, or nullptr; its table goes before costs, and its times correct them.
+// tuned: what was measured, or nullptr; its table goes before costs, and its times correct them. rows: the table, but
+// in tests.
 Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
-                      const Tuned* tuned = nullptr);
+                      const Tuned* tuned = nullptr, std::span<const Algorithm> rows = algorithms());
 
 }  // namespace paceline

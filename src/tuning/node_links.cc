@@ -73,7 +73,7 @@ std::vector<SimulatedCall> simulated_calls(int ranks) {
     for (const Algorithm& algorithm : algorithms())
       for (std::size_t bytes = smallest; bytes <= largest; bytes *= apart) {
         const SimulatedCall call{collective, &algorithm, bytes};
-        if (serves(algorithm, problem_of(call, ranks))) calls.push_back(call);
+        if (algorithm.measured && serves(algorithm, problem_of(call, ranks))) calls.push_back(call);
       }
   return calls;
 }

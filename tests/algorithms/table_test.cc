@@ -9,11 +9,26 @@
 #include <string>
 #include <string_view>
 
+#include "algorithms/tested.h"
+
 namespace paceline {
+namespace {
+
+std::string manual_text() {
+  std::ifstream file(PACELINE_MANUAL "/algorithms.md");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("the algorithm that is asked for is in the table") {
+  INFO("PACELINE_TEST_ALGORITHM=", std::string(testing::asked_for()));
+  CHECK(!testing::tested().empty());
+}
 
 TEST_CASE("rows have names of their own and one sentence each") {
   std::set<std::string_view> names;
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     INFO(std::string(algorithm.name));
     CHECK(names.insert(algorithm.name).second);
     CHECK(algorithm_named(algorithm.name) == &algorithm);
@@ -25,10 +40,8 @@ TEST_CASE("rows have names of their own and one sentence each") {
 }
 
 TEST_CASE("the manual lists every row") {
-  std::ifstream file(PACELINE_MANUAL "/algorithms.md");
-  REQUIRE(file.is_open());
-  const std::string manual{std::istreambuf_iterator<char>(file), {}};
-  for (const Algorithm& algorithm : algorithms()) {
+  const std::string manual = manual_text();
+  for (const Algorithm& algorithm : testing::tested()) {
     std::string collectives;
     for (const Collective which : algorithm.collectives)
       collectives += (collectives.empty() ? "" : ", ") + std::string(title(which));
@@ -39,19 +52,41 @@ TEST_CASE("the manual lists every row") {
   }
 }
 
-TEST_CASE("every collective has an algorithm for every number of ranks") {
+TEST_CASE("the manual says which rows do not serve every number of ranks") {
+  const std::string manual = manual_text();
+  const std::size_t end = manual.find("; all others take");
+  REQUIRE(end != std::string::npos);
+  const std::size_t begin = manual.rfind("\n\n", end);
+  const std::string sentence = manual.substr(begin, end - begin);
+  for (const Algorithm& algorithm : testing::tested()) {
+    bool every = true;
+    for (int n = 1; n <= 64; ++n)
+      every = every && serves(algorithm, {.collective = algorithm.collectives[0], .ranks = n});
+    INFO(std::string(algorithm.name), ": ", sentence);
+    CHECK((sentence.find('`' + std::string(algorithm.name) + '`') != std::string::npos) == !every);
+  }
+}
+
+TEST_CASE("one rank alone is served, whatever the row says of more") {
+  Algorithm pairs = *algorithm_named("ring");
+  pairs.applies = [](const Problem& problem) { return problem.ranks == 2; };
+  for (const int n : {1, 2, 3}) CHECK(serves(pairs, {.collective = Collective::all_gather, .ranks = n}) == (n < 3));
+  CHECK_FALSE(serves(pairs, {.collective = Collective::barrier, .ranks = 1}));
+}
+
+TEST_CASE("every collective has measured algorithms for every number of ranks") {
   for (int which = 0; which < collective_count; ++which) {
     for (int n = 1; n <= 70; ++n) {
       const Problem problem{.collective = static_cast<Collective>(which), .ranks = n};
       int found = 0;
-      for (const Algorithm& algorithm : algorithms()) found += serves(algorithm, problem);
+      for (const Algorithm& algorithm : algorithms()) found += algorithm.measured && serves(algorithm, problem);
       CHECK(found >= 2);
     }
   }
 }
 
 TEST_CASE("the channels of a long message are told as its whole schedule has them") {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm& algorithm : testing::tested()) {
     for (const Collective which : algorithm.collectives) {
       for (int n = 1; n <= 9; ++n) {
         for (int node_ranks = 1; node_ranks <= n; ++node_ranks) {

@@ -143,6 +143,18 @@ TEST_CASE("one operand is moved, not folded") {
   CHECK(schedule.steps(0)[0].action == Action::copy);
 }
 
+TEST_CASE("one rank's part is concerned by the moves that it sends or receives, the whole by all") {
+  const Problem problem{.collective = Collective::broadcast, .ranks = 4, .count = 1};
+  const Schedule part(problem, {}, 2);
+  const Schedule whole(problem, {});
+  for (int from = 0; from < 4; ++from) {
+    for (int to = 0; to < 4; ++to) {
+      CHECK(part.concerns(from, to) == (from == 2 || to == 2));
+      CHECK(whole.concerns(from, to));
+    }
+  }
+}
+
 TEST_CASE("moves of nothing vanish") {
   Schedule schedule = of(Collective::all_reduce, 2, 1, 100);
   schedule.move({0, in, 0}, {1, out, 0}, 0);

@@ -33,6 +33,22 @@ TEST_CASE("a rank that works in place chooses what the others choose") {
         }
 }
 
+TEST_CASE("an algorithm that nobody has measured is not chosen, but runs where it is forced") {
+  Algorithm cheap = *algorithm_named("direct");
+  cheap.name = "cheap";
+  cheap.cost_of_several = [](const Problem&, const Parameters&, const CostModel&) { return 0.0; };
+  const Problem problem{.collective = Collective::all_gather, .ranks = 4, .count = 1000};
+  for (const bool measured : {false, true}) {
+    cheap.measured = measured;
+    const Algorithm rows[] = {*algorithm_named("ring"), cheap, *algorithm_named("bruck")};
+    const auto name = [&](std::string_view forced) {
+      return choose(problem, CostModel(), forced, 0, nullptr, rows)->algorithm->name;
+    };
+    CHECK((name("") == "cheap") == measured);
+    CHECK(name("cheap") == "cheap");
+  }
+}
+
 TEST_CASE("what is predicted is the rank's own call") {
   const Problem broadcast{.collective = Collective::broadcast, .ranks = 4, .count = 1 << 20};
   const double in_place = chosen(broadcast, CostModel(), true, "direct")->predicted_us;
