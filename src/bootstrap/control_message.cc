@@ -53,7 +53,7 @@ void fields(Archive& archive, T& message) {
   } else if constexpr (std::is_same_v<M, Farewell>) {
     archive(message.rank);
   } else {
-    static_assert(std::is_same_v<M, Place>);
+    static_assert(std::is_same_v<M, GatheringPlace>);
     archive(message.address, message.port);
   }
 }

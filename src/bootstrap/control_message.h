@@ -36,7 +36,7 @@ struct Refusal {
 };
 // From a rank 0 that joins in another process than the one that made the unique id, to that, and from there to
 // all: where rank 0 gathers them.
-struct Place {
+struct GatheringPlace {
   std::string address;
   std::uint32_t port = 0;
 };
@@ -96,7 +96,7 @@ struct Farewell {
 };
 
 using ControlMessage = std::variant<Join, Arrival, Refusal, Contribution, Shortfall, Verdict, Death, Suspicion, Ping,
-                                    Pong, Left, Farewell, Place>;
+                                    Pong, Left, Farewell, GatheringPlace>;
 
 inline constexpr std::size_t largest_contribution = std::size_t{1} << 20;                   // bytes
 inline constexpr std::size_t largest_body = largest_contribution + (std::size_t{1} << 16);  // bytes

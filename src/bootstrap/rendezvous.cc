@@ -68,7 +68,7 @@ class Waiting {
     assembly_.members[0].address = rank_0_;  // as seen from here, which is where it is used
     return {};
   }
-  [[nodiscard]] const std::optional<Place>& elsewhere() const { return elsewhere_; }
+  [[nodiscard]] const std::optional<GatheringPlace>& elsewhere() const { return elsewhere_; }
   Assembly take_assembly() { return std::move(assembly_); }
 
  private:
@@ -77,8 +77,8 @@ class Waiting {
 
   Status take(ControlMessage& message) {
     if (const auto* refusal = std::get_if<Refusal>(&message)) return Status(refusal->reason);
-    if (const auto* place = std::get_if<Place>(&message)) {
-      elsewhere_ = Place{seen_from_here(place->address), place->port};
+    if (const auto* place = std::get_if<GatheringPlace>(&message)) {
+      elsewhere_ = GatheringPlace{seen_from_here(place->address), place->port};
       return {};
     }
     const auto* arrival = std::get_if<Arrival>(&message);
@@ -140,7 +140,7 @@ class Waiting {
   const std::string rank_0_;
   std::vector<bool> present_;
   Clock::time_point heard_ = Clock::now();  // of rank 0
-  std::optional<Place> elsewhere_;
+  std::optional<GatheringPlace> elsewhere_;
   Assembly assembly_;
 };
 

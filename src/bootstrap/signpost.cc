@@ -177,7 +177,7 @@ Frame Signpost::wait_for_rank_0() {
       if (messages.empty() && status.ok()) continue;
       if (!enter(Stage::showing)) return nullptr;
       if (messages.empty()) return make_frame(Refusal{rank_0_is_gone().detail()});
-      if (std::holds_alternative<Place>(messages.front())) rank_0_ = std::move(caller);
+      if (std::holds_alternative<GatheringPlace>(messages.front())) rank_0_ = std::move(caller);
       return make_frame(messages.front());
     }
     const Status served = strangers.serve(
@@ -239,7 +239,7 @@ Status gather_elsewhere(Rendezvous& where, int rank_0_port) {
 
   auto connection = std::make_shared<ControlConnection>(std::move(*fd));
   const Status listens = own_error(0, listen_for_others(where, connection->fd()));
-  connection->queue(listens.ok() ? make_frame(Place{where.address, static_cast<std::uint32_t>(where.port)})
+  connection->queue(listens.ok() ? make_frame(GatheringPlace{where.address, static_cast<std::uint32_t>(where.port)})
                                  : make_frame(Refusal{listens.detail()}));
   connection->flush();  // into an empty socket: at once
   PACE_TRY(listens);

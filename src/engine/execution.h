@@ -41,9 +41,7 @@ struct Memory {
   std::byte* places = nullptr;  // plan.place_bytes for each lane, then the next lane's
 
   // Input is never a target; one array for all three keeps the steps simple.
-  [[nodiscard]] std::array<std::byte*, 3> by_buffer() const {
-    return {const_cast<std::byte*>(input), output, scratch};
-  }
+  [[nodiscard]] std::array<std::byte*, 3> by_buffer() const { return {const_cast<std::byte*>(input), output, scratch}; }
 };
 
 class Execution {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace paceline {
 namespace {
 
@@ -25,10 +27,20 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
   return choice;
 }
 
+// Whether only measured algorithms compete: if one of them serves. What a machine takes beyond the formulas is in their
+// corrections, so one without any would win by that alone. The median of the others' would let a guess beat what is
+// known.
+bool compares_measured_alone(const Problem& problem, const Tuned* tuned) {
+  return tuned != nullptr && std::ranges::any_of(algorithms(), [&](const Algorithm& algorithm) {
+           return serves(algorithm, problem) && tuned->measured(algorithm, problem.collective);
+         });
+}
+
 // For a problem that is the same on all ranks.
 Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, std::string_view forced,
                               std::size_t chunk_bytes, const Tuned* tuned, std::span<const Algorithm> rows) {
   const TableRow* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, problem.count * model.element);
+  const bool measured_alone = compares_measured_alone(problem, tuned);
   const Variant own{.chunk = chunk_bytes};
   Choice best;
   if (fastest != nullptr) {
@@ -40,6 +52,7 @@ Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, st
     if (!serves(algorithm, problem)) continue;
     if (algorithm.name == forced) return with(algorithm, problem, model, own, tuned);
     if (fastest != nullptr || !algorithm.measured) continue;
+    if (measured_alone && !tuned->measured(algorithm, problem.collective)) continue;
     Choice choice = with(algorithm, problem, model, own, tuned);
     if (best.algorithm == nullptr || choice.predicted_us < best.predicted_us) best = std::move(choice);
   }

@@ -25,8 +25,8 @@ bool chosen_in_place(Collective which, const Tuned* tuned);
 
 // forced: used wherever it serves the problem; empty: none. chunk_bytes: largest chunk; 0: the table's or the
 // algorithm's own.
-// tuned: what was measured, or nullptr; its table goes before costs, and its times correct them. rows: the table, but
-// in tests.
+// tuned: what was measured, or nullptr; its table goes before costs, its times correct them, and what it has not
+// measured is chosen only where it has measured nothing that serves. rows: the table, but in tests.
 Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
                       const Tuned* tuned = nullptr, std::span<const Algorithm> rows = algorithms());
 

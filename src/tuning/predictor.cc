@@ -82,7 +82,7 @@ Predictor::Predictor(Topology topology, const Question& question)
 
 // Simulates, and notes the row.
 Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name) {
-  if (is_left_out(name, too_many_connections(extent_of(traffic), by_name(name)))) return {};
+  if (is_left_out(name, too_many_connections(effort_of(traffic), by_name(name)))) return {};
   auto result = simulate(finder, traffic, question_.machine, question_.in_detail);
   if (!result.ok()) return unless_unsupported(name, result.status());
   note(finder.topology(), std::move(*result), std::move(traffic), problem, name);
@@ -114,7 +114,7 @@ void Predictor::note(const Topology& topology, Simulation result, std::vector<Tr
 }
 
 // Not again where a smaller problem, in chunks as long for it, was too much.
-Extent Predictor::counted(const Algorithm& algorithm, std::string_view name, const Problem& problem,
+Effort Predictor::counted(const Algorithm& algorithm, std::string_view name, const Problem& problem,
                           const Parameters& parameters) {
   const auto chunks = [](std::size_t count, std::size_t chunk) {
     return static_cast<double>(count) / static_cast<double>(chunk);
@@ -122,8 +122,8 @@ Extent Predictor::counted(const Algorithm& algorithm, std::string_view name, con
   const auto known = too_much_.find(name);
   if (known != too_much_.end() && problem.count >= known->second.count &&
       chunks(problem.count, parameters.chunk) >= chunks(known->second.count, known->second.chunk))
-    return known->second.extent;
-  return extent_of(algorithm, problem, parameters, model_, question_.element_bytes);
+    return known->second.effort;
+  return effort_of(algorithm, problem, parameters, model_, question_.element_bytes);
 }
 
 // Says once why there is no row, also of several sizes.
@@ -168,14 +168,14 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
       return run(folded_, std::move(one), problem, name);
     }
   }
-  Extent extent = counted(algorithm, name, problem, parameters);
-  for (int times = 0; extent.steps > enough && !asked_chunk() && times < 24; ++times) {
+  Effort effort = counted(algorithm, name, problem, parameters);
+  for (int times = 0; effort.steps > enough && !asked_chunk() && times < 24; ++times) {
     parameters.chunk += parameters.chunk / 4 + 1;
-    extent.steps = std::min(extent.steps, steps_of(algorithm, problem, parameters, model_));
+    effort.steps = std::min(effort.steps, steps_of(algorithm, problem, parameters, model_));
   }
-  if (is_left_out(name, too_many_steps(extent, by_name(name)), advice) ||
-      is_left_out(name, too_many_connections(extent, by_name(name)))) {
-    too_much_.try_emplace(std::string(name), Counted{problem.count, own, extent});
+  if (is_left_out(name, too_many_steps(effort, by_name(name)), advice) ||
+      is_left_out(name, too_many_connections(effort, by_name(name)))) {
+    too_much_.try_emplace(std::string(name), Counted{problem.count, own, effort});
     return {};
   }
   Schedule schedule(problem, parameters);

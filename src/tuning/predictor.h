@@ -70,7 +70,7 @@ class Predictor {
   Status add_reduction_server(const Problem& problem);
   Status add_sources(const Problem& problem);
   [[nodiscard]] std::vector<std::string_view> names(const Problem& problem) const;
-  Extent counted(const Algorithm& algorithm, std::string_view name, const Problem& problem,
+  Effort counted(const Algorithm& algorithm, std::string_view name, const Problem& problem,
                  const Parameters& parameters);
   void leave_out(std::string_view name, std::string_view reason);
   Status unless_unsupported(std::string_view name, const Status& status);
@@ -91,9 +91,9 @@ class Predictor {
   struct Counted {
     std::size_t count = 0;  // the problem's
     std::size_t chunk = 0;
-    Extent extent;
+    Effort effort;
   };
-  std::map<std::string, Counted, std::less<>> too_much_;  // by name; the first that was left out for its extent
+  std::map<std::string, Counted, std::less<>> too_much_;  // by name; the first that was left out for its effort
   Answer answer_;
 };
 

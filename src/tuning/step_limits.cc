@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+
 namespace paceline {
 namespace {
 
@@ -26,8 +27,8 @@ std::size_t peers_of(const Program& program) {
   return std::set<int>(program.peers.begin(), program.peers.end()).size();
 }
 
-bool fits_in_memory(const Extent& extent) {
-  return extent.steps + steps_of_a_connection * extent.connections <= most_steps_by_name;
+bool fits_in_memory(const Effort& effort) {
+  return effort.steps + steps_of_a_connection * effort.connections <= most_steps_by_name;
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ double steps_of(const Algorithm& algorithm, const Problem& problem, const Parame
 // What formulas say of rounds in which messages have many parts is too much: they count parts. The first rank, the one
 // half way round and the last one stand for all: in steps the busiest of them, and in connections the one with fewest
 // peers, for a root has them alone.
-Extent extent_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
+Effort effort_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
                  const CostModel& model, std::size_t element_bytes) {
   const double formula = steps_of(algorithm, problem, parameters, model);
   if (formula <= most_steps || formula > most_steps_counted) return {.steps = formula};
@@ -64,31 +65,31 @@ Extent extent_of(const Algorithm& algorithm, const Problem& problem, const Param
           .connections = static_cast<double>(peers) * problem.ranks};
 }
 
-Extent extent_of(const std::vector<Traffic>& traffic) {
-  Extent extent;
+Effort effort_of(const std::vector<Traffic>& traffic) {
+  Effort effort;
   for (const Traffic& each : traffic) {
     for (const Program& program : each.programs) {
-      extent.steps += static_cast<double>(program.acts.size());
-      extent.connections += static_cast<double>(peers_of(program));
+      effort.steps += static_cast<double>(program.acts.size());
+      effort.connections += static_cast<double>(peers_of(program));
     }
   }
-  return extent;
+  return effort;
 }
 
 std::string too_many(double steps) { return fmt::format("{:.0f} steps are too many to simulate", steps); }
 
-std::string too_many_steps(const Extent& extent, bool by_name) {
-  if (extent.steps <= (by_name ? most_steps_by_name : most_steps)) return {};
-  const bool would_be = !by_name && extent.steps <= most_steps_by_name && fits_in_memory(extent);
-  return too_many(extent.steps) + (would_be ? "; ask for it by name" : "");
+std::string too_many_steps(const Effort& effort, bool by_name) {
+  if (effort.steps <= (by_name ? most_steps_by_name : most_steps)) return {};
+  const bool would_be = !by_name && effort.steps <= most_steps_by_name && fits_in_memory(effort);
+  return too_many(effort.steps) + (would_be ? "; ask for it by name" : "");
 }
 
-std::string too_many_connections(const Extent& extent, bool by_name) {
-  if (!fits_in_memory(extent))
-    return fmt::format("its {:.0f} connections and {:.0f} steps take too much memory to simulate", extent.connections,
-                       extent.steps);
-  if (by_name || extent.connections <= most_connections) return {};
-  return fmt::format("its {:.0f} connections take long to simulate; ask for it by name", extent.connections);
+std::string too_many_connections(const Effort& effort, bool by_name) {
+  if (!fits_in_memory(effort))
+    return fmt::format("its {:.0f} connections and {:.0f} steps take too much memory to simulate", effort.connections,
+                       effort.steps);
+  if (by_name || effort.connections <= most_connections) return {};
+  return fmt::format("its {:.0f} connections take long to simulate; ask for it by name", effort.connections);
 }
 
 }  // namespace paceline

@@ -20,7 +20,7 @@ inline constexpr double most_steps_by_name = 5e7;
 inline constexpr double most_connections = 1.5e6;
 
 // Of all ranks. A connection counts as one of either rank.
-struct Extent {
+struct Effort {
   double steps = 0;
   double connections = 0;
 };
@@ -31,13 +31,13 @@ double steps_of(const Algorithm& algorithm, const Problem& problem, const Parame
 
 // By the formula, without connections, where that says few steps or hopelessly many; in between, where formulas may say
 // too many, as some ranks' schedules have it.
-Extent extent_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
+Effort effort_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
                  const CostModel& model, std::size_t element_bytes);
-Extent extent_of(const std::vector<Traffic>& traffic);
+Effort effort_of(const std::vector<Traffic>& traffic);
 
 std::string too_many(double steps);  // in words
 // Why a simulation is left out; empty if it is not for this. `by_name`: it was asked for so.
-std::string too_many_steps(const Extent& extent, bool by_name);
-std::string too_many_connections(const Extent& extent, bool by_name);
+std::string too_many_steps(const Effort& effort, bool by_name);
+std::string too_many_connections(const Effort& effort, bool by_name);
 
 }  // namespace paceline

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "algorithms/surplus.h"
 
@@ -26,12 +27,12 @@ const Curve* curve_of(const Setting& setting, const Algorithm& algorithm, Collec
   return found == setting.curves.end() ? nullptr : &*found;
 }
 
-// ln of measured over predicted, of one setting's curve at a size.
-double log_ratio(const Setting& setting, const Algorithm& algorithm, const Problem& problem, std::size_t bytes,
-                 const Variant& variant) {
+// ln of measured over predicted, of one setting's curve at a size; nothing: there is no curve.
+std::optional<double> log_ratio(const Setting& setting, const Algorithm& algorithm, const Problem& problem,
+                                std::size_t bytes, const Variant& variant) {
   const Curve* curve = curve_of(setting, algorithm, problem.collective, variant);
   if (curve == nullptr) curve = curve_of(setting, algorithm, problem.collective, {});
-  if (curve == nullptr) return 0;
+  if (curve == nullptr) return std::nullopt;
   CostModel model = setting.model;
   model.element = measured_element;
   const auto at = [&](const Point& point) {
@@ -125,8 +126,10 @@ double Tuned::correction(const Algorithm& algorithm, const Problem& problem, std
                          const Variant& variant) const {
   // What caches make of an exchange depends on how many take part in it.
   const int exchanging = algorithm.by_actors ? Surplus(ranks_).actors : ranks_;
-  const double low = log_ratio(low_, algorithm, problem, bytes, variant);
-  return std::exp(low + (log_ratio(high_, algorithm, problem, bytes, variant) - low) * share(exchanging));
+  const std::optional<double> low = log_ratio(low_, algorithm, problem, bytes, variant);
+  const std::optional<double> high = log_ratio(high_, algorithm, problem, bytes, variant);
+  if (!low || !high) return std::exp(low.value_or(high.value_or(0)));
+  return std::exp(*low + (*high - *low) * share(exchanging));
 }
 
 bool Tuned::measured(const Algorithm& algorithm, Collective collective) const {

@@ -25,7 +25,7 @@ class Tuned {
   // What was fastest for this number of ranks and size; nullptr: not measured.
   [[nodiscard]] const TableRow* fastest(const Problem& problem, std::size_t bytes) const;
   // Measured over predicted by the formula, at this size; 1 where nothing was measured. A variant that was not measured
-  // is corrected as the algorithm's own choice.
+  // is corrected as the algorithm's own choice, and where one number of ranks was not, the other one's counts.
   [[nodiscard]] double correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes,
                                   const Variant& variant = {}) const;
 

@@ -31,7 +31,7 @@ std::vector<ControlMessage> one_of_each() {
           Pong{1, Pong::State::left, 811},
           Left{77, 1, 811, 3},
           Farewell{3},
-          Place{"10.0.0.7", 29500}};
+          GatheringPlace{"10.0.0.7", 29500}};
 }
 
 }  // namespace

@@ -145,6 +145,27 @@ TEST_CASE("the table's chunk and protocol are the choice's, unless a chunk is as
   CHECK(forced->variant.protocol == Protocol::automatic);
 }
 
+TEST_CASE("what was not measured is not preferred to what was, however slow, unless it is asked for") {
+  const std::size_t bytes = 1024;
+  const auto tuned = Tuned::of({"", "", {setting_of(4, 100, 1), setting_of(8, 100, 1)}}, "shm", 6);
+  REQUIRE(tuned != nullptr);
+  const CostModel model = tuned->model(CostModel());
+  REQUIRE(choose(all_reduce(6, bytes), model, "", 0)->algorithm != ring);
+  CHECK(choose(all_reduce(6, bytes), model, "", 0, tuned.get())->algorithm == ring);
+  CHECK(choose(all_reduce(6, bytes), model, "one_shot", 0, tuned.get())->algorithm == one_shot);
+  // Of other collectives nothing was measured.
+  const Problem gathered{Collective::all_gather, 6, 0, bytes / 4, false};
+  CHECK(choose(gathered, model, "", 0, tuned.get())->algorithm == choose(gathered, model, "", 0)->algorithm);
+}
+
+TEST_CASE("what was measured with one of two numbers of ranks is corrected by that") {
+  const auto correction = [](const Setting& low, const Setting& high) {
+    return Tuned::of({"", "", {low, high}}, "shm", 4)->correction(*ring, all_reduce(4, 4096), 4096);
+  };
+  CHECK(correction(setting_of(2, 4, 1), setting_of(8, 9, 1, *one_shot)) == doctest::Approx(4));
+  CHECK(correction(setting_of(2, 9, 1, *one_shot), setting_of(8, 4, 1)) == doctest::Approx(4));
+}
+
 TEST_CASE("a setting of nodes with as many ranks is for them alone") {
   Setting setting = setting_of(4, 1, 7);
   setting.model.node_ranks = 2;
