@@ -88,6 +88,30 @@ TEST_CASE("packed trees come within 2% of the bound through switches") {
   }
 }
 
+// Beside NVLink, trees leave to NICs what PCIe has beyond them: 2.5% of these bounds.
+TEST_CASE("packed trees through switches and NICs come near the bound of two nodes") {
+  for (const auto& [name, part_of_bound] :
+       {std::pair{"dgx1-v100", 0.97}, {"hgx-h200-x4", 0.98}, {"hgx-h200", 0.93}, {"dgx-a100", 0.93}}) {
+    INFO(std::string(name));
+    const Topology machine = *preset(name, 2);
+    Question question =
+        question_of(Collective::all_gather, static_cast<int>(machine.gpus().size()), {gigabyte}, "packed_trees");
+    question.machine.start = question.machine.delay = 0;
+    const Bounds bounds = throughput_bounds(part(machine));
+    CHECK(predicted(machine, question).busbw_gbs >= part_of_bound * bounds.all_gather.gbs());
+    question.collective = Collective::broadcast;
+    CHECK(predicted(machine, question).algbw_gbs >= 0.96 * bounds.broadcast.gbs());
+  }
+}
+
+TEST_CASE("packed trees choose chunks that are long enough for what messages cost") {
+  const Topology machine = *preset("dgx1-v100");
+  for (const Collective collective : {Collective::broadcast, Collective::all_gather, Collective::all_reduce}) {
+    INFO(title(collective));
+    CHECK(predicted(machine, question_of(collective, 8, {gigabyte}, "packed_trees")).busbw_gbs >= 0.94 * 150);
+  }
+}
+
 TEST_CASE("rings on a DGX-1V: the rates of NCCL's rings") {
   const auto machine = preset("dgx1-v100");
   const auto busbw = [&](std::vector<int> gpus) {
