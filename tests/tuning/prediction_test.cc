@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/index.h"
+#include "schedule/peak_memory.h"
 #include "topology/bounds.h"
 #include "topology/cluster.h"
 #include "topology/nccl_xml.h"
@@ -459,11 +460,14 @@ TEST_CASE("a profile's times correct its model") {
 }
 
 TEST_CASE("a ring on 16,384 GPUs takes 32,766 steps of 2.5 us and what their links' latency adds") {
+  const testing::PeakMemory peak;
   const auto cluster = preset("hgx-h200", 2048);
   const Prediction ring = predicted(*cluster, question_of(Collective::all_reduce, 16384, {256 << 20}, "ring"));
   CHECK(ring.count == std::size_t{64} << 20);
   CHECK(ring.time_us > 32766 * 2.5);
   CHECK(ring.time_us < 32766 * 5.0);
+  CHECK(peak.bytes() > 0);
+  CHECK(peak.bytes() < std::size_t{8} << 30);
 }
 
 TEST_CASE("a ring around 4,096 GPUs at 32 leaf switches is simulated") {
@@ -477,13 +481,15 @@ TEST_CASE("a ring around 4,096 GPUs at 32 leaf switches is simulated") {
 }
 
 // PACELINE_TEST_LONG=1: two minutes.
-TEST_CASE("all-reduce on 16,384 GPUs by ring, trees or levels is simulated within two minutes") {
+TEST_CASE("all-reduce on 16,384 GPUs by ring, trees or levels is simulated within two minutes and 8 GiB") {
   if (std::getenv("PACELINE_TEST_LONG") == nullptr) return;
   const auto cluster = preset("hgx-h200", 2048);
   for (const char* algorithm : {"ring", "double_tree", "hierarchical"}) {
+    const testing::PeakMemory peak;
     const auto began = std::chrono::steady_clock::now();
     CHECK(predicted(*cluster, question_of(Collective::all_reduce, 16384, {256 << 20}, algorithm)).time_us > 0);
     CHECK(std::chrono::steady_clock::now() - began < std::chrono::minutes(2));
+    CHECK(peak.bytes() < std::size_t{8} << 30);
   }
 }
 
