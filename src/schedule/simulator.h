@@ -22,7 +22,7 @@
 #include "base/status.h"
 #include "schedule/timeline.h"
 #include "schedule/traffic.h"
-#include "schedule/way_finder.h"
+#include "topology/way_finder.h"
 
 namespace paceline {
 

@@ -175,13 +175,18 @@ Forest::Forest(const Topology& topology, const std::vector<int>& roots, Rate rat
   for (const int root : roots) demand_[at(root)] = rate.numerator;
   CapacityGraph graph = graph_of(topology, rate.denominator, backwards);
   shorten(graph, demand_);
-  splitting_.emplace(std::move(graph), demand_, kept_);
+  std::vector<int> nodes;
+  for (const Vertex& vertex : topology.vertices()) nodes.push_back(vertex.node);
+  splitting_.emplace(std::move(graph), demand_, kept_, std::move(nodes));
 }
 
-// All that an edge can carry, always in the same order: whoever takes less of it takes the first of these ways.
+// All that an edge can carry, always in the same order: whoever takes less of it takes the first of these ways, which
+// are the widest. So PCIe is left to those who need it.
 const std::vector<Way>& Forest::ways(int from, int to) {
   const auto [found, fresh] = ways_.try_emplace({from, to});
-  if (fresh) found->second = splitting_->take(from, to, splitting_->graph().capacity(from, to));
+  if (!fresh) return found->second;
+  found->second = splitting_->take(from, to, splitting_->graph().capacity(from, to));
+  std::ranges::stable_sort(found->second, std::greater(), &Way::weight);
   return found->second;
 }
 

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "base/index.h"
 
 namespace paceline {
 
-EdgeSplitting::EdgeSplitting(CapacityGraph graph, std::vector<Flow> demand, std::vector<bool> kept)
+EdgeSplitting::EdgeSplitting(CapacityGraph graph, std::vector<Flow> demand, std::vector<bool> kept,
+                             std::vector<int> nodes)
     : graph_(std::move(graph)),
       demand_(std::move(demand)),
       kept_(std::move(kept)),
+      nodes_(std::move(nodes)),
       total_(std::accumulate(demand_.begin(), demand_.end(), Flow{0})),
       sources_(at(graph_.vertices()) * at(graph_.vertices())) {
   for (int from = 0; from < graph_.vertices(); ++from)
@@ -32,8 +35,10 @@ FlowNetwork EdgeSplitting::network() const {
 
 Status EdgeSplitting::run() {
   const int n = graph_.vertices();
-  for (int w = 0; w < n; ++w)
-    if (!kept_[at(w)]) remove(w);
+  // What is between machines first, so that each adapter has another machine's as its neighbour.
+  for (const bool between : {true, false})
+    for (int w = 0; w < n; ++w)
+      if (!kept_[at(w)] && (nodes_[at(w)] < 0) == between) remove(w);
   FlowNetwork rest = network();
   for (int v = 0; v < n; ++v) {
     if (kept_[at(v)] && rest.max_flow(n, v, total_) < total_)
@@ -42,22 +47,51 @@ Status EdgeSplitting::run() {
   return {};
 }
 
+// Which pairs of edges become one first. What has edges to other machines is a gate, as a NIC: a GPU beside it gets it
+// for itself. There and back again last: it gives nothing.
+int EdgeSplitting::rank_of(int u, int t) const {
+  if (u == t) return 3;
+  if ((kept_[at(u)] && is_gate(t)) || (is_gate(u) && kept_[at(t)])) return 0;
+  return nodes_[at(u)] != nodes_[at(t)] ? 1 : 2;
+}
+
+bool EdgeSplitting::is_gate(int v) const {
+  for (int other = 0; !kept_[at(v)] && other < graph_.vertices(); ++other)
+    if (nodes_[at(other)] != nodes_[at(v)] && graph_.capacity(v, other) + graph_.capacity(other, v) > 0) return true;
+  return false;
+}
+
 void EdgeSplitting::remove(int w) {
+  struct Pair {
+    int u;
+    int t;
+    int rank;
+    int offset;
+  };
   const int n = graph_.vertices();
-  // There and back again last: it gives nothing.
-  for (const bool back : {false, true}) {
-    for (int u = 0; u < n; ++u) {
-      for (int t = 0; t < n && graph_.capacity(u, w) > 0; ++t) {
-        if ((u == t) != back || graph_.capacity(w, t) == 0) continue;
-        const Flow weight = splittable(u, w, t);
-        if (weight == 0) continue;
-        graph_.capacity(u, w) -= weight;
-        graph_.capacity(w, t) -= weight;
-        if (u == t) continue;
-        graph_.capacity(u, t) += weight;
-        sources(u, t).push_back({w, weight});
-      }
-    }
+  std::vector<Pair> pairs;
+  for (int u = 0; u < n; ++u)
+    for (int t = 0; t < n; ++t)
+      if (graph_.capacity(u, w) > 0 && graph_.capacity(w, t) > 0)
+        pairs.push_back({u, t, rank_of(u, t), (t - u + n) % n});
+  // The widest first, and with those after u first, so that a switch of GPUs that are alike becomes a ring: where edges
+  // are few and wide, messages hold each other up less.
+  const auto before = [&](const Pair& a, const Pair& b) {
+    const Flow of_a = std::min(graph_.capacity(a.u, w), graph_.capacity(w, a.t));
+    const Flow of_b = std::min(graph_.capacity(b.u, w), graph_.capacity(w, b.t));
+    return std::tuple(a.rank, -of_a, a.u, a.offset) < std::tuple(b.rank, -of_b, b.u, b.offset);
+  };
+  while (!pairs.empty()) {
+    const auto widest = std::ranges::min_element(pairs, before);
+    const auto [u, t, rank, offset] = *widest;
+    pairs.erase(widest);
+    const Flow weight = splittable(u, w, t);
+    if (weight == 0) continue;
+    graph_.capacity(u, w) -= weight;
+    graph_.capacity(w, t) -= weight;
+    if (u == t) continue;
+    graph_.capacity(u, t) += weight;
+    sources(u, t).push_back({w, weight});
   }
   for (int v = 0; v < n; ++v) graph_.capacity(v, w) = graph_.capacity(w, v) = 0;
 }

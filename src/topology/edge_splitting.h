@@ -2,7 +2,8 @@
 //
 // Trees are packed in graphs in which every vertex takes part. So switches, CPUs and NICs are removed, one after the
 // other: a link u -> w and a link w -> t become a link u -> t, as much of it as leaves every GPU reachable at the rates
-// demanded. Where each vertex removed gets as much as it gives, all of its links can be paired in this way.
+// demanded. Where each vertex removed gets as much as it gives, all of its links can be paired in this way. Of many
+// pairings, one with few wide edges and a NIC for each GPU lets trees share the fewest links.
 //
 // Source: Bang-Jensen, Frank and Jackson, "Preserving and increasing local edge-connectivity in mixed graphs" (1995);
 // with capacities as in Zhao et al., "ForestColl" (2024), section 5.2.
@@ -42,8 +43,9 @@ struct Way {
 class EdgeSplitting {
  public:
   // `demand`: for each vertex what it gives out to all others that have one, 0 for those that are to be removed and
-  // those that only take; `kept`: the vertices that stay. Every kept vertex must be reachable at the sum of demands.
-  EdgeSplitting(CapacityGraph graph, std::vector<Flow> demand, std::vector<bool> kept);
+  // those that only take; `kept`: the vertices that stay; `nodes`: the machine of each vertex, -1 of what is between
+  // them. Every kept vertex must be reachable at the sum of demands.
+  EdgeSplitting(CapacityGraph graph, std::vector<Flow> demand, std::vector<bool> kept, std::vector<int> nodes);
 
   // Error (unsupported): a vertex cannot be removed, since it gets more or less than it gives.
   Status run();
@@ -57,6 +59,8 @@ class EdgeSplitting {
     int via = -1;  // -1: an edge of the first graph
     Flow weight = 0;
   };
+  [[nodiscard]] int rank_of(int u, int t) const;
+  [[nodiscard]] bool is_gate(int v) const;
   void remove(int w);
   // How much of u -> w -> t can become u -> t.
   [[nodiscard]] Flow splittable(int u, int w, int t) const;
@@ -69,6 +73,7 @@ class EdgeSplitting {
   CapacityGraph graph_;
   std::vector<Flow> demand_;
   std::vector<bool> kept_;
+  std::vector<int> nodes_;
   Flow total_ = 0;
   std::vector<std::vector<Source>> sources_;  // of each edge's capacity
 };

@@ -1,13 +1,14 @@
 #include "topology/rings.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "base/index.h"
 #include "topology/fractional_packing.h"
-#include "topology/route.h"
+#include "topology/way_finder.h"
 
 namespace paceline {
 namespace {
@@ -32,12 +33,17 @@ class Search {
   RingPacking run();
 
  private:
+  void list_rotated();
+  [[nodiscard]] std::vector<int> ring_within(const std::vector<int>& gpus);
+  bool close(std::vector<int>& order, std::vector<bool>& open, std::size_t count, double width);
+  void list_all();
   void list(std::vector<int>& order, std::vector<bool>& used, double width);
   void add(const std::vector<int>& order);
   [[nodiscard]] Flow most(const Candidate& ring) const;
   [[nodiscard]] Flow bound() const;
   [[nodiscard]] bool reaches_all_parts() const;
   [[nodiscard]] bool has_other_ways() const;
+  void combine_all(bool undivided, RingPacking& packing);
   void combine(std::size_t next, Flow lanes);
   void use(const Candidate& ring, Flow lanes);
 
@@ -46,6 +52,7 @@ class Search {
   std::int64_t steps_;
   bool complete_ = true;
   bool too_thin_ = false;                            // some ring has less than a lane
+  bool undivided_ = false;                           // a ring has all that is left for it, or nothing
   std::vector<std::vector<std::vector<int>>> ways_;  // links between two GPUs
   std::vector<std::vector<double>> widths_;
   std::vector<std::vector<int>> nearest_;  // to each GPU
@@ -71,17 +78,22 @@ Search::Search(const Topology& topology, int parts, std::int64_t steps)
       left_(topology.links().size()),
       leaving_(at(count_)),
       coming_(at(count_)) {
-  const ShortestRoutes routes(topology);
+  WayFinder finder(topology);
   std::vector<bool> used(topology.links().size());
   std::vector<int> gpu_of(topology.vertices().size(), -1);
   for (int a = 0; a < count_; ++a) {
     gpu_of[at(topology.gpus()[at(a)])] = a;
     for (int b = 0; b < count_; ++b) {
       if (a == b) continue;
-      auto& way = ways_[at(a)][at(b)] = routes.between(topology.gpus()[at(a)], topology.gpus()[at(b)]);
-      widths_[at(a)][at(b)] = routes.width(topology.gpus()[at(a)], topology.gpus()[at(b)]);
-      if (!way.empty()) nearest_[at(a)].push_back(b);
-      for (const int link : way) used[at(link)] = true;
+      auto& way = ways_[at(a)][at(b)];
+      for (const WayPart& part : finder.between(a, b)) way = part.links;  // there is one at most
+      if (way.empty()) continue;
+      nearest_[at(a)].push_back(b);
+      double& width = widths_[at(a)][at(b)] = std::numeric_limits<double>::infinity();
+      for (const int link : way) {
+        width = std::min(width, topology.link(link).bandwidth);
+        used[at(link)] = true;
+      }
     }
     std::stable_sort(nearest_[at(a)].begin(), nearest_[at(a)].end(), [&](int b, int c) {
       const std::size_t to_b = ways_[at(a)][at(b)].size();
@@ -99,6 +111,62 @@ Search::Search(const Topology& topology, int parts, std::int64_t steps)
   lane_ = lane_ % parts == 0 ? lane_ / parts : lane_;
   for (std::size_t l = 0; l < used.size(); ++l)
     if (used[l]) left_[l] = units(topology.links()[l].bandwidth) / lane_;
+}
+
+// In a cluster, rings that go once around the nodes and leave each by another GPU: a node's GPUs in the order of a ring
+// within it, begun at each of them in turn, and the same the other way round.
+void Search::list_rotated() {
+  std::map<int, std::vector<int>> nodes;
+  for (int gpu = 0; gpu < count_; ++gpu) nodes[topology_.vertex(topology_.gpus()[at(gpu)]).node].push_back(gpu);
+  if (nodes.size() < 2) return;
+  std::size_t longest = 0;
+  for (auto& [node, gpus] : nodes) {
+    gpus = ring_within(gpus);
+    longest = std::max(longest, gpus.size());
+  }
+  for (const bool backwards : {false, true}) {
+    for (std::size_t first = 0; first < longest; ++first) {
+      std::vector<int> order;
+      for (const auto& [node, gpus] : nodes) {
+        for (std::size_t i = 0; i < gpus.size(); ++i) {
+          const std::size_t place = (first + i) % gpus.size();
+          order.push_back(gpus[backwards ? gpus.size() - 1 - place : place]);
+        }
+      }
+      std::rotate(order.begin(), std::find(order.begin(), order.end(), 0), order.end());
+      add(order);
+    }
+  }
+}
+
+// As wide as one is found in few steps; as the GPUs are numbered where none is.
+std::vector<int> Search::ring_within(const std::vector<int>& gpus) {
+  std::set<double, std::greater<>> widths;
+  for (const int a : gpus)
+    for (const int b : gpus) widths.insert(widths_[at(a)][at(b)]);
+  widths.erase(0);
+  for (const double width : widths) {
+    steps_ = 10'000;
+    std::vector<int> order{gpus.front()};
+    std::vector<bool> open(at(count_));
+    for (const int gpu : gpus) open[at(gpu)] = gpu != gpus.front();
+    if (close(order, open, gpus.size(), width)) return order;
+  }
+  return gpus;
+}
+
+// Whether `order` goes on, through all open GPUs, to a ring of so many whose hops are at least so wide.
+bool Search::close(std::vector<int>& order, std::vector<bool>& open, std::size_t count, double width) {
+  if (order.size() == count) return widths_[at(order.back())][at(order.front())] >= width;
+  for (const int next : nearest_[at(order.back())]) {
+    if (!open[at(next)] || widths_[at(order.back())][at(next)] < width || --steps_ < 0) continue;
+    open[at(next)] = false;
+    order.push_back(next);
+    if (close(order, open, count, width)) return true;
+    order.pop_back();
+    open[at(next)] = true;
+  }
+  return false;
 }
 
 // All rings whose hops are at least so wide, from GPU 0 on.
@@ -206,7 +274,7 @@ void Search::combine(std::size_t next, Flow lanes) {
     }
     const Flow widest = most(rings_[i]);
     // After the last ring nothing comes that could use what it leaves.
-    const Flow least = i + 1 == rings_.size() ? widest : 1;
+    const Flow least = undivided_ || i + 1 == rings_.size() ? widest : 1;
     for (Flow m = widest; m > 0 && m >= least && best_ < ceiling_; --m) {
       if (--steps_ < 0) {
         complete_ = false;
@@ -221,19 +289,29 @@ void Search::combine(std::size_t next, Flow lanes) {
   }
 }
 
-RingPacking Search::run() {
-  RingPacking packing;
-  if (count_ < 2 || lane_ == 0) return packing;
-  const Flow limit = most_of_rings(topology_);
-  const Flow ceiling = std::min(bound() * lane_, limit);
-  ceiling_ = ceiling / lane_;
+// What is better than the packing becomes the packing.
+void Search::combine_all(bool undivided, RingPacking& packing) {
+  std::stable_sort(rings_.begin(), rings_.end(),
+                   [&](const Candidate& a, const Candidate& b) { return most(a) > most(b); });
+  undivided_ = undivided;
+  chosen_.assign(rings_.size(), 0);
+  combine(0, 0);
+  if (best_ * lane_ == packing.rate) return;
+  packing.rate = best_ * lane_;
+  packing.rings.clear();
+  for (std::size_t i = 0; i < best_chosen_.size(); ++i)
+    if (best_chosen_[i] > 0) packing.rings.push_back({rings_[i].order, best_chosen_[i] * lane_});
+  std::stable_sort(packing.rings.begin(), packing.rings.end(),
+                   [](const Ring& a, const Ring& b) { return a.rate > b.rate; });
+}
 
-  // Wide rings first, so that they are there if not all can be listed.
+// Wide rings first, so that they are there if not all can be listed. With half of the steps.
+void Search::list_all() {
   std::set<double, std::greater<>> widths;
   for (const auto& row : widths_) widths.insert(row.begin(), row.end());
   widths.erase(0);
   const std::int64_t share = steps_ / 2 / static_cast<std::int64_t>(widths.size());
-  const std::int64_t for_combining = steps_ - share * static_cast<std::int64_t>(widths.size());
+  const std::int64_t rest = steps_ - share * static_cast<std::int64_t>(widths.size());
   for (const double width : widths) {
     steps_ = share;
     complete_ = true;  // the last width lists all again
@@ -242,21 +320,30 @@ RingPacking Search::run() {
     used[0] = true;
     list(order, used, width);
   }
-  std::stable_sort(rings_.begin(), rings_.end(),
-                   [&](const Candidate& a, const Candidate& b) { return most(a) > most(b); });
-  const bool all_listed = complete_;
-  complete_ = true;
-  steps_ = for_combining;
-  chosen_.assign(rings_.size(), 0);
-  combine(0, 0);
-  packing.rate = best_ * lane_;
+  steps_ = rest;
+}
+
+RingPacking Search::run() {
+  RingPacking packing;
+  if (count_ < 2 || lane_ == 0) return packing;
+  const Flow limit = most_of_rings(topology_);
+  const Flow ceiling = std::min(bound() * lane_, limit);
+  ceiling_ = ceiling / lane_;
+
+  const std::int64_t steps = steps_;
+  list_rotated();
+  steps_ = steps / 10;
+  combine_all(true, packing);
+  bool all_listed = false;
+  if (best_ < ceiling_) {
+    steps_ = steps;
+    list_all();
+    all_listed = complete_;
+    combine_all(false, packing);
+  }
   const bool best_on_these_ways = packing.rate == ceiling || (all_listed && !too_thin_ && reaches_all_parts());
   // No way at all is no way of any kind.
   packing.exact = packing.rate == limit || (best_on_these_ways && (rings_.empty() || !has_other_ways()));
-  for (std::size_t i = 0; i < best_chosen_.size(); ++i)
-    if (best_chosen_[i] > 0) packing.rings.push_back({rings_[i].order, best_chosen_[i] * lane_});
-  std::stable_sort(packing.rings.begin(), packing.rings.end(),
-                   [](const Ring& a, const Ring& b) { return a.rate > b.rate; });
   return packing;
 }
 

@@ -8,9 +8,11 @@
 //
 // The search lists the rings, widest first, and combines them with backtracking; what is left at the poorest GPU bounds
 // what can still come. It ends when the bound is met or everything has been tried; beyond its budget of steps it keeps
-// the best combination that it has. Each hop takes one way, the shortest. That nothing is faster is said where the rate
-// is that of the narrowest cut or of the all-gather's bound, or, where no two GPUs have another way, the most that
-// parts of all rings can have (fractional_packing.h).
+// the best combination that it has. In a cluster it first combines rings that go once around the nodes and leave each
+// by another GPU, so by all its NICs in turn; where these meet the bound it lists no others. Each hop takes one way, as
+// messages do (way_finder.h). That nothing is faster is said where the rate is that of the narrowest cut or of the
+// all-gather's bound, or, where no two GPUs have another way, the most that parts of all rings can have
+// (fractional_packing.h).
 #pragma once
 
 #include <cstdint>

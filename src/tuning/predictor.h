@@ -13,8 +13,8 @@
 
 #include "algorithms/table.h"
 #include "base/index.h"
-#include "schedule/way_finder.h"
 #include "topology/chain_order.h"
+#include "topology/way_finder.h"
 #include "tuning/prediction.h"
 #include "tuning/step_limits.h"
 

@@ -93,31 +93,52 @@ Status Predictor::add_trees(const Problem& problem) {
   const std::size_t all = problem.count * (parts_count(problem.collective) ? at(ranks()) : 1);
   const std::size_t trees = packings->front().trees.size();
   const std::size_t longest = pipeline_chunk(all / std::max<std::size_t>(1, trees), ranks(), model_);
-  const Parameters parameters{.chunk = asked_chunk().value_or(std::max(all / 2048, longest))};
+  const std::size_t chunk = asked_chunk().value_or(std::max(all / 2048, longest));
   // Each chunk is sent and received on each edge of its tree, once in each pass.
-  const double chunks = std::ceil(static_cast<double>(all) / static_cast<double>(parameters.chunk));
-  const double steps = 2.0 * (ranks() - 1) * chunks * static_cast<double>(packings->size());
-  if (steps > most_steps) return leave_out("packed_trees", too_many(steps)), Status();
-  // Which timing suits the packings best is seen by trying, until one is as good as at the bound or it takes too long.
+  const auto steps_with = [&](std::size_t length) {
+    const double chunks = std::ceil(static_cast<double>(all) / static_cast<double>(length));
+    return 2.0 * (ranks() - 1) * chunks * static_cast<double>(packings->size());
+  };
+  if (steps_with(chunk) > most_steps) return leave_out("packed_trees", too_many(steps_with(chunk))), Status();
+  // Which timing and chunk suit the packings best is seen by trying, until one is as good as at the bound or it takes
+  // too long.
   const double roots = problem.collective == Collective::broadcast ? 1 : ranks();
   const double bound = bound_of(*packings, static_cast<double>(all * question_.element_bytes) / roots);
   std::vector<Traffic> best;
   double messages = 0;
   Simulation fastest;
   fastest.time = std::numeric_limits<double>::infinity();
-  for (const TreeTiming& timing : tree_timings(problem.collective)) {
-    Schedule schedule(problem, parameters);
+  const auto is_done = [&] { return fastest.time <= 1.015 * bound || messages > most_steps; };
+  const auto is_faster = [&](const TreeTiming& timing, std::size_t length) -> Result<bool> {
+    Schedule schedule(problem, {.chunk = length});
     PACE_TRY(write_packed_trees(schedule, *packings, timing));
     std::vector<Traffic> traffic;
     traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
     auto tried = simulate(finder, traffic, question_.machine, question_.in_detail);
     PACE_TRY(tried.status());
     messages += static_cast<double>(tried->messages);
-    if (tried->time < fastest.time) {
-      best = std::move(traffic);
-      fastest = std::move(*tried);
+    if (tried->time >= fastest.time) return false;
+    best = std::move(traffic);
+    fastest = std::move(*tried);
+    return true;
+  };
+  TreeTiming suits;
+  for (const TreeTiming& timing : tree_timings(problem.collective)) {
+    const auto faster = is_faster(timing, chunk);
+    PACE_TRY(faster.status());
+    if (*faster) suits = timing;
+    if (is_done()) break;
+  }
+  // Longer chunks save starts, shorter ones fill deep trees sooner.
+  for (const double factor : {2.0, 0.5}) {
+    auto length = static_cast<double>(chunk);
+    for (bool better = !asked_chunk(); better && !is_done();) {
+      length *= factor;
+      if (length < 1024 || steps_with(static_cast<std::size_t>(length)) > most_steps) break;
+      const auto faster = is_faster(suits, static_cast<std::size_t>(length));
+      PACE_TRY(faster.status());
+      better = *faster;
     }
-    if (fastest.time <= 1.015 * bound || messages > most_steps) break;
   }
   note(topology_, std::move(fastest), std::move(best), problem, "packed_trees");
   return {};

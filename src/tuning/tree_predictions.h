@@ -7,8 +7,8 @@
 
 #include "algorithms/tree_turns.h"
 #include "schedule/problem.h"
-#include "schedule/way_finder.h"
 #include "topology/arborescences.h"
+#include "topology/way_finder.h"
 
 namespace paceline {
 

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "algorithms/table.h"
+#include "schedule/peak_memory.h"
 #include "schedule/published_times.h"
 #include "schedule/simulator.h"
 #include "schedule/star.h"
@@ -80,11 +81,14 @@ TEST_CASE("pipelined chain at every chunk, and at the best one") {
           closed_forms::pipelined_chain_best(1'500'000, 12, rates));
 }
 
-TEST_CASE("pipelined chain of 1,024 chunks over 1,024 ranks, within 30 s") {
+TEST_CASE("pipelined chain of 1,024 chunks over 1,024 ranks, within 30 s and 4 GiB") {
+  const testing::PeakMemory peak;
   const auto began = std::chrono::steady_clock::now();
   CHECK(broadcast("pipelined_chain", 1024, 1 << 22, 1 << 12) ==
         equals(closed_forms::pipelined_chain(1 << 22, 1 << 12, 1024, rates)));
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
+  CHECK(peak.bytes() > 0);
+  CHECK(peak.bytes() < std::size_t{4} << 30);
 }
 
 TEST_CASE("NCCL's ring broadcast in pieces") {

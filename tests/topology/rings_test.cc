@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
+#include "base/index.h"
 #include "topology/cluster.h"
 #include "topology/part.h"
+#include "topology/way_finder.h"
 
 namespace paceline {
 
@@ -72,6 +75,47 @@ TEST_CASE("through switches one ring has everything") {
     CHECK(packing.rate == units(gbs));
     CHECK(packing.rings.size() == 1);
   }
+}
+
+TEST_CASE("between nodes rings use all NICs") {
+  const Network network{.nic = {12.5, 0}, .nodes_per_leaf = 2, .spines = 2};
+  for (const auto& known : {std::pair{*preset("hgx-h200", 2), 400.0},
+                            {*preset("hgx-h200", 8), 400.0},
+                            {*preset("hgx-h200-x4", 2), 200.0},
+                            {*preset("dgx-a100", 2), 200.0},
+                            {*preset("dgx-a100", 3), 200.0},
+                            {*preset("dgx1-v100", 2), 50.0},
+                            {*preset("rx1", 2), 2 * 6.82},
+                            {*preset("rx1", 8), 2 * 6.82},
+                            {*preset("cs-storm-k80", 4), 2 * 6.82},
+                            {*preset("pcie-8gpu-2socket", 2), 12.5},
+                            {*preset("rx2", 16), 12.5},
+                            {*preset("rx3", 16), 12.5},
+                            {*cluster(*preset("hgx-h200", 1), 4, network), 100.0}}) {
+    const Topology& topology = known.first;
+    const double gbs = known.second;
+    INFO(topology.gpus().size(), " GPUs, ", gbs);
+    const RingPacking packing = pack_rings(part(topology));
+    CHECK(packing.rate == units(gbs));
+    CHECK(packing.exact);
+    const Topology plain = with_one_nvswitch(part(topology));
+    WayFinder finder(plain);
+    std::vector<Flow> carried(plain.links().size());
+    for (const Ring& ring : packing.rings) {
+      REQUIRE(std::set<int>(ring.order.begin(), ring.order.end()).size() == topology.gpus().size());
+      for (std::size_t i = 0; i < ring.order.size(); ++i)
+        for (const WayPart& way : finder.between(ring.order[i], ring.order[(i + 1) % ring.order.size()]))
+          for (const int link : way.links) carried[at(link)] += ring.rate;
+    }
+    for (std::size_t l = 0; l < carried.size(); ++l) CHECK(carried[l] <= units(plain.links()[l].bandwidth));
+  }
+}
+
+TEST_CASE("rings use the NICs of those of a cluster's GPUs that are asked for") {
+  const Topology two = *preset("hgx-h200", 2);
+  CHECK(pack_rings(part(two, {0, 1, 2, 3, 8, 9, 10, 11})).rate == units(200));
+  CHECK(pack_rings(part(two, {0, 8, 9, 10})).rate == units(50));
+  CHECK(pack_rings(part(*preset("hgx-h200", 2048), {0, 5, 8000, 8005, 16376, 16383})).rate == units(100));
 }
 
 TEST_CASE("the rings of every subset of a DGX-1V share no bandwidth and stay below the bound") {

@@ -155,6 +155,8 @@ def _bounds(found: dict[str, Any]) -> list[str]:
     for key, title in (("all_gather_gbs", "all_gather busbw"), ("reduce_scatter_gbs", "reduce_scatter busbw"),
                        ("all_reduce_busbw_gbs", "all_reduce busbw")):  # fmt: skip
         lines.append(f"  {title:<21} {_rate(found[key])}")
+    if found["all_reduce_busbw_gbs"] is not None:
+        lines[-1] += "  of a reduce-scatter, then an all-gather"
     return lines
 
 

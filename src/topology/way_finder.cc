@@ -1,4 +1,4 @@
-#include "schedule/way_finder.h"
+#include "topology/way_finder.h"
 
 #include <algorithm>
 #include <limits>

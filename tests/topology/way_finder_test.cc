@@ -1,5 +1,5 @@
 // Ways over a network of many switches.
-#include "schedule/way_finder.h"
+#include "topology/way_finder.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
