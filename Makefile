@@ -83,7 +83,8 @@ test-cpp: setup-test install
 test-python: wheel
 	pytest
 
-long: wheel  ## the long Python tests: faults and random cases by the hundred
+long: export PACELINE_TEST_LONG := 1
+long: wheel test-cpp  ## the long tests: C++ with 16,384 GPUs and 9 GB of memory, Python with faults by the hundred
 	pytest -m long --timeout 3600
 
 # Neither tree has CUDA: sanitizers see the host code, and the runtime's own allocations stay out. What is too large is
