@@ -337,11 +337,11 @@ PACE_API const char* paceTuningFile(void);
  * The answer has "vertices", "links", "gpus", "broadcast_gbs" (from the worst root), "worst_root", "all_gather_gbs",
  * "reduce_scatter_gbs" and "all_reduce_busbw_gbs" (busbw; of an all-reduce that is a reduce-scatter and then an
  * all-gather), "rings", "ring_gbs" and "rings_exact" (no others would be faster), "trees", "chain" and "nccl_rings"
- * (XML; null where the GPUs are of several nodes), and "nccl_xml" where it was asked for; only the graph where it has
- * no GPU. Where "chain" is null for none passes all GPUs, or none was found, "no_chain" says so; where "trees" is null
- * for some switch does not get as much as it gives, "no_trees". Beyond 128 GPUs bounds and chain are null, beyond 64,
- * and beyond 2,000 vertices of the part that the GPUs use, rings and trees: "left_out" names them. It is valid until
- * this thread's next call of paceTopology. */
+ * (XML; null where the GPUs are of several nodes), and "nccl_xml" where it was asked for; where it has no GPU,
+ * all but the graph is null. Where "chain" is null for none passes all GPUs, or none was found, "no_chain" says so;
+ * where "trees" is null for some switch does not get as much as it gives, "no_trees". Beyond 128 GPUs bounds and chain
+ * are null, beyond 64, and beyond 2,000 vertices of the part that the GPUs use, rings and trees: "left_out" names them.
+ * It is valid until this thread's next call of paceTopology. */
 PACE_API paceResult_t paceTopology(const char* request, const char** answer);
 /* What a collective would take on a topology that need not be here, by each algorithm, as JSON text. `request` is a
  * JSON object: "collective", "sizes" (bytes, as in `paceline bench`), "dtype" ("float32"), "root" (0); the topology as
