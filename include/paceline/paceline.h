@@ -353,13 +353,15 @@ PACE_API paceResult_t paceTopology(const char* request, const char** answer);
  * takes time beside the links: "start_us" of a message (0.5), "delay_us" of its arrival (2), "step_us", "send_gbs",
  * "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports": "connections" or "one", "multicast", and how
  * many times as long (10^-6 to 10^6) it takes on "slow_gpus" ({"3": 2}) and "slow_links" ({"gpu0 -> switch0": 2});
- *   "detail": for one algorithm at one size, the links and the timeline too.
+ * "links": what goes over each link, too; "detail": for one algorithm at one size, the links and the timeline.
  * The answer has "collective", "ranks", "rows" ("algorithm", "asked_bytes" (the request's size), "bytes" (of whole
  * elements), "count", "chunk_bytes" (the longest message that is simulated; by a model, what longer ones are cut into;
  * 0 where there is none), "own_chunk_bytes" (the algorithm's, where longer ones are simulated; else
- * null), "time_us", "algbw_gbs", "busbw_gbs", "method", "busiest_link", "busiest_share"),
- * "left_out" (why an algorithm has no row), in detail "links" ("from", "to", "gbs", "bytes", "share") and "trace"
- * (Chrome's format). It is valid until this thread's next call of pacePredict. */
+ * null), "time_us", "algbw_gbs", "busbw_gbs", "method" ("simulated", "formula", "model", or the model, corrected by
+ * what was measured: "measured" inside of that, "estimated" beyond), "busiest_link", "busiest_share", if asked for
+ * "links" ("from", "to", "gbs", "bytes", "share"; null: not simulated, or one part's ranks stood for all)), "left_out"
+ * (why an algorithm has no row), in detail "trace" (Chrome's format). It is valid until this thread's next call of
+ * pacePredict. */
 PACE_API paceResult_t pacePredict(const char* request, const char** answer);
 /* Record what each step of the following calls did and when, until paceTraceStop writes this rank's events, Chrome
  * trace JSON (an array of events, microseconds of the system clock), to `path`. While one is open, another one of the

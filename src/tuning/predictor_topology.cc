@@ -119,7 +119,7 @@ Status Predictor::add_trees(const Problem& problem) {
     }
     if (fastest.time <= 1.015 * bound || messages > most_steps) break;
   }
-  note(topology_, std::move(fastest), std::move(best), problem, "packed_trees");
+  note(topology_, std::move(fastest), std::move(best), problem, "packed_trees", true);
   return {};
 }
 

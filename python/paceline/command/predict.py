@@ -149,14 +149,14 @@ def job(chosen: argparse.Namespace) -> int:
     if chosen.json:
         document = {"version": __version__, "collective": chosen.collective, "topology": where, "rows": rows}
         write_json(chosen.json, document)
-    if (chosen.trace and "trace" not in answers[0]) or (chosen.link_plot and "links" not in answers[0]):
+    if (chosen.trace and "trace" not in answers[0]) or (chosen.link_plot and rows[0]["links"] is None):
         chosen.parser.error(f"{rows[0]['algorithm']} is predicted by a formula: it has no links and no timeline")
     if chosen.trace:
         Path(chosen.trace).write_text(json.dumps(answers[0]["trace"]) + "\n")
     if chosen.plot:
         predict_plot.draw(rows, f"{chosen.collective}, {where}", chosen.plot)
     if chosen.link_plot:
-        predict_plot.draw_links(answers[0]["links"], title, chosen.link_plot)
+        predict_plot.draw_links(rows[0]["links"], title, chosen.link_plot)
     return 0
 
 
@@ -249,6 +249,7 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
         asked["ranks"] = chosen.ranks
     if chosen.profile:
         text = input_text(chosen.profile)
+    asked["links"] = bool(chosen.json)
         asked.update(ranks=chosen.ranks or _first_ranks(text, chosen.transport), profile=text)
         return {**asked, "transport": chosen.transport} if chosen.transport is not None else asked
     asked.update(source)
