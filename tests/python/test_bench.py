@@ -130,6 +130,7 @@ def test_plot_and_trace(tmp_path: Path) -> None:
     assert {event["pid"] for event in events} == {0, 1}
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert names == {0: "rank 0", 1: "rank 1"}
+    assert min(event["ts"] for event in events if event["ph"] == "X") == 0
     for rank in (0, 1):
         assert any(event["ph"] == "X" and event["pid"] == rank and event["dur"] >= 0 for event in events)
 

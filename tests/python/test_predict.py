@@ -74,7 +74,11 @@ def test_timeline_and_link_loads(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     events = json.loads(trace.read_text())
     assert {event["pid"] for event in events} == set(range(16))
-    assert {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"} == set(events[0])
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert names == {rank: f"rank {rank}" for rank in range(16)}
+    steps = [event for event in events if event["ph"] == "X"]
+    assert {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"} == set(steps[0])
+    assert min(step["ts"] for step in steps) == 0
     assert "<svg" in picture.read_text()
 
 

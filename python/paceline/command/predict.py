@@ -12,6 +12,7 @@ from typing import Any
 from .. import __version__
 from ..errors import InvalidArgument
 from ..prediction import predict
+from ..trace import events_by_rank, merge_events
 from . import predict_plot
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
@@ -152,7 +153,7 @@ def job(chosen: argparse.Namespace) -> int:
     if (chosen.trace and "trace" not in answers[0]) or (chosen.link_plot and rows[0]["links"] is None):
         chosen.parser.error(f"{rows[0]['algorithm']} is predicted by a formula: it has no links and no timeline")
     if chosen.trace:
-        Path(chosen.trace).write_text(json.dumps(answers[0]["trace"]) + "\n")
+        Path(chosen.trace).write_text(json.dumps(merge_events(events_by_rank(answers[0]["trace"]))) + "\n")
     if chosen.plot:
         predict_plot.draw(rows, f"{chosen.collective}, {where}", chosen.plot)
     if chosen.link_plot:
