@@ -154,10 +154,6 @@ def test_bytes_on_each_link(tmp_path: Path) -> None:
     assert links["gpu0", "gpu3"]["share"] == pytest.approx(1.048576 / 0.05 / row["time_us"])
 
 
-def test_the_share_of_a_slow_link_is_of_what_it_carries(tmp_path: Path) -> None:
-    words = ("--preset", "dgx1-v100", "--gpus", "0,3", "--sizes", "1M", "--algorithm", "ring")
-    row = detail(tmp_path, *words, "--slow-link", "gpu0 -> gpu3:10")
-    (slow,) = (link for link in row["links"] if link["from"] == "gpu0")
 def test_json_has_the_links_of_every_row_that_was_simulated(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     words = ("--preset", "dgx1-v100", "--sizes", "64K,1M", "--algorithm", "ring,packed_trees,reduction_server")
@@ -173,6 +169,10 @@ def test_json_has_the_links_of_every_row_that_was_simulated(tmp_path: Path) -> N
             assert max(link["share"] for link in row["links"]) == pytest.approx(row["busiest_share"])
 
 
+def test_the_share_of_a_slow_link_is_of_what_it_carries(tmp_path: Path) -> None:
+    words = ("--preset", "dgx1-v100", "--gpus", "0,3", "--sizes", "1M", "--algorithm", "ring")
+    row = detail(tmp_path, *words, "--slow-link", "gpu0 -> gpu3:10")
+    (slow,) = (link for link in row["links"] if link["from"] == "gpu0")
     assert slow["gbs"] == 5
     assert slow["share"] == pytest.approx(row["busiest_share"])
 

@@ -18,6 +18,7 @@ from .bench import algorithm_table
 from .collectives import COLLECTIVES
 from .files import input_text, named_file, output_file, picture_file, write_json
 from .interrupts import interrupt_ends
+from .progress import Progress
 from .question import add_question, asked_sizes
 from .sizes import counted, not_negative, positive, ranks_text, size, size_text, sizes
 from .topology_source import add_source, source_request
@@ -126,8 +127,9 @@ def job(chosen: argparse.Namespace) -> int:
     answers: list[dict[str, Any]] = []
     refused: list[InvalidArgument] = []
     cases = [*itertools.product(chosen.nodes or [0], chosen.sources or [0])]
+    progress = Progress(len(cases) * len(_algorithms(chosen)))
     for nodes, sources in cases:
-        found, left_out = _answers(chosen, nodes, sources)
+        found, left_out = _answers(chosen, nodes, sources, progress)
         refused += left_out
         if len(cases) == 1 and not found:
             break
@@ -162,14 +164,17 @@ def job(chosen: argparse.Namespace) -> int:
 
 
 def _answers(
-    chosen: argparse.Namespace, nodes: int, sources: int
+    chosen: argparse.Namespace, nodes: int, sources: int, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[InvalidArgument]]:
     """What each algorithm named takes, and why some of them take nothing."""
     asked = request(chosen, nodes, sources)
     found, refused = [], []
+    where = [f"{nodes} nodes"] if nodes else []
+    where += [counted(sources, "sources")] if sources else []
     for name in _algorithms(chosen):
+        what = "all algorithms" if name == "all" else name
         try:
-            with interrupt_ends():
+            with progress.during(", ".join([f"{chosen.collective} by {what}", *where])), interrupt_ends():
                 found.append(predict({**asked, "algorithm": name}))
         except InvalidArgument as error:
             refused.append(error)
@@ -234,8 +239,7 @@ def _refuse_twice(chosen: argparse.Namespace, option: str, names: list[str]) -> 
 
 
 def _row(row: dict[str, Any], answer: dict[str, Any], sources: int) -> dict[str, Any]:
-    links = {"links": answer["links"]} if "links" in answer else {}
-    return {**row, "ranks": answer["ranks"], "sources": sources, **links}
+    return {**row, "ranks": answer["ranks"], "sources": sources}
 
 
 def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, Any]:
@@ -245,12 +249,12 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     asked["sizes"] = asked_sizes(chosen)
     asked["sources"] = sources
     asked["chunk_bytes"] = chosen.chunk
+    asked["links"] = bool(chosen.json)
     asked["detail"] = bool(chosen.trace or chosen.link_plot)
     if chosen.ranks:
         asked["ranks"] = chosen.ranks
     if chosen.profile:
         text = input_text(chosen.profile)
-    asked["links"] = bool(chosen.json)
         asked.update(ranks=chosen.ranks or _first_ranks(text, chosen.transport), profile=text)
         return {**asked, "transport": chosen.transport} if chosen.transport is not None else asked
     asked.update(source)
