@@ -90,7 +90,8 @@ prove: setup-prove  ## prove all algorithms, or algorithm=NAME, and compare the 
 	PACELINE_TEST_ALGORITHM=$(algorithm) build/prove/paceline_prove "--source-file=*/prove_all_test.cc"
 	PACELINE_TEST_ALGORITHM=$(algorithm) build/prove/paceline_prove "--source-file-exclude=*/prove_all_test.cc"
 
-long: wheel  ## the long Python tests: faults and random cases by the hundred
+long: export PACELINE_TEST_LONG := 1
+long: wheel test-cpp  ## the long tests: C++ with 16,384 GPUs and 9 GB of memory, Python with faults by the hundred
 	pytest -m long --timeout 3600
 
 # Neither tree has CUDA: sanitizers see the host code, and the runtime's own allocations stay out. What is too large is

@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from paceline.command.files import output_file
+
 ROOT = Path(__file__).resolve().parents[1]
 NODES, BYTES = 4, 64 << 20
 LEAF, BETWEEN = 500.0, 250.0  # Mbit/s
@@ -33,7 +35,7 @@ CHUNK = 128 << 10  # of a message over TCP
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", metavar="F")
+    parser.add_argument("--json", type=output_file, metavar="F")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.side:

@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 import peers
 from name_list import name_list
-from paceline.command.files import write_json
+from paceline.command.files import output_file, write_json
 from paceline.command.sizes import sizes
 from peers import Library, Paceline, Unavailable
 
@@ -272,7 +272,7 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--memalloc", action="store_true", help="also measure Paceline with buffers of paceMemAlloc, as one more peer"
     )
-    parser.add_argument("--json", metavar="FILE", help="write the rows there")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the rows there")
     return parser.parse_args()
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import report_gpu
 from name_list import name_list
+from paceline.command.files import output_file, picture_file
 from paceline.command.sizes import positive, sizes
 from paceline.datatypes import DATA_TYPES, OPERATIONS
 
@@ -70,8 +71,10 @@ def arguments() -> argparse.Namespace:
         help=f"{', '.join(PEERS)}; also door: Paceline's libnccl.so.2",
     )
     parser.add_argument("--seconds", type=float, default=600, help="begin no row later than this (default: 600)")
-    parser.add_argument("--json", metavar="F")
-    parser.add_argument("--plot", metavar="F", help="draw the ratios to this file (needs matplotlib)")
+    parser.add_argument("--json", type=output_file, metavar="F")
+    parser.add_argument(
+        "--plot", type=picture_file, metavar="F", help="draw the ratios to this file (needs matplotlib)"
+    )
     chosen = parser.parse_args()
     if chosen.plot and report_gpu.plot_missing():
         parser.error("--plot needs matplotlib: pip install matplotlib")

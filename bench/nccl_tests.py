@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from paceline.command.files import output_file
 from paceline.door import describe_nccl, nccl_environment
 
 # Program, and the service of Paceline's that it asks for (plugins/nccl/services.h).
@@ -269,7 +270,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="begin nothing after this time (default: none, with --quick 85)")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one program")
     parser.add_argument("--nccl", help="NCCL's own libnccl.so.2 (default: the one that Paceline finds)")
-    parser.add_argument("--json", metavar="F", type=Path)
+    parser.add_argument("--json", metavar="F", type=output_file)
     chosen = parser.parse_args()
     chosen.directory = chosen.directory.resolve()
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
@@ -308,7 +309,7 @@ def main() -> int:
         if chosen.json:
             document = {"gpus": chosen.gpus, "nccl": chosen.nccl, "runs": [asdict(done) for done in runs]}
             document["times"] = [{**asdict(one), "ratio": one.ratio} for one in compared]
-            chosen.json.write_text(json.dumps(document, indent=1))
+            Path(chosen.json).write_text(json.dumps(document, indent=1))
     return verdict(runs, compared, left_out)
 
 

@@ -41,6 +41,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paceline.command.files import output_file
+
 ROOT = Path(__file__).resolve().parents[1]
 COLLECTIVES = ("broadcast", "all_reduce", "all_gather", "reduce_scatter")
 # Between the sizes of the calibration, which are powers of two.
@@ -149,8 +151,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--within", type=int, metavar="S", help="begin no pass later than this")
     parser.add_argument("--profile", metavar="F", help="the profile: taken if it exists, else made there")
     parser.add_argument("--again", metavar="F", help="what --json has written: predict its rows with --profile")
-    parser.add_argument("--json", metavar="F")
-    parser.add_argument("--times", metavar="F", help="write the measured times alone, for tests of the untuned model")
+    parser.add_argument("--json", type=output_file, metavar="F")
+    parser.add_argument(
+        "--times", type=output_file, metavar="F", help="write the measured times alone, for tests of the untuned model"
+    )
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--measured", help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from paceline.command.files import picture_file
+
 Row = dict[str, Any]
 
 
@@ -109,7 +111,7 @@ def draw(document: dict[str, Any], path: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", help="what compare_gpu.py --json has written")
-    parser.add_argument("--plot", metavar="F")
+    parser.add_argument("--plot", type=picture_file, metavar="F")
     chosen = parser.parse_args()
     document = json.loads(Path(chosen.file).read_text())
     print(text(document["rows"]))

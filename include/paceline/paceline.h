@@ -343,11 +343,11 @@ PACE_API const char* paceTuningFile(void);
  * The answer has "vertices", "links", "gpus", "broadcast_gbs" (from the worst root), "worst_root", "all_gather_gbs",
  * "reduce_scatter_gbs" and "all_reduce_busbw_gbs" (busbw; of an all-reduce that is a reduce-scatter and then an
  * all-gather), "rings", "ring_gbs" and "rings_exact" (no others would be faster), "trees", "chain" and "nccl_rings"
- * (XML; null where the GPUs are of several nodes), and "nccl_xml" where it was asked for; only the graph where it has
- * no GPU. Where "chain" is null for none passes all GPUs, or none was found, "no_chain" says so; where "trees" is null
- * for some switch does not get as much as it gives, "no_trees". Beyond 128 GPUs bounds and chain are null, beyond 64,
- * and beyond 2,000 vertices of the part that the GPUs use, rings and trees: "left_out" names them. It is valid until
- * this thread's next call of paceTopology. */
+ * (XML; null where the GPUs are of several nodes), and "nccl_xml" where it was asked for; where it has no GPU,
+ * all but the graph is null. Where "chain" is null for none passes all GPUs, or none was found, "no_chain" says so;
+ * where "trees" is null for some switch does not get as much as it gives, "no_trees". Beyond 128 GPUs bounds and chain
+ * are null, beyond 64, and beyond 2,000 vertices of the part that the GPUs use, rings and trees: "left_out" names them.
+ * It is valid until this thread's next call of paceTopology. */
 PACE_API paceResult_t paceTopology(const char* request, const char** answer);
 /* What a collective would take on a topology that need not be here, by each algorithm, as JSON text. `request` is a
  * JSON object: "collective", "sizes" (bytes, as in `paceline bench`), "dtype" ("float32"), "root" (0); the topology as
@@ -359,13 +359,15 @@ PACE_API paceResult_t paceTopology(const char* request, const char** answer);
  * takes time beside the links: "start_us" of a message (0.5), "delay_us" of its arrival (2), "step_us", "send_gbs",
  * "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports": "connections" or "one", "multicast", and how
  * many times as long (10^-6 to 10^6) it takes on "slow_gpus" ({"3": 2}) and "slow_links" ({"gpu0 -> switch0": 2});
- *   "detail": for one algorithm at one size, the links and the timeline too.
+ * "links": what goes over each link, too; "detail": for one algorithm at one size, the links and the timeline.
  * The answer has "collective", "ranks", "rows" ("algorithm", "asked_bytes" (the request's size), "bytes" (of whole
  * elements), "count", "chunk_bytes" (the longest message that is simulated; by a model, what longer ones are cut into;
  * 0 where there is none), "own_chunk_bytes" (the algorithm's, where longer ones are simulated; else
- * null), "time_us", "algbw_gbs", "busbw_gbs", "method", "busiest_link", "busiest_share"),
- * "left_out" (why an algorithm has no row), in detail "links" ("from", "to", "gbs", "bytes", "share") and "trace"
- * (Chrome's format). It is valid until this thread's next call of pacePredict. */
+ * null), "time_us", "algbw_gbs", "busbw_gbs", "method" ("simulated", "formula", "model", or the model, corrected by
+ * what was measured: "measured" inside of that, "estimated" beyond), "busiest_link", "busiest_share", if asked for
+ * "links" ("from", "to", "gbs", "bytes", "share"; null: not simulated, or one part's ranks stood for all)), "left_out"
+ * (why an algorithm has no row), in detail "trace" (Chrome's format). It is valid until this thread's next call of
+ * pacePredict. */
 PACE_API paceResult_t pacePredict(const char* request, const char** answer);
 /* Record what each step of the following calls did and when, until paceTraceStop writes this rank's events, Chrome
  * trace JSON (an array of events, microseconds of the system clock), to `path`. While one is open, another one of the

@@ -34,7 +34,7 @@ from .errors import (
 from .group import group
 from .joining import init, init_all, unique_id
 from .memory import empty
-from .trace import merge_traces
+from .trace import compare_traces, merge_traces
 
 __version__ = "0.1.0"
 
@@ -60,6 +60,7 @@ __all__ = [
     "ResourceError",
     "Timeout",
     "Unsupported",
+    "compare_traces",
     "empty",
     "group",
     "init",

@@ -4,6 +4,7 @@
 //
 // The plain form, to compare the pipelined chain with. Each rank sends M bytes (the last none).
 // Time: (n-1)(ts + M/B).
+// Source: the chain of Pjesivac-Grbovic et al., Cluster Computing 10 (2007), with one segment.
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
 #include "algorithms/table.h"

@@ -7,7 +7,17 @@
 //   all_to_all              every rank sends to rank + 1, rank + 2, ... , so that not all send to one
 //
 // Each rank sends no byte that is not asked for, in one dependent step: the best for short messages, and for gather,
-// scatter and all-to-all at any size. Broadcast: (n-1)(ts + M/B). All-to-all of blocks of M: (n-1)(ts + M/B).
+// scatter and all-to-all at any size. With M the message, or one block:
+//
+//                           sends             time
+//   broadcast, scatter      root (n-1) M      (n-1)(ts + M/B)
+//   gather                  others M          ts + (n-1) M/B
+//   reduce                  others M          ts + (n-1)(M/B + M/R)
+//   all_gather              M, once for all   ts + (n-1) M/B
+//   reduce_scatter          (n-1) M           (n-1)(ts + M/B + M/R)
+//   all_to_all              (n-1) M           (n-1)(ts + M/B)
+//
+// Source: the linear algorithms of Pjesivac-Grbovic et al., Cluster Computing 10 (2007).
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
 #include "algorithms/table.h"

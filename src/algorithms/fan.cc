@@ -3,6 +3,8 @@
 // A message is one element of scratch, whose value does not matter. One dependent step: with more ranks than CPUs each
 // rank needs its turn once, where the dissemination barrier needs log2 n turns of everyone.
 // Each rank sends one message and takes n-1.    Time: ts + (n-1) times what a step costs.
+// Source: the n-way dissemination of Hoefler et al., "Fast barrier synchronization for InfiniBand", IPDPS 2006, in one
+// round.
 #include "algorithms/order.h"
 #include "algorithms/table.h"
 

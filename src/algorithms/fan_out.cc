@@ -3,6 +3,7 @@
 // In shared memory the root writes a chunk where all others read it while it writes the next: two hops, whatever n is.
 // The root sends M bytes (n-1 times M where the transport has no multicast), the others none.
 // Time: (M/C + 1)(ts + C/B), and for the root the posting to n-1 ranks.
+// Source: the fan-out of Graham and Shipman, "MPI support for multi-core architectures", EuroPVM/MPI 2008.
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
 #include "algorithms/table.h"

@@ -14,6 +14,7 @@
 //
 // With one rank a node these are the rings; with one node the direct algorithms. No byte passes a node's cable that
 // does not have to: a node must get the blocks of all others.
+// Source: levels as in Traeff, "Efficient allgather for regular SMP-clusters", EuroPVM/MPI 2006.
 #include "algorithms/chunks.h"
 #include "algorithms/hierarchical.h"
 #include "algorithms/order.h"

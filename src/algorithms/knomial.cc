@@ -5,9 +5,16 @@
 // Whoever has the data hands it to k-1 others in each of ceil(log_k n) levels. Reduce and gather go the other way.
 // Broadcast and reduce take a long message chunk by chunk through all levels, so that the levels overlap.
 //
-// Broadcast sends to the k-1 children with one multicast: ceil(log_k n)(ts + M/B), and (k-1) times as much where the
-// transport has none. Gather and scatter: the root moves (n-1) M, and an inner rank what is below it, in log_k n steps.
-// Source: Chu et al., ICPP 2017, for the pipelined broadcast.
+// With M the message, or one block, and L = ceil(log_k n):
+//
+//               sends                                     time
+//   broadcast   M a level, once for all children          L (ts + M/B), (k-1) times as much without multicast
+//   reduce      M                                         L (ts + (k-1)(M/B + M/R))
+//   gather      M for each rank in its subtree            L ts + (n-1) M/B
+//   scatter     the root (n-1) M, others what is below    (k-1) L ts + (n-1) M/B
+//
+// Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005), for k = 2; Chu et al., ICPP
+// 2017, for the pipelined broadcast of any k.
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
 #include "algorithms/table.h"

@@ -2,6 +2,7 @@
 //
 // One dependent step, so the fastest for short messages. Each rank sends M bytes, receives and folds (n-1) M.
 // Time: ts + M/B + (n-1) M/R.
+// Source: the one-phase all-pairs of Shah et al., "MSCCL++", arXiv:2504.09014 (2025).
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
 #include "algorithms/table.h"

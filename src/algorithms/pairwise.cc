@@ -6,6 +6,7 @@
 //
 // Each rank sends (n-1) M bytes, M one block, in n-1 exchanges.    Time: (n-1)(ts + M/B), and once more that of an
 // exchange where n > 2, since ranks have themselves in different rounds.
+// Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
 #include "algorithms/chunks.h"
 #include "algorithms/table.h"
 

@@ -6,6 +6,7 @@
 //
 // Two dependent steps. Each rank sends 2 M (n-1)/n bytes, with a multicast M, and folds M (n-1)/n.
 // Time: 2 ts + (n-1)/n (2 M/B + M/R).
+// Source: the two-phase all-pairs of Shah et al., "MSCCL++", arXiv:2504.09014 (2025). Reduce: Rabenseifner, ICCS 2004.
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
 #include "algorithms/table.h"

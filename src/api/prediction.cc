@@ -133,6 +133,7 @@ Status read_question(const json& request, Question& question, int& ranks) {
   PACE_TRY(fields.whole("sources", question.sources));
   PACE_TRY(fields.whole("servers", question.servers));
   PACE_TRY(fields.whole("ranks", ranks));
+  PACE_TRY(fields.yes("links", question.with_links));
   PACE_TRY(fields.yes("detail", question.in_detail));
   PACE_TRY(fields.take(
       "sizes",
@@ -183,9 +184,18 @@ Result<Known> known_of(const json& request, int ranks) {
   return Known{tuned->model(best->model), std::move(tuned)};
 }
 
-json rows_of(const Answer& answer) {
+json links_of(const Prediction& row) {
+  if (!row.links) return {};
+  json links = json::array();
+  for (const LinkLoad& load : *row.links)
+    links.push_back(
+        {{"from", load.from}, {"to", load.to}, {"gbs", load.gbs}, {"bytes", load.bytes}, {"share", load.share}});
+  return links;
+}
+
+json rows_of(const Answer& answer, bool with_links) {
   json rows = json::array();
-  for (const Prediction& row : answer.rows)
+  for (const Prediction& row : answer.rows) {
     rows.push_back({{"algorithm", row.algorithm},
                     {"asked_bytes", row.asked_bytes},
                     {"bytes", row.bytes},
@@ -198,24 +208,9 @@ json rows_of(const Answer& answer) {
                     {"method", row.method},
                     {"busiest_link", row.busiest_link.empty() ? json() : json(row.busiest_link)},
                     {"busiest_share", row.busiest_share}});
-  return rows;
-}
-
-json links_of(const Answer& answer) {
-  json links = json::array();
-  const auto& all = answer.topology.links();
-  for (std::size_t l = 0; l < all.size(); ++l) {
-    const double bytes = answer.simulation.link_bytes[l];
-    if (bytes == 0) continue;
-    const auto slow = answer.slow_links.find(static_cast<int>(l));
-    const double gbs = slow == answer.slow_links.end() ? all[l].bandwidth : all[l].bandwidth / slow->second;
-    links.push_back({{"from", answer.topology.vertex(all[l].from).name},
-                     {"to", answer.topology.vertex(all[l].to).name},
-                     {"gbs", gbs},
-                     {"bytes", bytes},
-                     {"share", bytes / (gbs * 1000) / answer.simulation.time}});
+    if (with_links) rows.back()["links"] = links_of(row);
   }
-  return links;
+  return rows;
 }
 
 Result<std::string> answer_to(const char* text) {
@@ -256,12 +251,10 @@ Result<std::string> answer_to(const char* text) {
   }
   reply["collective"] = name(question.collective);
   reply["ranks"] = ranks;
-  reply["rows"] = rows_of(answer);
+  reply["rows"] = rows_of(answer, question.with_links || question.in_detail);
   reply["left_out"] = answer.left_out;
-  if (question.in_detail && !answer.traffic.empty()) {
-    reply["links"] = links_of(answer);
+  if (question.in_detail && !answer.traffic.empty())
     reply["trace"] = json::parse(chrome_trace(answer.simulation.timeline, answer.traffic));
-  }
   return reply.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 

@@ -154,8 +154,12 @@ Status add_findings(const Topology& topology, const std::vector<int>& gpus, json
   return {};
 }
 
-// That the machine has no GPU is no error, unless one is asked for.
-Status check_none_asked(const json& request, const std::vector<int>& gpus) {
+// That the machine has no GPU is no error, unless one is asked for. There is then nothing to find.
+Status add_nothing(const json& request, const std::vector<int>& gpus, json& answer) {
+  for (const char* field : {"broadcast_gbs", "worst_root", "all_gather_gbs", "reduce_scatter_gbs",
+                            "all_reduce_busbw_gbs", "rings", "ring_gbs", "rings_exact", "trees", "chain"})
+    answer[field] = nullptr;
+  answer["left_out"] = json::array();
   if (gpus.empty()) return {};
   const bool here = !request.contains("preset") && !request.contains("file") && !request.contains("nccl_xml");
   return wrong(fmt::format("there is no GPU {}: this {} has none", gpus[0], here ? "machine" : "topology"));
@@ -178,7 +182,7 @@ Result<std::string> describe(const char* text) {
   const auto gpus = gpus_of(request, *topology);
   PACE_TRY(gpus.status());
   answer["gpus"] = *gpus;
-  PACE_TRY(topology->gpus().empty() ? check_none_asked(request, *gpus) : add_findings(*topology, *gpus, answer));
+  PACE_TRY(topology->gpus().empty() ? add_nothing(request, *gpus, answer) : add_findings(*topology, *gpus, answer));
   return answer.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 

@@ -116,13 +116,15 @@ Status during_handshake(int fd, const Status& error) {
   return Status(std::move(detail));
 }
 
-Status receive_all(int fd, std::span<std::byte> bytes, const Until& until, bool is_opening = false) {
+Status receive_answer(int fd, Introducer& introducer, const Until& until) {
+  std::array<std::byte, std::max(opening_size, answer_size)> bytes;
+  const std::size_t size = introducer.expected();
   std::size_t filled = 0;
-  while (filled < bytes.size()) {
-    const Result<std::size_t> received = receive_some(fd, bytes.subspan(filled), until);
+  while (filled < size) {
+    const Result<std::size_t> received = receive_some(fd, std::span(bytes).first(size).subspan(filled), until);
     if (!received.ok()) return during_handshake(fd, received.status());
     filled += *received;
-    if (is_opening) PACE_TRY(check_prefix(fd, bytes.first(filled)));
+    PACE_TRY(introducer.receive(std::span(bytes).first(filled)));
   }
   return {};
 }
@@ -130,26 +132,48 @@ Status receive_all(int fd, std::span<std::byte> bytes, const Until& until, bool 
 }  // namespace
 
 Status introduce(int fd, const std::string& secret, const Hello& hello, const Until& until) {
-  Nonce connecting;
-  PACE_TRY(make_nonce(connecting));
-  PACE_TRY(during_handshake(fd, send_all(fd, opening(connecting), until)));
+  Introducer introducer(fd, secret, hello);
+  PACE_TRY(introducer.begin());
+  while (introducer.expected() > 0) {
+    PACE_TRY(during_handshake(fd, send_all(fd, introducer.unsent(), until)));
+    PACE_TRY(receive_answer(fd, introducer, until));
+  }
+  return {};
+}
 
-  std::array<std::byte, opening_size> theirs;
-  PACE_TRY(receive_all(fd, theirs, until, true));
-  Nonce accepting;
-  std::copy(theirs.begin() + prefix_size, theirs.end(), accepting.begin());
+Introducer::Introducer(int fd, std::string secret, const Hello& hello)
+    : fd_(fd), secret_(std::move(secret)), hello_(hello) {}
 
-  std::array<std::byte, proof_size> mine;
-  const auto encoded = encode(hello);
-  const Digest mac = proof('c', secret, connecting, accepting, hello);
-  std::copy(mac.begin(), mac.end(), std::copy(encoded.begin(), encoded.end(), mine.begin()));
-  PACE_TRY(during_handshake(fd, send_all(fd, mine, until)));
+Status Introducer::begin() {
+  PACE_TRY(make_nonce(connecting_));
+  const auto mine = opening(connecting_);
+  std::copy(mine.begin(), mine.end(), output_.begin());
+  output_size_ = mine.size();
+  return {};
+}
 
-  std::array<std::byte, answer_size> answer;
-  PACE_TRY(receive_all(fd, answer, until));
-  if (get<std::uint32_t>(answer.data()) != accepted ||
-      !equal(answer.data() + 4, proof('a', secret, connecting, accepting, hello)))
-    return secret_error(fd);
+std::span<const std::byte> Introducer::unsent() const { return std::span(output_).first(output_size_); }
+
+std::size_t Introducer::expected() const {
+  return stage_ == Stage::opening ? opening_size : stage_ == Stage::answer ? answer_size : 0;
+}
+
+Status Introducer::receive(std::span<const std::byte> bytes) {
+  if (stage_ == Stage::opening) PACE_TRY(check_prefix(fd_, bytes));
+  if (bytes.size() < expected()) return {};
+  if (stage_ == Stage::opening) {
+    std::copy(bytes.begin() + prefix_size, bytes.begin() + opening_size, accepting_.begin());
+    const auto encoded = encode(hello_);
+    const Digest mac = proof('c', secret_, connecting_, accepting_, hello_);
+    std::copy(mac.begin(), mac.end(), std::copy(encoded.begin(), encoded.end(), output_.begin()));
+    output_size_ = proof_size;
+    stage_ = Stage::answer;
+    return {};
+  }
+  if (get<std::uint32_t>(bytes.data()) != accepted ||
+      !equal(bytes.data() + 4, proof('a', secret_, connecting_, accepting_, hello_)))
+    return secret_error(fd_);
+  stage_ = Stage::done;
   return {};
 }
 

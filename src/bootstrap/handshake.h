@@ -52,6 +52,35 @@ inline constexpr auto crowded_time = std::chrono::milliseconds(250);
 // The connecting side: on blocking and non-blocking sockets, until the deadline.
 Status introduce(int fd, const std::string& secret, const Hello& hello, const Until& until);
 
+// What introduce() says and what it makes of the answers, which anybody may send; without the socket, for tests.
+class Introducer {
+ public:
+  // `fd` is only named in errors, and must outlive this.
+  Introducer(int fd, std::string secret, const Hello& hello);
+
+  // First of all.
+  Status begin();
+  // To be sent before more is received.
+  [[nodiscard]] std::span<const std::byte> unsent() const;
+  // How long this stage's answer is; 0: all have come, and the other side has proved what it is.
+  [[nodiscard]] std::size_t expected() const;
+  // The bytes of it that have arrived so far, at most expected().
+  Status receive(std::span<const std::byte> bytes);
+
+ private:
+  enum class Stage { opening, answer, done };
+  using Nonce = std::array<std::byte, 32>;
+
+  int fd_;
+  std::string secret_;
+  Hello hello_;
+  Stage stage_ = Stage::opening;
+  Nonce connecting_{};
+  Nonce accepting_{};
+  std::array<std::byte, 64> output_{};
+  std::size_t output_size_ = 0;
+};
+
 // The accepting side: never blocks, for it serves many connections at a time (strangers.h), and has no deadline.
 class Introduction {
  public:

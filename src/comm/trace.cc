@@ -25,6 +25,7 @@ struct Event {
   Call call;
   double begin;
   double end;
+  bool reduces = false;  // a message that was folded
 };
 
 }  // namespace
@@ -59,7 +60,7 @@ class TracingTransport final : public Transport {
     if (attempt == Attempt::later && state.since == 0) state.since = begin;
     if (attempt != Attempt::done) return attempt;
     note_wait("wait", channel, from, bytes, call, state.since, begin);
-    state = {0, begin, bytes, call};
+    state = {.arrived = begin, .bytes = bytes, .call = call};
     return attempt;
   }
 
@@ -96,6 +97,8 @@ class TracingTransport final : public Transport {
   }
   [[nodiscard]] Status failure() const override { return traced_.failure(); }
 
+  // The message that has come is folded next.
+  void folds(int channel, int from) { receiving_[index(channel, from)].folds = true; }
   [[nodiscard]] const std::vector<Event>& events() const { return events_; }
 
  private:
@@ -104,6 +107,7 @@ class TracingTransport final : public Transport {
     double arrived = 0;
     std::size_t bytes = 0;
     Call call;
+    bool folds = false;
   };
   Attempt noted_send(int channel, int to, const Call& call, std::size_t bytes, double begin, Attempt attempt) {
     double& since = sending_[static_cast<std::size_t>(channel)];
@@ -116,13 +120,14 @@ class TracingTransport final : public Transport {
   }
   Attempt noted_use(int channel, int from, Attempt attempt) {
     const Receiving& state = receiving_[index(channel, from)];
-    note("recv", channel, from, state.bytes, state.call, state.arrived);
+    note("recv", channel, from, state.bytes, state.call, state.arrived, state.folds);
     return attempt;
   }
-  void note(const char* name, int channel, int peer, std::size_t bytes, const Call& call, double begin) {
+  void note(const char* name, int channel, int peer, std::size_t bytes, const Call& call, double begin,
+            bool reduces = false) {
     double& last_end = last_end_[static_cast<std::size_t>(channel)];
     last_end = now_us();
-    events_.push_back({name, channel, peer, bytes, call, begin, last_end});
+    events_.push_back({name, channel, peer, bytes, call, begin, last_end, reduces});
   }
   void note_wait(const char* name, int channel, int peer, std::size_t bytes, const Call& call, double since,
                  double end) {
@@ -142,15 +147,44 @@ class TracingTransport final : public Transport {
   std::vector<Event> events_;
 };
 
+// Copies, and which messages are folded.
+class TracingWatch final : public StepWatch {
+ public:
+  TracingWatch(const Wiring& wiring, std::span<const std::unique_ptr<TracingTransport>> tracers)
+      : wiring_(wiring), tracers_(tracers) {}
+
+  void copy_begins() override { begin_ = now_us(); }
+  void copy_ends(int channel, std::size_t bytes, const Call& call) override {
+    copies_.push_back({"copy", channel, wiring_.rank, bytes, call, begin_, now_us()});
+  }
+  void folds(int channel, std::span<const int> peers) override {
+    for (const int peer : peers)
+      tracers_[wiring_.routes.transport[static_cast<std::size_t>(peer)]]->folds(channel, peer);
+  }
+
+  [[nodiscard]] const std::vector<Event>& copies() const { return copies_; }
+
+ private:
+  const Wiring& wiring_;
+  std::span<const std::unique_ptr<TracingTransport>> tracers_;
+  double begin_ = 0;
+  std::vector<Event> copies_;
+};
+
 Trace::Trace(Wiring& wiring) : wiring_(wiring), traced_(wiring.transports) {
   for (std::size_t t = 0; t < traced_.size(); ++t) {
     if (traced_[t] == nullptr) continue;
     tracers_[t] = std::make_unique<TracingTransport>(*traced_[t], wiring.ranks);
     wiring.transports[t] = tracers_[t].get();
   }
+  watch_ = std::make_unique<TracingWatch>(wiring, tracers_);
+  wiring.watch = watch_.get();
 }
 
-Trace::~Trace() { wiring_.transports = traced_; }
+Trace::~Trace() {
+  wiring_.transports = traced_;
+  wiring_.watch = nullptr;
+}
 
 Status Trace::write(const std::string& path) const {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"), std::fclose);
@@ -160,18 +194,21 @@ Status Trace::write(const std::string& path) const {
     return std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
   };
   const char* separator = "[";
-  for (const auto& tracer : tracers_) {
-    if (tracer == nullptr) continue;
-    for (const Event& event : tracer->events()) {
+  const auto write_all = [&](std::string_view category, const std::vector<Event>& events) {
+    for (const Event& event : events) {
       const std::string text = fmt::format(
           "{}\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
-          "\"dur\":{:.3f},\"args\":{{\"peer\":{},\"bytes\":{},\"call\":\"{}\"}}}}",
-          separator, event.name, tracer->name(), wiring_.rank, event.channel, event.begin, event.end - event.begin,
-          event.peer, event.bytes, describe(event.call));
-      if (!written(text)) return failed();
+          "\"dur\":{:.3f},\"args\":{{\"peer\":{},\"bytes\":{},\"call\":\"{}\"{}}}}}",
+          separator, event.name, category, wiring_.rank, event.channel, event.begin, event.end - event.begin,
+          event.peer, event.bytes, describe(event.call), event.reduces ? ",\"reduces\":true" : "");
+      if (!written(text)) return false;
       separator = ",";
     }
-  }
+    return true;
+  };
+  for (const auto& tracer : tracers_)
+    if (tracer != nullptr && !write_all(tracer->name(), tracer->events())) return failed();
+  if (!write_all("memory", watch_->copies())) return failed();
   const std::string end = fmt::format("{}\n]\n", *separator == '[' ? "[" : "");
   if (!written(end) || std::fclose(file.release()) != 0) return failed();
   return {};

@@ -1,5 +1,6 @@
 // Tracing: a transport put around each of a communicator's transports, which notes when messages were handed over, had
-// come, and had been used. The engine does not know of it.
+// come, and had been used. The engine does not know of it; of what no transport sees, copies and which messages were
+// folded, it tells a watch.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 namespace paceline {
 
 class TracingTransport;
+class TracingWatch;
 
 class Trace {
  public:
@@ -22,13 +24,15 @@ class Trace {
   Trace& operator=(const Trace&) = delete;
 
   // This rank's events as a JSON array in Chrome's trace format: pid is the rank, tid the channel, times in
-  // microseconds of the system clock.
+  // microseconds of the system clock. They are "send", "recv" (in "args", "reduces": folded, not only copied), "copy",
+  // "wait" for a message and "wait for room" for one's own.
   Status write(const std::string& path) const;
 
  private:
   Wiring& wiring_;
   std::array<Transport*, max_transports> traced_;
   std::array<std::unique_ptr<TracingTransport>, max_transports> tracers_;
+  std::unique_ptr<TracingWatch> watch_;
 };
 
 }  // namespace paceline

@@ -123,6 +123,7 @@ Attempt Execution::receive_and_fold(Lane& lane, const PlanStep& step) {
     return attempt;
   }
   if (!may_write(lane, step)) return Attempt::later;
+  if (wiring_.watch != nullptr) wiring_.watch->folds(step.channel, {peers, step.peer_count});
   std::size_t count = step.peer_count;
   if (step.own >= 0) {
     sources[step.own] = lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source;
@@ -165,8 +166,10 @@ inline Attempt Execution::take(Lane& lane, const PlanStep& step) {
     case Action::recv_reduce: return receive_and_fold(lane, step);
     case Action::copy:
       if (!may_write(lane, step)) return Attempt::later;
+      if (wiring_.watch != nullptr) wiring_.watch->copy_begins();
       copy(step, lane.base[static_cast<std::size_t>(step.target_buffer)] + step.target,
            lane.base[static_cast<std::size_t>(step.source_buffer)] + step.source, step.bytes);
+      if (wiring_.watch != nullptr) wiring_.watch->copy_ends(step.channel, step.bytes, lane.call);
       return Attempt::done;
   }
   return Attempt::failed;

@@ -17,6 +17,16 @@
 
 namespace paceline {
 
+// Learns, while a trace is open, of the steps that no transport sees.
+class StepWatch {
+ public:
+  virtual ~StepWatch() = default;
+  virtual void copy_begins() = 0;
+  virtual void copy_ends(int channel, std::size_t bytes, const Call& call) = 0;
+  // The messages that have come on this channel from these ranks are folded next, and then released.
+  virtual void folds(int channel, std::span<const int> peers) = 0;
+};
+
 // What a communicator lends to its executions.
 struct Wiring {
   int rank = 0;
@@ -24,6 +34,7 @@ struct Wiring {
   std::array<Transport*, max_transports> transports{};  // nullptr: there is none of this number
   Routes routes;
   Membership* membership = nullptr;
+  StepWatch* watch = nullptr;   // nullptr: no trace is open
   double timeout = 300;         // s
   bool oversubscribed = false;  // more ranks on this node than CPUs
   int node_ranks = 1;           // of the job, on this node

@@ -58,6 +58,15 @@ Status check(const Question& question, int ranks) {
   return {};
 }
 
+// What a prediction by a model stands on.
+std::string_view method_of(const Choice& choice, const Problem& problem, const CostModel& model, const Tuned* tuned) {
+  if (tuned == nullptr || !tuned->corrects(*choice.algorithm, problem.collective)) return "model";
+  const bool other_type = reduces(problem.collective) && model.element != measured_element;
+  const std::size_t bytes = problem.count * model.element;
+  const bool inside = tuned->measured(*choice.algorithm, problem.collective, bytes, choice.variant);
+  return inside && !other_type ? "measured" : "estimated";
+}
+
 }  // namespace
 
 void Predictor::add_formula(std::string_view name, const Problem& problem, double time) {
@@ -167,7 +176,7 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
       const auto choice = choose(problem, of_type, algorithm.name, question.chunk_bytes, tuned);
       PACE_TRY(choice.status());
       Prediction row = row_of(question, problem, algorithm.name, choice->predicted_us);
-      row.method = tuned != nullptr && tuned->measured(algorithm, problem.collective) ? "measured" : "model";
+      row.method = method_of(*choice, problem, of_type, tuned);
       row.asked_bytes = bytes;
       row.chunk_bytes = std::min(choice->parameters.chunk, problem.count) * of_type.element;
       answer.rows.push_back(std::move(row));

@@ -14,7 +14,7 @@
 // predicted by a formula where it is not.
 #pragma once
 
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,7 +46,17 @@ struct Question {
   int servers = 0;                // of a reduction_server; 0: as many as there are ranks
   Machine machine;                // stragglers by their numbers in the topology
   bool timed = false;             // the machine's start or delay is no estimate, but asked for
+  bool with_links = false;        // what goes over each link, in rows of which all ranks are simulated
   bool in_detail = false;         // with links and timeline, for one algorithm and one size
+};
+
+// What goes over a link in a simulation.
+struct LinkLoad {
+  std::string from;
+  std::string to;
+  double gbs = 0;  // a straggler's are fewer
+  double bytes = 0;
+  double share = 0;  // what part of the time it works
 };
 
 struct Prediction {
@@ -61,19 +71,21 @@ struct Prediction {
   double time_us = 0;
   double algbw_gbs = 0;
   double busbw_gbs = 0;
-  std::string method;        // "simulated", "formula", "model", "measured": the model, corrected by measured times
+  // "simulated"; "formula"; "model"; the model, corrected by measured times: "measured" of these ranks and between
+  // sizes that were, "estimated" beyond.
+  std::string method;
   std::string busiest_link;  // "gpu0 -> switch0": the one with most bytes for its bandwidth; empty where none is known
   double busiest_share = 0;  // what part of the time it works
+  // Of those that carry something, where links are asked for. None: not simulated, or one part's ranks stood for all.
+  std::optional<std::vector<LinkLoad>> links;
 };
 
 struct Answer {
   std::vector<Prediction> rows;
   std::vector<std::string> left_out;  // "direct: 268435456 steps are too many to simulate"
-  // In detail: of the one row. The topology is as with_one_nvswitch() makes it.
-  Topology topology;
+  // In detail: of the one row.
   Simulation simulation;
   std::vector<Traffic> traffic;
-  std::map<int, double> slow_links;  // by link of this topology
 };
 
 // On a valid topology. An algorithm that sends between GPUs without a way, as GPUs do not relay, is left out. Errors

@@ -85,31 +85,46 @@ Status Predictor::run(WayFinder& finder, std::vector<Traffic> traffic, const Pro
   if (is_left_out(name, too_many_connections(effort_of(traffic), by_name(name)))) return {};
   auto result = simulate(finder, traffic, question_.machine, question_.in_detail);
   if (!result.ok()) return unless_unsupported(name, result.status());
-  note(finder.topology(), std::move(*result), std::move(traffic), problem, name);
+  note(finder.topology(), std::move(*result), std::move(traffic), problem, name, &finder != &folded_);
   return {};
 }
 
+double Predictor::bandwidth_of(const Topology& topology, std::size_t link) const {
+  const auto slow = question_.machine.slow_links.find(static_cast<int>(link));
+  const double bandwidth = topology.links()[link].bandwidth;
+  return slow == question_.machine.slow_links.end() ? bandwidth : bandwidth / slow->second;
+}
+
+std::vector<LinkLoad> Predictor::loads_of(const Topology& topology, const Simulation& result) const {
+  std::vector<LinkLoad> loads;
+  for (std::size_t l = 0; l < result.link_bytes.size(); ++l) {
+    if (result.link_bytes[l] == 0) continue;
+    const Link& link = topology.links()[l];
+    const double gbs = bandwidth_of(topology, l);
+    loads.push_back({topology.vertex(link.from).name, topology.vertex(link.to).name, gbs, result.link_bytes[l],
+                     result.link_bytes[l] / (gbs * 1000) / result.time});
+  }
+  return loads;
+}
+
+// `whole`: all ranks were simulated.
 void Predictor::note(const Topology& topology, Simulation result, std::vector<Traffic> traffic, const Problem& problem,
-                     std::string_view name) {
+                     std::string_view name, bool whole) {
   Prediction row = row_of(question_, problem, name, result.time);
   row.method = "simulated";
   row.chunk_bytes = problem.count > 0 ? longest_message(traffic) : 0;  // a barrier's messages are tokens
   for (std::size_t l = 0; l < result.link_bytes.size() && result.time > 0; ++l) {
-    const Link& link = topology.links()[l];
-    const auto slow = question_.machine.slow_links.find(static_cast<int>(l));
-    const double bandwidth =
-        slow == question_.machine.slow_links.end() ? link.bandwidth : link.bandwidth / slow->second;
-    const double share = result.link_bytes[l] / (bandwidth * 1000) / result.time;
+    const double share = result.link_bytes[l] / (bandwidth_of(topology, l) * 1000) / result.time;
     if (share <= row.busiest_share * (1 + 1e-9)) continue;
+    const Link& link = topology.links()[l];
     row.busiest_share = share;
     row.busiest_link = fmt::format("{} -> {}", topology.vertex(link.from).name, topology.vertex(link.to).name);
   }
+  if (whole && (question_.with_links || question_.in_detail)) row.links = loads_of(topology, result);
   answer_.rows.push_back(std::move(row));
   if (question_.in_detail) {
-    answer_.topology = topology;
     answer_.simulation = std::move(result);
     answer_.traffic = std::move(traffic);
-    answer_.slow_links = question_.machine.slow_links;
   }
 }
 

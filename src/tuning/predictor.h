@@ -78,8 +78,11 @@ class Predictor {
   Result<std::optional<Topology>> small_part(std::string_view name);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name);
+  // GB/s; of a straggler what it carries.
+  [[nodiscard]] double bandwidth_of(const Topology& topology, std::size_t link) const;
+  [[nodiscard]] std::vector<LinkLoad> loads_of(const Topology& topology, const Simulation& result) const;
   void note(const Topology& topology, Simulation result, std::vector<Traffic> traffic, const Problem& problem,
-            std::string_view name);
+            std::string_view name, bool whole);
 
   Topology topology_;
   const Question& question_;

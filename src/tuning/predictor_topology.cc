@@ -140,7 +140,7 @@ Status Predictor::add_trees(const Problem& problem) {
       better = *faster;
     }
   }
-  note(topology_, std::move(fastest), std::move(best), problem, "packed_trees");
+  note(topology_, std::move(fastest), std::move(best), problem, "packed_trees", true);
   return {};
 }
 

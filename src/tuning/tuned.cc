@@ -9,8 +9,6 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t measured_element = 4;  // float32
-
 // Linear in logarithms: constants and times are ratios.
 double between(double a, double b, double share) {
   if (a <= 0 || b <= 0) return a + (b - a) * share;
@@ -132,7 +130,16 @@ double Tuned::correction(const Algorithm& algorithm, const Problem& problem, std
   return std::exp(*low + (*high - *low) * share(exchanging));
 }
 
-bool Tuned::measured(const Algorithm& algorithm, Collective collective) const {
+bool Tuned::measured(const Algorithm& algorithm, Collective collective, std::size_t bytes,
+                     const Variant& variant) const {
+  return std::ranges::any_of(std::initializer_list<const Setting*>{&low_, &high_}, [&](const Setting* setting) {
+    const Curve* curve = curve_of(*setting, algorithm, collective, variant);
+    return setting->ranks == ranks_ && curve != nullptr && !curve->points.empty() &&
+           bytes >= curve->points.front().bytes && bytes <= curve->points.back().bytes;
+  });
+}
+
+bool Tuned::corrects(const Algorithm& algorithm, Collective collective) const {
   return curve_of(low_, algorithm, collective, {}) != nullptr || curve_of(high_, algorithm, collective, {}) != nullptr;
 }
 

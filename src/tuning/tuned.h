@@ -13,6 +13,8 @@
 
 namespace paceline {
 
+inline constexpr std::size_t measured_element = 4;  // float32
+
 class Tuned {
  public:
   // nullptr: the profile has nothing about the transport with so many ranks on each node (CostModel::node_ranks).
@@ -29,8 +31,11 @@ class Tuned {
   [[nodiscard]] double correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes,
                                   const Variant& variant = {}) const;
 
+  // Whether the algorithm was measured, run in this way, with these ranks at this size or at one on either side.
+  [[nodiscard]] bool measured(const Algorithm& algorithm, Collective collective, std::size_t bytes,
+                              const Variant& variant = {}) const;
   // Whether there are times of the algorithm to correct by.
-  [[nodiscard]] bool measured(const Algorithm& algorithm, Collective collective) const;
+  [[nodiscard]] bool corrects(const Algorithm& algorithm, Collective collective) const;
 
  private:
   // Of high_ in what is interpolated for so many ranks.

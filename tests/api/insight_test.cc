@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -157,6 +158,32 @@ TEST_CASE("a trace is JSON that tells every message's call, and ends") {
       sends += event["name"] == "send" ? 1 : 0;
     }
     PACE_REQUIRE(sends > 0);
+    return "";
+  });
+}
+
+TEST_CASE("a trace has copies, and says which messages were folded") {
+  const Ranks communicator(2);
+  communicator.run([](int rank, paceComm_t comm) -> std::string {
+    const TemporaryFile file;
+    PACE_EXPECT(paceCommSetAlgorithm(comm, "ring"));
+    PACE_EXPECT(paceTraceStart(comm));
+    const std::vector<int> values(1000, 1);
+    std::vector<int> sums(1000);
+    std::vector<int> all(2000);
+    PACE_EXPECT(paceReduceScatter(values.data(), sums.data(), 500, paceInt32, paceSum, comm, nullptr));
+    PACE_EXPECT(paceAllGather(values.data(), all.data(), 1000, paceInt32, comm, nullptr));
+    PACE_EXPECT(paceTraceStop(comm, file.path().c_str()));
+    std::ifstream stream(file.path());
+    std::map<std::string, int> seen;
+    for (const auto& event : nlohmann::json::parse(stream)) {
+      const bool reduces = event["args"].value("reduces", false);
+      const bool first = event["args"]["call"].get<std::string>().starts_with("reduce-scatter");
+      if (event["name"] == "recv") PACE_REQUIRE(reduces == first);
+      if (event["name"] == "copy") PACE_REQUIRE(event["args"]["peer"] == rank && event["args"]["bytes"] == 4000);
+      ++seen[event["name"]];
+    }
+    PACE_REQUIRE(seen["recv"] == 2 && seen["send"] == 2 && seen["copy"] == 1);
     return "";
   });
 }

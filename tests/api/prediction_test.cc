@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -29,8 +30,8 @@ TEST_CASE("a prediction is a request and an answer") {
   CHECK(found["rows"][0]["time_us"].get<double>() == doctest::Approx(20000.5));
   CHECK(found["rows"][0]["busbw_gbs"].get<double>() == doctest::Approx(50).epsilon(0.001));
   CHECK(found["rows"][0]["busiest_link"] == "gpu0 -> gpu3");
-  CHECK(found["links"].size() == 1);
-  CHECK(found["links"][0]["bytes"] == 1e9);
+  REQUIRE(found["rows"][0]["links"].size() == 1);
+  CHECK(found["rows"][0]["links"][0]["bytes"] == 1e9);
   CHECK(found["trace"].size() == 3);
 }
 
@@ -41,6 +42,25 @@ TEST_CASE("a cost model answers in place of a topology") {
   const auto found = nlohmann::json::parse(answer);
   CHECK(found["rows"].size() == 14);
   for (const auto& row : found["rows"]) CHECK(row["method"] == "model");
+}
+
+TEST_CASE("every row that was simulated whole has its links where they are asked for") {
+  const auto rows = [](const char* where) {
+    const std::string request =
+        std::string(R"({"collective": "all_reduce", "sizes": [1048576, 1073741824], "links": true, )") + where + "}";
+    const char* answer = nullptr;
+    REQUIRE(pacePredict(request.c_str(), &answer) == paceSuccess);
+    return nlohmann::json::parse(answer)["rows"];
+  };
+  for (const auto& row : rows(R"("preset": "dgx1-v100")")) {
+    double most = 0;
+    for (const auto& link : row["links"]) most = std::max(most, link["share"].get<double>());
+    CHECK(most == doctest::Approx(row["busiest_share"].get<double>()));
+    CHECK(most > 0);
+  }
+  const auto symmetric = rows(R"("preset": "hgx-h200", "nodes": 128, "algorithm": "ring")");
+  CHECK(symmetric[0]["links"].is_null());
+  for (const auto& row : rows(R"("model": {"start": 1.5}, "ranks": 4)")) CHECK(row["links"].is_null());
 }
 
 TEST_CASE("stragglers are named") {
@@ -70,7 +90,7 @@ TEST_CASE("each of a node's NVSwitches has links that may be slow") {
                                 name + R"(": 10}}})";
     const char* answer = nullptr;
     REQUIRE(pacePredict(request.c_str(), &answer) == paceSuccess);
-    const auto links = nlohmann::json::parse(answer)["links"];
+    const auto links = nlohmann::json::parse(answer)["rows"][0]["links"];
     INFO(name);
     CHECK(links[0]["from"] == "gpu0");
     CHECK(links[0]["gbs"].get<double>() == doctest::Approx(name == "nvswitch0" ? 337.5 : 360));

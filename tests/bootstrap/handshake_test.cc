@@ -41,6 +41,24 @@ TEST_CASE("the accepting side learns who connects and what for") {
   CHECK(*received == hello);
 }
 
+TEST_CASE("the two sides understand each other whatever pieces their bytes come in") {
+  const Hello hello{control_connection, 2, 0, 5};
+  Introducer connecting(-1, "secret", hello);
+  Introduction accepting(-1, "secret");
+  // All of a stage's bytes, one more with each step.
+  const auto give = [](std::span<const std::byte> bytes, auto& to) {
+    REQUIRE(bytes.size() == to.expected());
+    for (std::size_t come = 1; come <= bytes.size(); ++come) REQUIRE(to.receive(bytes.first(come)).ok());
+  };
+  REQUIRE(connecting.begin().ok());
+  give(connecting.unsent(), accepting);
+  give(accepting.unsent(), connecting);
+  give(connecting.unsent(), accepting);
+  give(accepting.unsent().subspan(opening_size), connecting);
+  CHECK(connecting.expected() == 0);
+  CHECK(accepting.hello() == hello);
+}
+
 TEST_CASE("another secret is refused on both sides") {
   const Pair pair;
   Status introduced;

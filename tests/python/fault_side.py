@@ -40,17 +40,20 @@ def until_ended(comm: paceline.Communicator) -> dict[str, Any]:
 # ---- Deaths, stops, departures ----
 
 
-def storm(line: Line, seed: int) -> dict[str, Any]:
-    """Random calls until one fails; then the next must fail for the same reason."""
+def storm(line: Line, seed: int, last: str) -> dict[str, Any]:
+    """Random calls, and then calls of the last kind until one fails; the next must fail for the same reason."""
     comm = paceline.init()
     line.tell("joined")
-    calls = Storm(comm, seed)
+    calls = Storm(comm, seed, last)
+    for _ in range(calls.mixed):
+        calls.go_on()
+    line.tell(f"only {last} from now on")
     while not (found := outcome_of(calls.go_on))["kind"]:
         pass
     again = outcome_of(comm.barrier)
     assert (again["kind"], again["message"]) == (found["kind"], found["message"]), (again, found)
     comm.close()
-    return found | {"calls": calls.calls}
+    return found | {"call": calls.name}
 
 
 def join_and_meet(line: Line) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Random calls, the same on every rank, each result checked: what goes on when a rank is killed or stopped.
+"""Random calls, the same on every rank, each result checked: what goes on when a rank is killed or stopped. After some
+of them all are of one kind, in which the blow is to fall.
 
 Each rank decides for itself whether it works in place. Values are small whole numbers, so that every sum is exact in
 every type; checking costs as little as an addition.
@@ -26,16 +27,19 @@ _base = {name: (numpy.arange(MOST // numpy.dtype(name).itemsize) % 11).astype(na
 
 
 class Storm:
-    def __init__(self, comm: paceline.Communicator, seed: int) -> None:
+    def __init__(self, comm: paceline.Communicator, seed: int, last: str) -> None:
         self.comm = comm
         self.dice = random.Random(seed)
         self.own_dice = random.Random(f"{seed}/{comm.rank}")
+        self.last = last
+        self.mixed = self.dice.randrange(20)  # calls before those of the last kind
         self.calls = 0
+        self.name = ""  # of the call that is made, or was the last
 
     def go_on(self) -> None:
         """One call; an AssertionError if its result is wrong."""
         comm, dice = self.comm, self.dice
-        name = dice.choice(CALLS)
+        name = self.name = dice.choice(CALLS) if self.calls < self.mixed else self.last
         dtype = dice.choice(TYPES)
         self.op = dice.choice(OPERATIONS)
         self.root = dice.randrange(comm.size)

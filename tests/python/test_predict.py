@@ -74,7 +74,11 @@ def test_timeline_and_link_loads(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     events = json.loads(trace.read_text())
     assert {event["pid"] for event in events} == set(range(16))
-    assert {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"} == set(events[0])
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert names == {rank: f"rank {rank}" for rank in range(16)}
+    steps = [event for event in events if event["ph"] == "X"]
+    assert {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"} == set(steps[0])
+    assert min(step["ts"] for step in steps) == 0
     assert "<svg" in picture.read_text()
 
 
@@ -148,6 +152,21 @@ def test_bytes_on_each_link(tmp_path: Path) -> None:
         ("gpu3", "gpu0"): 1 << 20,
     }
     assert links["gpu0", "gpu3"]["share"] == pytest.approx(1.048576 / 0.05 / row["time_us"])
+
+
+def test_json_has_the_links_of_every_row_that_was_simulated(tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    words = ("--preset", "dgx1-v100", "--sizes", "64K,1M", "--algorithm", "ring,packed_trees,reduction_server")
+    assert paceline("all_reduce", *words, "--json", str(path)).returncode == 0
+    rows = json.loads(path.read_text())["rows"]
+    assert {row["algorithm"]: row["links"] is None for row in rows} == {
+        "ring": False,
+        "packed_trees": False,
+        "reduction_server": True,
+    }
+    for row in rows:
+        if row["links"] is not None:
+            assert max(link["share"] for link in row["links"]) == pytest.approx(row["busiest_share"])
 
 
 def test_the_share_of_a_slow_link_is_of_what_it_carries(tmp_path: Path) -> None:

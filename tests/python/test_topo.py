@@ -185,6 +185,18 @@ def test_bad_input(words: list[str], code: int, message: str) -> None:
 
 
 @pytest.mark.skipif(bool(topology({})["gpus"]), reason="this machine has a GPU")
+def test_a_machine_without_a_gpu_has_all_keys_in_json(tmp_path: Path) -> None:
+    written = tmp_path / "t.json"
+    done = run("--json", str(written))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(written.read_text())
+    with_gpus = {key for key in topology({"preset": "dgx1-v100"}) if not key.startswith("nccl")}
+    assert set(found) == with_gpus
+    assert (found["gpus"], found["left_out"]) == ([], [])
+    assert all(found[key] is None for key in with_gpus - {"vertices", "links", "gpus", "left_out"})
+
+
+@pytest.mark.skipif(bool(topology({})["gpus"]), reason="this machine has a GPU")
 def test_a_gpu_of_a_machine_without_any() -> None:
     done = run("--gpus", "0")
     assert done.returncode == 1

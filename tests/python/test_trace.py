@@ -85,6 +85,33 @@ def test_a_closed_communicator_has_no_trace(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == []
 
 
+def written(path: Path, *events: dict[str, Any]) -> Path:
+    path.write_text(json.dumps([{"ph": "X", "tid": 0, "dur": 1.0, **event} for event in events]))
+    return path
+
+
+def test_merged_traces_begin_at_0(tmp_path: Path) -> None:
+    begin = 1.8e15
+    ranks = [written(tmp_path / f"{rank}.json", {"name": "send", "pid": rank, "ts": begin + rank}) for rank in (0, 1)]
+    paceline.merge_traces(ranks, tmp_path / "all.json")
+    events = json.loads((tmp_path / "all.json").read_text())
+    assert [(event["pid"], event["ts"]) for event in events if event["ph"] == "X"] == [(0, 0), (1, 1)]
+
+
+def test_traces_stand_side_by_side_rank_by_rank(tmp_path: Path) -> None:
+    real = written(tmp_path / "real.json", *({"name": "send", "pid": rank, "ts": 1e15 + rank} for rank in (0, 1)))
+    predicted = written(tmp_path / "predicted.json", *({"name": "send", "pid": rank, "ts": 0.5} for rank in (0, 1)))
+    paceline.compare_traces({"measured": real, "predicted": predicted}, tmp_path / "both.json")
+    events = json.loads((tmp_path / "both.json").read_text())
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert names == {0: "rank 0, measured", 1: "rank 0, predicted", 2: "rank 1, measured", 3: "rank 1, predicted"}
+    assert [event["pid"] for event in events if event["name"] == "process_sort_index"] == [0, 2, 1, 3]
+    times = {event["pid"]: event["ts"] for event in events if event["ph"] == "X"}
+    assert times == {0: 0, 2: 1, 1: 0, 3: 0}
+    with pytest.raises(ValueError, match="is no trace of all ranks"):
+        paceline.compare_traces({"real": written(tmp_path / "x.json", {"name": "send"})}, tmp_path / "both.json")
+
+
 @pytest.mark.parametrize("text", ["5", "null", "{}", "[1]", "[", "", 100_000 * "["], ids=range(7))
 def test_what_is_no_trace_is_not_merged(tmp_path: Path, text: str) -> None:
     (tmp_path / "trace.json").write_text(text)

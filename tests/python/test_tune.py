@@ -42,7 +42,8 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tune") / "profile.json"
-    done = run("tune", "-n", "2", "--transport", "shm", *QUICK, "--output", str(path))
+    shown = path.with_name("shown.json")
+    done = run("tune", "-n", "2", "--transport", "shm", *QUICK, "--output", str(path), "--json", str(shown))
     assert done.returncode == 0, done.stderr
     assert "# 2 ranks over shm: start" in done.stdout
     return path
@@ -121,6 +122,21 @@ def test_the_profile_has_a_model_times_and_a_table(profile: Path) -> None:
     assert collectives >= {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "reduce", "scatter", "gather"}
     ring = next(row for row in setting["measured"] if (row["collective"], row["algorithm"]) == ("all_reduce", "ring"))
     assert len(ring["points"]) >= 6
+
+
+def test_json_has_what_was_found(profile: Path) -> None:
+    shown = json.loads(profile.with_name("shown.json").read_text())
+    assert {key: shown[key] for key in ("version", "device", "output", "gpus")} == {
+        "version": paceline.__version__,
+        "device": "cpu",
+        "output": str(profile),
+        "gpus": [],
+    }
+    (setting,) = shown["settings"]
+    (saved,) = json.loads(profile.read_text())["settings"]
+    assert setting.pop("passes_apart") is None or saved["passes"] > 1
+    assert isinstance(setting.pop("kept"), list)
+    assert (setting["ranks"], setting["table"]) == (2, saved["table"])
 
 
 def test_ways_to_run_are_measured(tmp_path: Path) -> None:

@@ -459,6 +459,34 @@ TEST_CASE("a profile's times correct its model") {
   }
 }
 
+TEST_CASE("a prediction is called measured only inside what was measured") {
+  Setting two;
+  two.transport = "shm";
+  two.ranks = 2;
+  Setting eight = two;
+  eight.ranks = 8;
+  const Algorithm& ring = *algorithm_named("ring");
+  two.curves.push_back({Collective::all_reduce, &ring, {{1 << 10, 5}, {1 << 16, 50}}});
+  eight.curves.push_back({Collective::all_reduce, &ring, {{1 << 10, 20}, {1 << 16, 90}}});
+  const Profile profile{"", "", {two, eight}};
+  const auto method = [&](int ranks, Question question) {
+    const auto tuned = Tuned::of(profile, "shm", ranks);
+    return predict(tuned->model(two.model), ranks, question, tuned.get())->rows.at(0).method;
+  };
+  const auto asked = [](std::size_t bytes) { return question_of(Collective::all_reduce, 0, {bytes}, "ring"); };
+  for (const std::size_t bytes : {1 << 10, 1 << 12, 1 << 16}) CHECK(method(2, asked(bytes)) == "measured");
+  for (const std::size_t bytes : {8, 1 << 20}) CHECK(method(2, asked(bytes)) == "estimated");
+  CHECK(method(8, asked(1 << 12)) == "measured");
+  for (const int ranks : {4, 16}) CHECK(method(ranks, asked(1 << 12)) == "estimated");
+  Question chunks = asked(1 << 16);
+  chunks.chunk_bytes = 4096;
+  CHECK(method(2, chunks) == "estimated");
+  Question halves = asked(1 << 12);
+  halves.element_bytes = 2;
+  CHECK(method(2, halves) == "estimated");
+  CHECK(method(2, question_of(Collective::all_reduce, 0, {1 << 12}, "one_shot")) == "model");
+}
+
 TEST_CASE("a ring on 16,384 GPUs takes 32,766 steps of 2.5 us and what their links' latency adds") {
   const testing::PeakMemory peak;
   const auto cluster = preset("hgx-h200", 2048);

@@ -168,7 +168,7 @@ class _Bench:
             self._measure_all()
         if self._comm.rank == 0:
             self._write_results()
-        return 1 if any(row.wrong for row in self._rows) else 0
+        return 1 if any(row.wrong for row in self._rows) or not self._asked_ran(self._rows) else 0
 
     def _measure_all(self) -> None:
         parts = sum(len(self._counts(each)) * len(self._candidates(each)) for each in self._collectives)
@@ -193,14 +193,18 @@ class _Bench:
 
     def _tell_of_others(self, collective: Collective) -> None:
         """A forced algorithm may not serve the collective, or so many ranks."""
-        asked = self._chosen.algorithm
-        ran = {row.algorithm for row in self._rows if row.collective == collective.name}
-        if self._comm.rank == 0 and asked not in (None, "all") and asked.partition(" ")[0] not in ran:
-            name = asked.partition(" ")[0]
+        rows = [row for row in self._rows if row.collective == collective.name]
+        if self._comm.rank == 0 and not self._asked_ran(rows):
+            name = self._chosen.algorithm.partition(" ")[0]
             print(
                 f"# {name} does not serve {collective.name} on {ranks_text(self._comm.size)}: others ran",
                 file=sys.stderr,
             )
+
+    def _asked_ran(self, rows: list[Row]) -> bool:
+        """Whether some row is of the algorithm that was asked for, if one was."""
+        asked = self._chosen.algorithm
+        return asked in (None, "all") or any(row.algorithm == asked.partition(" ")[0] for row in rows)
 
     def _counts(self, collective: Collective) -> list[int]:
         if collective.name == "barrier":

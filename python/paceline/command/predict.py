@@ -12,11 +12,13 @@ from typing import Any
 from .. import __version__
 from ..errors import InvalidArgument
 from ..prediction import predict
+from ..trace import events_by_rank, merge_events
 from . import predict_plot
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
 from .files import input_text, named_file, output_file, picture_file, write_json
 from .interrupts import interrupt_ends
+from .progress import Progress
 from .question import add_question, asked_sizes
 from .sizes import counted, not_negative, positive, ranks_text, size, size_text, sizes
 from .topology_source import add_source, source_request
@@ -125,8 +127,9 @@ def job(chosen: argparse.Namespace) -> int:
     answers: list[dict[str, Any]] = []
     refused: list[InvalidArgument] = []
     cases = [*itertools.product(chosen.nodes or [0], chosen.sources or [0])]
+    progress = Progress(len(cases) * len(_algorithms(chosen)))
     for nodes, sources in cases:
-        found, left_out = _answers(chosen, nodes, sources)
+        found, left_out = _answers(chosen, nodes, sources, progress)
         refused += left_out
         if len(cases) == 1 and not found:
             break
@@ -149,26 +152,29 @@ def job(chosen: argparse.Namespace) -> int:
     if chosen.json:
         document = {"version": __version__, "collective": chosen.collective, "topology": where, "rows": rows}
         write_json(chosen.json, document)
-    if (chosen.trace and "trace" not in answers[0]) or (chosen.link_plot and "links" not in answers[0]):
+    if (chosen.trace and "trace" not in answers[0]) or (chosen.link_plot and rows[0]["links"] is None):
         chosen.parser.error(f"{rows[0]['algorithm']} is predicted by a formula: it has no links and no timeline")
     if chosen.trace:
-        Path(chosen.trace).write_text(json.dumps(answers[0]["trace"]) + "\n")
+        Path(chosen.trace).write_text(json.dumps(merge_events(events_by_rank(answers[0]["trace"]))) + "\n")
     if chosen.plot:
         predict_plot.draw(rows, f"{chosen.collective}, {where}", chosen.plot)
     if chosen.link_plot:
-        predict_plot.draw_links(answers[0]["links"], title, chosen.link_plot)
+        predict_plot.draw_links(rows[0]["links"], title, chosen.link_plot)
     return 0
 
 
 def _answers(
-    chosen: argparse.Namespace, nodes: int, sources: int
+    chosen: argparse.Namespace, nodes: int, sources: int, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[InvalidArgument]]:
     """What each algorithm named takes, and why some of them take nothing."""
     asked = request(chosen, nodes, sources)
     found, refused = [], []
+    where = [f"{nodes} nodes"] if nodes else []
+    where += [counted(sources, "sources")] if sources else []
     for name in _algorithms(chosen):
+        what = "all algorithms" if name == "all" else name
         try:
-            with interrupt_ends():
+            with progress.during(", ".join([f"{chosen.collective} by {what}", *where])), interrupt_ends():
                 found.append(predict({**asked, "algorithm": name}))
         except InvalidArgument as error:
             refused.append(error)
@@ -233,8 +239,7 @@ def _refuse_twice(chosen: argparse.Namespace, option: str, names: list[str]) -> 
 
 
 def _row(row: dict[str, Any], answer: dict[str, Any], sources: int) -> dict[str, Any]:
-    links = {"links": answer["links"]} if "links" in answer else {}
-    return {**row, "ranks": answer["ranks"], "sources": sources, **links}
+    return {**row, "ranks": answer["ranks"], "sources": sources}
 
 
 def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, Any]:
@@ -244,6 +249,7 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     asked["sizes"] = asked_sizes(chosen)
     asked["sources"] = sources
     asked["chunk_bytes"] = chosen.chunk
+    asked["links"] = bool(chosen.json)
     asked["detail"] = bool(chosen.trace or chosen.link_plot)
     if chosen.ranks:
         asked["ranks"] = chosen.ranks

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 
@@ -18,10 +22,34 @@ class Progress:
 
     def step(self, what: str) -> None:
         """One part is done, `what` is next."""
+        self._show(what)
+        self._done += 1
+
+    @contextmanager
+    def during(self, what: str) -> Iterator[None]:
+        """One part, done inside, that says nothing itself: from its first second on its time is shown."""
+        begin, ended = time.monotonic(), threading.Event()
+
+        def show() -> None:
+            while not ended.wait(1):
+                self._show(f"{what}, {time.monotonic() - begin:.0f} s")
+
+        clock = threading.Thread(target=show, daemon=True)
+        if self._shown:
+            clock.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if self._shown:
+                clock.join()
+            self._done += 1
+            self.clear()
+
+    def _show(self, what: str) -> None:
         if self._shown:
             filled = 30 * self._done // self._total
             print(f"\r\033[K[{'#' * filled:30}] {what}", end="", file=sys.stderr, flush=True)
-        self._done += 1
 
     def clear(self) -> None:
         """Make room for a line of output."""

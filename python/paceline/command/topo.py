@@ -12,6 +12,7 @@ from ..topology import topology
 from . import topo_plot
 from .files import output_file, svg_file, write_json
 from .interrupts import interrupt_ends
+from .progress import Progress
 from .sizes import positive
 from .topology_source import add_source, source_request
 
@@ -42,9 +43,10 @@ def add_parser(commands: Any) -> None:
 
 def job(chosen: argparse.Namespace) -> int:
     asked = request(chosen)
-    with interrupt_ends():
+    name = chosen.preset or chosen.file or chosen.nccl_xml or "this machine"
+    with Progress(1) as progress, progress.during(f"{name}: bounds, rings, trees and chain"), interrupt_ends():
         found = topology(asked)
-    print(report(chosen.preset or chosen.file or chosen.nccl_xml or "this machine", found), end="")
+    print(report(name, found), end="")
     for path, key in ((chosen.nccl_xml_out, "nccl_xml"), (chosen.nccl_rings_out, "nccl_rings")):
         if path:
             if key not in found:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -16,14 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import interpreter, tuning
+from .. import __version__, interpreter, tuning
 from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..errors import Error
 from ..launch import launch
 from . import gpu_tune, host_tune
 from .collectives import COLLECTIVES, collective_name
-from .files import named_file
+from .files import named_file, output_file, write_json
 from .sizes import positive, rounded_size_text
 from .sizes import size as parse_size
 from .started import join, started_size
@@ -64,6 +65,7 @@ def add_parser(commands: Any) -> None:
     add("--seconds", type=positive, metavar="S",
         help=f"time to measure (default: {_BUDGET:.0f}; cuda: {gpu_tune.SECONDS})")  # fmt: skip
     add("--largest", type=parse_size, metavar="BYTES", help="longest message (default: 32M; cuda: 1G)")
+    add("--json", type=output_file, metavar="F", help="write what was found to this file")
     add("--setting", metavar="F", help=argparse.SUPPRESS)
     parser.set_defaults(job=job, parser=parser)
 
@@ -113,9 +115,7 @@ def job(chosen: argparse.Namespace) -> int:
                 continue
             found[transport, ranks] = _launch(chosen, transport, ranks, seconds / _PASSES, before)
             taken[transport, ranks] = time.monotonic() - begin
-    for transport, ranks, _ in jobs:
-        _show(found[transport, ranks])
-    _save(path, [host_tune.finished(found[transport, ranks]) for transport, ranks, _ in jobs])
+    _finish(chosen, path, [found[transport, ranks] for transport, ranks, _ in jobs])
     return 0
 
 
@@ -126,8 +126,29 @@ def _job_of_gpus(chosen: argparse.Namespace) -> int:
     for ranks in counts:
         found.append(_launch(chosen, "cuda", ranks, chosen.seconds / len(counts), None))
         print(gpu_tune.report(found[-1]), flush=True)
-    _save(path, [], found)
+    _finish(chosen, path, [], found)
     return 0
+
+
+def _finish(
+    chosen: argparse.Namespace, path: Path, found: Sequence[dict[str, Any]], gpus: Sequence[dict[str, Any]] = ()
+) -> None:
+    """Show what was found on CPUs, and save all of it."""
+    for one in found:
+        _show(one)
+    settings = [host_tune.finished(one) for one in found]
+    _save(path, settings, gpus)
+    if chosen.json:
+        seen = [{"kept": one["kept"], "passes_apart": host_tune.passes_apart(one)} for one in found]
+        document = {
+            "version": __version__,
+            "host": socket.gethostname(),
+            "device": chosen.device,
+            "output": str(path),
+            "settings": [{**setting, **more} for setting, more in zip(settings, seen, strict=True)],
+            "gpus": list(gpus),
+        }
+        write_json(chosen.json, document)
 
 
 def _save(path: Path, settings: Sequence[dict[str, Any]], gpus: Sequence[dict[str, Any]] = ()) -> None:
@@ -214,8 +235,7 @@ def _measure(chosen: argparse.Namespace) -> int:
         if comm.rank == 0 and chosen.setting:
             Path(chosen.setting).write_text(json.dumps(found))
         elif path is not None:
-            _show(found)
-            _save(path, [host_tune.finished(found)])
+            _finish(chosen, path, [found])
         comm.barrier()
     return 0
 
@@ -232,7 +252,7 @@ def _measure_gpus(chosen: argparse.Namespace) -> int:
             Path(chosen.setting).write_text(json.dumps(found))
         elif path is not None:
             print(gpu_tune.report(found))
-            _save(path, [], [found])
+            _finish(chosen, path, [], [found])
         comm.barrier()
     return 0
 
