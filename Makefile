@@ -22,6 +22,7 @@ PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 cpp_files = $(shell git ls-files '*.h' '*.c' '*.cc' '*.cu' '*.cuh')
 fuzz_seconds ?= 30
+cpp_options = --parallel 3 --timeout 600
 compare_options ?=
 
 .PHONY: help bench compare test lint format wheel install prove long sanitize sanitize-gpu fuzz clean setup-% test-cpp test-python
@@ -78,7 +79,7 @@ wheel_sources = $(shell find src include plugins python cmake CMakeLists.txt pyp
 test-cpp: setup-test install
 	cmake -DPACELINE_TESTS=ON build/wheel >/dev/null
 	cmake --build build/wheel --target paceline_tests
-	ctest --test-dir build/wheel --output-on-failure --parallel 3
+	ctest --test-dir build/wheel --output-on-failure $(cpp_options)
 
 test-python: wheel
 	pytest
@@ -90,7 +91,9 @@ prove: setup-prove  ## prove all algorithms, or algorithm=NAME, and compare the 
 	PACELINE_TEST_ALGORITHM=$(algorithm) build/prove/paceline_prove "--source-file=*/prove_all_test.cc"
 	PACELINE_TEST_ALGORITHM=$(algorithm) build/prove/paceline_prove "--source-file-exclude=*/prove_all_test.cc"
 
+# One group after the other: some tests are about time.
 long: export PACELINE_TEST_LONG := 1
+long: cpp_options = --timeout 3600
 long: wheel test-cpp  ## the long tests: C++ with 16,384 GPUs and 9 GB of memory, Python with faults by the hundred
 	pytest -m long --timeout 3600
 

@@ -34,7 +34,7 @@ Status HostCopies::reserve() {
   std::ranges::sort(ranges);
   blocks_.clear();
   for (const auto& [begin, end] : ranges) {
-    if (blocks_.empty() || begin >= blocks_.back().end) blocks_.push_back({.begin = begin});
+    if (blocks_.empty() || begin >= blocks_.back().end) blocks_.emplace_back().begin = begin;
     blocks_.back().end = std::max(blocks_.back().end, end);
   }
   for (Block& block : blocks_) {

@@ -32,7 +32,7 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
 // known.
 bool compares_measured_alone(const Problem& problem, const Tuned* tuned) {
   return tuned != nullptr && std::ranges::any_of(algorithms(), [&](const Algorithm& algorithm) {
-           return serves(algorithm, problem) && tuned->measured(algorithm, problem.collective);
+           return serves(algorithm, problem) && tuned->corrects(algorithm, problem.collective);
          });
 }
 
@@ -52,7 +52,7 @@ Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, st
     if (!serves(algorithm, problem)) continue;
     if (algorithm.name == forced) return with(algorithm, problem, model, own, tuned);
     if (fastest != nullptr || !algorithm.measured) continue;
-    if (measured_alone && !tuned->measured(algorithm, problem.collective)) continue;
+    if (measured_alone && !tuned->corrects(algorithm, problem.collective)) continue;
     Choice choice = with(algorithm, problem, model, own, tuned);
     if (best.algorithm == nullptr || choice.predicted_us < best.predicted_us) best = std::move(choice);
   }

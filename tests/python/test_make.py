@@ -25,8 +25,10 @@ def commands(target: str, folder: Path) -> list[str]:
     return written.read_text().splitlines()
 
 
-@pytest.mark.parametrize(("target", "asked"), [("long", "1"), ("test", "")])
-def test_long_runs_the_long_tests_of_cpp_too(tmp_path: Path, target: str, asked: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "asked", "options"), [("long", "1", "--timeout 3600"), ("test", "", "--parallel 3 --timeout 600")]
+)
+def test_long_runs_the_long_tests_of_cpp_too(tmp_path: Path, target: str, asked: str, options: str) -> None:
     ran = [line for line in commands(target, tmp_path) if "ctest" in line]
     assert len(ran) == 1
-    assert ran[0].startswith(f"PACELINE_TEST_LONG={asked} ")
+    assert ran[0].startswith(f"PACELINE_TEST_LONG={asked} ") and ran[0].endswith(f"-on-failure {options}")
