@@ -91,6 +91,8 @@ void EdgeSplitting::remove(int w) {
     if (weight == 0) continue;
     graph_.capacity(u, w) -= weight;
     graph_.capacity(w, t) -= weight;
+    std::erase_if(pairs,
+                  [&](const Pair& pair) { return graph_.capacity(pair.u, w) == 0 || graph_.capacity(w, pair.t) == 0; });
     if (u == t) continue;
     graph_.capacity(u, t) += weight;
     sources(u, t).push_back({w, weight});
