@@ -48,11 +48,13 @@ Status EdgeSplitting::run() {
 }
 
 // Which pairs of edges become one first. What has edges to other machines is a gate, as a NIC: a GPU beside it gets it
-// for itself. There and back again last: it gives nothing.
+// for itself, and what else is in the machine is joined before it shares the gates. There and back again last: it gives
+// nothing.
 int EdgeSplitting::rank_of(int u, int t) const {
-  if (u == t) return 3;
+  if (u == t) return 4;
   if ((kept_[at(u)] && is_gate(t)) || (is_gate(u) && kept_[at(t)])) return 0;
-  return nodes_[at(u)] != nodes_[at(t)] ? 1 : 2;
+  if (nodes_[at(u)] != nodes_[at(t)]) return 1;
+  return is_gate(u) || is_gate(t) ? 3 : 2;
 }
 
 bool EdgeSplitting::is_gate(int v) const {
@@ -89,6 +91,8 @@ void EdgeSplitting::remove(int w) {
     if (weight == 0) continue;
     graph_.capacity(u, w) -= weight;
     graph_.capacity(w, t) -= weight;
+    std::erase_if(pairs,
+                  [&](const Pair& pair) { return graph_.capacity(pair.u, w) == 0 || graph_.capacity(w, pair.t) == 0; });
     if (u == t) continue;
     graph_.capacity(u, t) += weight;
     sources(u, t).push_back({w, weight});
