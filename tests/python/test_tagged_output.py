@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
+from typing import IO
 
 import pytest
 from launching import command, printed_by, run
@@ -61,8 +64,18 @@ def tagged(*words: str) -> list[str]:
     return command("run", "--tag", *words)
 
 
+def wait_until_full(output: IO[bytes] | None) -> None:
+    """Until the pipe holds all that it can, and some more has come for it."""
+    assert output is not None
+    deadline = time.monotonic() + 30
+    while int.from_bytes(fcntl.ioctl(output, termios.FIONREAD, bytes(4)), sys.byteorder) < 60_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.2)
+
+
 def test_a_failure_is_noticed_also_when_nobody_reads_and_its_grace_is_kept() -> None:
-    program = "test $PACELINE_RANK = 1 || exit 3; exec yes"
+    program = "test $PACELINE_RANK = 1 || { sleep 1; exit 3; }; exec yes"
     words = tagged("-n", "2", "--grace", "0.3", "--", "sh", "-c", program)
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
         assert job.stderr is not None
@@ -74,7 +87,7 @@ def test_a_failure_is_noticed_also_when_nobody_reads_and_its_grace_is_kept() -> 
 
 def test_two_signals_end_a_job_that_nobody_reads() -> None:
     with subprocess.Popen(tagged("-n", "2", "--grace", "1000", "--", "yes"), stdout=subprocess.PIPE) as job:
-        time.sleep(0.5)
+        wait_until_full(job.stdout)
         job.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             job.wait(1.5)
