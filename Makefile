@@ -84,9 +84,10 @@ test-cpp: setup-test install
 test-python: wheel
 	pytest
 
-# The layers that an algorithm needs, without engines and CUDA. Proofs first: the formulas of what has none say nothing.
+# The layers that an algorithm needs, without engines and CUDA, with checks of indices. Proofs first: the formulas of
+# what has none say nothing.
 prove: setup-prove  ## prove all algorithms, or algorithm=NAME, and compare the formulas with them: no GPU, no wheel
-	cmake -S . -B build/prove -DCMAKE_BUILD_TYPE=Release >/dev/null
+	cmake -S . -B build/prove -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS=-D_GLIBCXX_ASSERTIONS >/dev/null
 	cmake --build build/prove --target paceline_prove
 	PACELINE_TEST_ALGORITHM=$(algorithm) build/prove/paceline_prove "--source-file=*/prove_all_test.cc"
 	PACELINE_TEST_ALGORITHM=$(algorithm) build/prove/paceline_prove "--source-file-exclude=*/prove_all_test.cc"

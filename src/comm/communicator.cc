@@ -120,7 +120,8 @@ Status Communicator::connect(const Gather& gather, std::size_t announced) {
   if (connections_.shared_memory)
     membership_->when_failed(
         this, [shown = connections_.shared_memory.get()](const Status& reason) { shown->show_failure(reason); });
-  wiring_.transports = {connections_.shared_memory.get(), connections_.tcp.get()};
+  wiring_.transports[TransportNumber::shared_memory] = connections_.shared_memory.get();
+  wiring_.transports[TransportNumber::tcp] = connections_.tcp.get();
   wiring_.routes = connections_.routes;
   wiring_.membership = membership_.get();
   const auto& everyone = session_->members();

@@ -48,7 +48,8 @@ Plan Communicator::make_message_plan(const Request& request) const {
   // KB from one CPU of an EPYC to another take 2.8 us in chunks of 8 KiB, 3.8 in chunks of 15 and 3.3 in chunks of 32.
   constexpr std::size_t within = 8 << 10;
   constexpr std::size_t beyond = 32 << 10;
-  if (transport == 0 && plan.chunk_bytes < beyond) plan.chunk_bytes = std::min(plan.chunk_bytes, within);
+  if (transport == TransportNumber::shared_memory && plan.chunk_bytes < beyond)
+    plan.chunk_bytes = std::min(plan.chunk_bytes, within);
   plan.chunk_bytes = std::min(plan.chunk_bytes, total);
   plan.way = way_of(plan.algorithm, plan.chunk_bytes);
   plan.lanes.resize(1);

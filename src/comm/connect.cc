@@ -328,9 +328,9 @@ class Connecting {
     made.routes.rank = rank_;
     made.routes.streaming_from = streaming_from(made.sharing, static_cast<double>(node_.size()) / made.sharing);
     made.routes.takes_over = made.sharing <= 1;
-    made.routes.transport.assign(members_.size(), 1);
-    for (int rank : node_) made.routes.transport[static_cast<std::size_t>(rank)] = 0;
-    made.routes.keeps_data[1] = made.routes.needs_place[1] = made.tcp != nullptr;
+    made.routes.transport.assign(members_.size(), TransportNumber::tcp);
+    for (int rank : node_) made.routes.transport[static_cast<std::size_t>(rank)] = TransportNumber::shared_memory;
+    made.routes.keeps_data[TransportNumber::tcp] = made.routes.needs_place[TransportNumber::tcp] = made.tcp != nullptr;
   }
 
   // With the node's other ranks.
@@ -349,7 +349,7 @@ class Connecting {
     constexpr std::size_t in_place_from = 16 << 10;
     const ReadInPlace in_place{heaps ? in_place_from : 0, single_copy ? in_place_from : 0};
     made.single_copy = single_copy;
-    made.routes.needs_place[0] = single_copy;
+    made.routes.needs_place[TransportNumber::shared_memory] = single_copy;
     made.shared_memory = std::make_unique<SharedMemoryTransport>(segment_, *layout_, std::move(peers), made.node_rank,
                                                                  static_cast<int>(members_.size()), in_place);
     log(LogLevel::info, rank_,

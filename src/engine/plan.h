@@ -16,12 +16,16 @@
 
 namespace paceline {
 
-inline constexpr int max_transports = 2;
+// The transports of a communicator, by their numbers: each rank is reached by one.
+struct TransportNumber {
+  enum : std::uint8_t { shared_memory, tcp, count };
+};
+inline constexpr int max_transports = TransportNumber::count;
 
 // How a communicator reaches its ranks, as far as plans need to know.
 struct Routes {
   int rank = 0;
-  std::vector<std::uint8_t> transport;  // number of the transport to each rank
+  std::vector<std::uint8_t> transport;  // TransportNumber, by rank
   // By transport: it may read a sent message's data, even of one that does not stay, after accepting it; it may have to
   // put a message that is folded somewhere.
   std::array<bool, max_transports> keeps_data{};
@@ -39,10 +43,10 @@ inline constexpr int most_kept = 16;
 struct PlanStep {
   Action action = Action::send;
   std::uint8_t channel = 0;
-  std::uint8_t transport = 0;  // of a send
-  bool stays = false;          // of a send: no later step writes what it reads
-  bool to_all = false;         // as the schedule's
-  bool streams = false;        // of others: the target need not be in the cache, no later step reads it
+  std::uint8_t transport = TransportNumber::shared_memory;  // of a send
+  bool stays = false;                                       // of a send: no later step writes what it reads
+  bool to_all = false;                                      // as the schedule's
+  bool streams = false;  // of others: the target need not be in the cache, no later step reads it
   Buffer source_buffer = Buffer::input;
   Buffer target_buffer = Buffer::output;
   // Of a receive, or a fold of one message: where the lane keeps the message, if its transport can, for a later send of

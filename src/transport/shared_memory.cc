@@ -99,10 +99,8 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<Segment> segment, c
   for (std::uint32_t i = 0; i < layout_.shuttles() / peers_.size(); ++i)
     shuttles_.push_back({static_cast<std::uint32_t>(me_) * shuttles_of_rank + i});
   for (Lane& lane : lanes_) {
-    lane.slots.resize(layout_.slots());
-    lane.receivers.resize(layout_.slots() * peers_.size());
-    lane.references.resize(layout_.slots());
-    lane.reference_receivers.resize(layout_.slots() * peers_.size());
+    lane.slots = Ring(layout_.slots(), peers_.size());
+    lane.references = Ring(layout_.slots(), peers_.size());
   }
   if (layout_.total() <= populated_at_most) {
     segment_->populate(0, layout_.total());
@@ -155,38 +153,70 @@ inline bool SharedMemoryTransport::has_room(Mailbox& mailbox) const {
   return mailbox.next - mailbox.taken_seen < layout_.cells();
 }
 
-inline const SharedMemoryTransport::Receiver* SharedMemoryTransport::first_open(const Held& held,
-                                                                                const Receiver* receivers) {
-  for (std::uint32_t i = 0; i < held.receivers; ++i) {
+// A collective's messages go in turn. A group's are taken in no common order: one receiver's must not fill the ring
+// while another waits. The first positions are reserved, one for each receiver; the others are anyone's, in turn from
+// `next_` on.
+inline std::uint32_t SharedMemoryTransport::Ring::position_for(const Call& call, int receiver) const {
+  if (is_collective(call)) return next_ % static_cast<std::uint32_t>(held_.size());
+  const std::size_t shared = held_.size() - peers_;
+  for (std::size_t i = 0; i < shared; ++i) {
+    const auto position = static_cast<std::uint32_t>(peers_ + (next_ + i) % shared);
+    if (first_open(position) == nullptr) return position;
+  }
+  return static_cast<std::uint32_t>(receiver);
+}
+
+inline SharedMemoryTransport::Mailbox* SharedMemoryTransport::Ring::first_open(std::uint32_t position) const {
+  const Receiver* const receivers = &receivers_[position * peers_];
+  for (std::uint32_t i = 0; i < held_[position].receivers; ++i) {
     Mailbox& mailbox = *receivers[i].mailbox;
     if (mailbox.taken_seen > receivers[i].number) continue;
     // Acquire: the receiver's reads of the payload come before its reuse.
     mailbox.taken_seen = mailbox.taken->load(std::memory_order_acquire);
-    if (mailbox.taken_seen <= receivers[i].number) return &receivers[i];
+    if (mailbox.taken_seen <= receivers[i].number) return &mailbox;
   }
   return nullptr;
 }
 
-int SharedMemoryTransport::rank_of(const Receiver& receiver) const {
-  return static_cast<int>(static_cast<std::size_t>(receiver.mailbox - outgoing_.data()) % by_rank_.size());
+inline void SharedMemoryTransport::Ring::hold(std::uint32_t position, std::uint64_t number, Mailbox* boxes,
+                                              std::span<const int> to) {
+  ++next_;
+  may_be_open_ = true;
+  held_[position].message = number;
+  held_[position].receivers = static_cast<std::uint32_t>(to.size());
+  Receiver* receiver = &receivers_[position * peers_];
+  for (int rank : to) *receiver++ = {&boxes[rank], boxes[rank].next};
+}
+
+SharedMemoryTransport::Ring::Open SharedMemoryTransport::Ring::oldest_open() {
+  Open oldest;
+  for (std::uint32_t i = 0; i < held_.size(); ++i) {
+    if (oldest.mailbox != nullptr && held_[i].message >= oldest.message) continue;
+    if (const Mailbox* open = first_open(i)) oldest = {held_[i].message, open};
+  }
+  may_be_open_ = oldest.mailbox != nullptr;
+  return oldest;
+}
+
+int SharedMemoryTransport::rank_of(const Mailbox& outgoing) const {
+  return static_cast<int>(static_cast<std::size_t>(&outgoing - outgoing_.data()) % by_rank_.size());
 }
 
 // Into each receiver's mailbox, or once where all read it.
-inline void SharedMemoryTransport::post(Mailbox* boxes, std::span<const int> to, bool to_all, const Call& call,
-                                        Payload payload, std::size_t bytes, const void* content,
+inline void SharedMemoryTransport::post(const Outgoing& message, Payload payload, const void* content,
                                         std::size_t content_bytes) {
   bool written = false;
-  for (int rank : to) {
-    Mailbox& mailbox = boxes[rank];
-    if (!written) write(cell(mailbox), mailbox.next + 1, call, payload, bytes, content, content_bytes);
-    written = to_all;
+  for (int rank : message.to) {
+    Mailbox& mailbox = message.boxes[rank];
+    if (!written) write(cell(mailbox), mailbox.next + 1, message.call, payload, message.bytes, content, content_bytes);
+    written = message.to_all;
     ++mailbox.next;
     wake(*mailbox.presence);
   }
   // The receivers have the next cell's lines in their caches: fetch them for writing while there is nothing to wait
   // for.
-  for (int rank : to_all ? to.first(1) : to) {
-    const Cell* const next = cell(boxes[rank]);
+  for (int rank : message.to_all ? message.to.first(1) : message.to) {
+    const Cell* const next = cell(message.boxes[rank]);
     fetch_for_writing(next);
     if (content_bytes > sizeof next->data) behind_stamp<fetch_for_writing>(next, content_bytes);
   }
@@ -211,123 +241,97 @@ inline void SharedMemoryTransport::write(Cell* to, std::uint64_t stamp, const Ca
   to->stamp.store(static_cast<std::uint32_t>(stamp), std::memory_order_release);
 }
 
-// A collective's messages go in turn. A group's are taken in no common order: one receiver's must not fill the ring
-// while another waits. The first positions are reserved, one for each receiver; the others are anyone's, in turn from
-// `next` on.
-inline std::uint32_t SharedMemoryTransport::position_for(const Call& call, int receiver, std::uint32_t next,
-                                                         const std::vector<Held>& ring,
-                                                         const std::vector<Receiver>& receivers) const {
-  if (is_collective(call)) return next % static_cast<std::uint32_t>(ring.size());
-  const std::size_t reserved = peers_.size();
-  const std::size_t shared = ring.size() - reserved;
-  for (std::size_t i = 0; i < shared; ++i) {
-    const std::size_t position = reserved + (next + i) % shared;
-    if (taken_by_all(ring[position], &receivers[position * peers_.size()])) return static_cast<std::uint32_t>(position);
-  }
-  return static_cast<std::uint32_t>(by_rank_[static_cast<std::size_t>(receiver)]);
+inline Payload SharedMemoryTransport::choose_payload(const Outgoing& message, const std::byte* data, bool stays,
+                                                     std::optional<HeapPlace>& heap) {
+  const std::size_t bytes = message.bytes;
+  const std::size_t copies = message.to_all ? 1 : message.to.size();
+  const bool cheap = bytes <= sizeof(Cell::data) || copies == 1 || bytes * copies <= multicast_in_cells;
+  if (cheap && bytes <= layout_.cell_payload()) return Payload::in_cell;
+  if (stays && in_place_.heap_from != 0 && bytes >= in_place_.heap_from && (heap = own_heap_.find(data, bytes)))
+    return Payload::in_heap;
+  if (stays && single_copy_from_ != 0 && bytes >= single_copy_from_ &&
+      (bytes > layout_.slot_bytes() || others_can_read({data, bytes})))
+    return Payload::in_sender;
+  const bool shuttles = message.to.size() == 1 && !shuttles_.empty() && bytes <= layout_.shuttle_bytes();
+  return shuttles ? Payload::in_shuttle : Payload::in_slot;
 }
 
 Attempt SharedMemoryTransport::send(int channel, std::span<const int> to, const Call& call,
                                     std::span<const std::byte> data, bool stays, bool to_all) {
-  Mailbox* boxes = &outgoing_[index(channel, 0, to_all)];
+  const Outgoing message{channel, &outgoing_[index(channel, 0, to_all)], to, to_all, call, data.size()};
   for (int rank : to)
-    if (!has_room(boxes[rank])) return Attempt::later;
-  Lane& lane = lanes_[static_cast<std::size_t>(channel)];
-
-  const bool fits = data.size() <= layout_.cell_payload();
-  const std::size_t copies = to_all ? 1 : to.size();
-  const bool cheap = data.size() <= sizeof(Cell::data) || copies == 1 || data.size() * copies <= multicast_in_cells;
-  if (fits && cheap) {
-    post(boxes, to, to_all, call, Payload::in_cell, data.size(), data.data(), data.size());
-    ++lane.accepted;
-    return Attempt::done;
-  }
-
-  Payload payload = Payload::in_slot;
+    if (!has_room(message.boxes[rank])) return Attempt::later;
   std::optional<HeapPlace> heap;
-  if (stays && in_place_.heap_from != 0 && data.size() >= in_place_.heap_from)
-    heap = own_heap_.find(data.data(), data.size());
-  if (heap)
-    payload = Payload::in_heap;
-  else if (stays && single_copy_from_ != 0 && data.size() >= single_copy_from_ &&
-           (data.size() > layout_.slot_bytes() || others_can_read(data)))
-    payload = Payload::in_sender;
-  const bool by_reference = payload != Payload::in_slot;
-
-  if (to.size() == 1 && !shuttles_.empty() && data.size() <= layout_.shuttle_bytes() && !by_reference) {
-    const std::uint32_t number = take_shuttle(data.size());
-    const std::uint64_t where = number;
-    std::memcpy(in_shuttle(number, data.size()), data.data(), data.size());
-    post(boxes, to, to_all, call, Payload::in_shuttle, data.size(), &where, sizeof where);
-    ++lane.accepted;
-    return Attempt::done;
+  switch (choose_payload(message, data.data(), stays, heap)) {
+    case Payload::in_cell: post(message, Payload::in_cell, data.data(), data.size()); break;
+    case Payload::in_shuttle: send_in_shuttle(message, data.data()); break;
+    case Payload::in_slot: return send_in_slot(message, data.data());
+    case Payload::in_sender:
+    case Payload::in_heap: return send_by_reference(message, data.data(), heap);
   }
+  ++lanes_[static_cast<std::size_t>(channel)].accepted;
+  return Attempt::done;
+}
 
-  auto& ring = by_reference ? lane.references : lane.slots;
-  auto& all_receivers = by_reference ? lane.reference_receivers : lane.receivers;
-  auto& next = by_reference ? lane.next_reference : lane.next_slot;
-  const std::uint32_t position = position_for(call, to.front(), next, ring, all_receivers);
-  Held& held = ring[position];
-  Receiver* receivers = &all_receivers[position * peers_.size()];
-  if (!taken_by_all(held, receivers)) return Attempt::later;
-  ++next;
-  if (payload == Payload::in_sender && (heap = stand_in(data))) payload = Payload::in_heap;
+void SharedMemoryTransport::send_in_shuttle(const Outgoing& message, const std::byte* data) {
+  const std::uint32_t number = take_shuttle(message.bytes);
+  const std::uint64_t where = number;
+  std::memcpy(in_shuttle(number, message.bytes), data, message.bytes);
+  post(message, Payload::in_shuttle, &where, sizeof where);
+}
 
-  std::uint64_t where = reinterpret_cast<std::uint64_t>(data.data());
-  if (!by_reference) {
-    // Messages shorter than a slot take all of it in turn: a line that was in use not long ago is still in its reader's
-    // cache, and would have to be fetched from there to be written again.
-    const std::uint32_t offset = offset_in_slot(held, data.size());
-    where = layout_.slot(me_, channel, position) + offset;
-    held.next_offset = offset + static_cast<std::uint32_t>(rounded_up(data.size(), cache_line));
-    staging_writer_.write(segment_->data() + where, data.data(), data.size());
-    ahead_ = {channel, to.front(), call, static_cast<std::uint32_t>(std::min(data.size(), fetched_ahead)), 0, nullptr};
-  }
-  held.message = lane.accepted++;
-  held.receivers = 0;
-  for (int rank : to) receivers[held.receivers++] = {&boxes[rank], boxes[rank].next};
+Attempt SharedMemoryTransport::send_in_slot(const Outgoing& message, const std::byte* data) {
+  Lane& lane = lanes_[static_cast<std::size_t>(message.channel)];
+  const int receiver = message.to.front();
+  const std::uint32_t position = lane.slots.position_for(message.call, node_rank_of(receiver));
+  if (lane.slots.first_open(position) != nullptr) return Attempt::later;
+  // Messages shorter than a slot take all of it in turn: a line that was in use not long ago is still in its reader's
+  // cache, and would have to be fetched from there to be written again.
+  const std::uint32_t offset = offset_in_slot(lane.slots, position, message.bytes);
+  lane.slots.set_next_offset(position, offset + static_cast<std::uint32_t>(rounded_up(message.bytes, cache_line)));
+  const std::uint64_t where = layout_.slot(me_, message.channel, position) + offset;
+  staging_writer_.write(segment_->data() + where, data, message.bytes);
+  ahead_ = {message.channel, receiver, message.call,
+            static_cast<std::uint32_t>(std::min(message.bytes, fetched_ahead))};
+  lane.slots.hold(position, lane.accepted++, message.boxes, message.to);
+  post(message, Payload::in_slot, &where, sizeof where);
+  return Attempt::done;
+}
+
+Attempt SharedMemoryTransport::send_by_reference(const Outgoing& message, const std::byte* data,
+                                                 std::optional<HeapPlace> heap) {
+  Lane& lane = lanes_[static_cast<std::size_t>(message.channel)];
+  const std::uint32_t position = lane.references.position_for(message.call, node_rank_of(message.to.front()));
+  if (lane.references.first_open(position) != nullptr) return Attempt::later;
+  if (!heap) heap = stand_in({data, message.bytes});
+  lane.references.hold(position, lane.accepted++, message.boxes, message.to);
+  const auto where = reinterpret_cast<std::uint64_t>(data);
   if (heap)
-    post(boxes, to, to_all, call, payload, data.size(), &*heap, sizeof *heap);
+    post(message, Payload::in_heap, &*heap, sizeof *heap);
   else
-    post(boxes, to, to_all, call, payload, data.size(), &where, sizeof where);
-  lane.any_reference |= by_reference;
+    post(message, Payload::in_sender, &where, sizeof where);
   return Attempt::done;
 }
 
 std::uint64_t SharedMemoryTransport::sent(int channel) {
   Lane& lane = lanes_[static_cast<std::size_t>(channel)];
-  if (!lane.any_reference) return lane.accepted;
-  std::uint64_t first_open = lane.accepted;
-  for (std::size_t i = 0; i < lane.references.size(); ++i)
-    if (!taken_by_all(lane.references[i], &lane.reference_receivers[i * peers_.size()]))
-      first_open = std::min(first_open, lane.references[i].message);
-  lane.any_reference = first_open != lane.accepted;
-  return first_open;
+  if (!lane.references.may_be_open()) return lane.accepted;
+  const Ring::Open oldest = lane.references.oldest_open();
+  return oldest.mailbox == nullptr ? lane.accepted : oldest.message;
 }
 
 int SharedMemoryTransport::holder(int channel, std::span<const int> to, const Call& call, bool to_all) {
-  const Lane& lane = lanes_[static_cast<std::size_t>(channel)];
+  Lane& lane = lanes_[static_cast<std::size_t>(channel)];
   if (to.empty()) {
-    std::uint64_t first = lane.accepted;
-    int rank = -1;
-    for (std::size_t i = 0; i < lane.references.size(); ++i) {
-      if (lane.references[i].message >= first) continue;
-      const Receiver* open = first_open(lane.references[i], &lane.reference_receivers[i * peers_.size()]);
-      if (open == nullptr) continue;
-      first = lane.references[i].message;
-      rank = rank_of(*open);
-    }
-    return rank;
+    const Mailbox* open = lane.references.oldest_open().mailbox;
+    return open == nullptr ? -1 : rank_of(*open);
   }
   for (int rank : to)
     if (!has_room(outgoing_[index(channel, rank, to_all)])) return rank;
-  const auto in_the_way = [&](std::uint32_t next, const auto& ring, const auto& receivers) {
-    const std::uint32_t position = position_for(call, to.front(), next, ring, receivers);
-    const Receiver* open = first_open(ring[position], &receivers[position * peers_.size()]);
-    return open == nullptr ? -1 : rank_of(*open);
-  };
-  const int rank = in_the_way(lane.next_slot, lane.slots, lane.receivers);
-  return rank >= 0 ? rank : in_the_way(lane.next_reference, lane.references, lane.reference_receivers);
+  for (const Ring* ring : {&lane.slots, &lane.references})
+    if (const Mailbox* open = ring->first_open(ring->position_for(call, node_rank_of(to.front()))))
+      return rank_of(*open);
+  return -1;
 }
 
 Attempt SharedMemoryTransport::receive(int channel, int from, const Call& call, std::size_t bytes, std::byte* place,
@@ -397,10 +401,10 @@ Attempt SharedMemoryTransport::keep(int channel, int from, bool to_all, std::uin
 
 Attempt SharedMemoryTransport::pass_on(int channel, int to, const Call& call, std::uint32_t kept, std::size_t bytes,
                                        bool to_all) {
-  Mailbox* boxes = &outgoing_[index(channel, 0, to_all)];
-  if (!has_room(boxes[to])) return Attempt::later;
+  const Outgoing message{channel, &outgoing_[index(channel, 0, to_all)], {&to, 1}, to_all, call, bytes};
+  if (!has_room(message.boxes[to])) return Attempt::later;
   const std::uint64_t where = kept;
-  post(boxes, {&to, 1}, to_all, call, Payload::in_shuttle, bytes, &where, sizeof where);
+  post(message, Payload::in_shuttle, &where, sizeof where);
   ++lanes_[static_cast<std::size_t>(channel)].accepted;
   return Attempt::done;
 }
@@ -445,11 +449,10 @@ Attempt SharedMemoryTransport::withdrawn(const Mailbox& mailbox, int from) {
 Attempt SharedMemoryTransport::progress() {
   if (ahead_.bytes == 0) return Attempt::done;
   if (ahead_.place == nullptr) {
-    const Lane& lane = lanes_[static_cast<std::size_t>(ahead_.channel)];
-    const std::uint32_t position =
-        position_for(ahead_.call, ahead_.receiver, lane.next_slot, lane.slots, lane.receivers);
-    ahead_.place = segment_->data() + layout_.slot(me_, ahead_.channel, position) +
-                   offset_in_slot(lane.slots[position], ahead_.bytes);
+    const Ring& slots = lanes_[static_cast<std::size_t>(ahead_.channel)].slots;
+    const std::uint32_t position = slots.position_for(ahead_.call, node_rank_of(ahead_.receiver));
+    ahead_.place =
+        segment_->data() + layout_.slot(me_, ahead_.channel, position) + offset_in_slot(slots, position, ahead_.bytes);
   }
   for (std::uint32_t end = std::min(ahead_.bytes, ahead_.fetched + fetched_at_once); ahead_.fetched < end;
        ahead_.fetched += cache_line)

@@ -127,26 +127,63 @@ class SharedMemoryTransport final : public Transport {
     std::uint64_t taken_seen = 0;  // sender: the counter when last read
     std::uint32_t sequence = 0;    // receiver: of the collective of the last message
   };
-  // A message whose payload lies where it must not be changed: a slot, or the sender's own memory.
-  struct Held {
-    std::uint64_t message = 0;  // number among the channel's messages
-    std::uint32_t receivers = 0;
-    std::uint32_t next_offset = 0;  // in the slot, of its next message
+  // A message as it is to be sent.
+  struct Outgoing {
+    int channel = 0;
+    Mailbox* boxes = nullptr;  // by rank
+    std::span<const int> to;
+    bool to_all = false;
+    const Call& call;
+    std::size_t bytes = 0;
   };
-  struct Receiver {
-    Mailbox* mailbox = nullptr;
-    std::uint64_t number = 0;
+  // Places of one channel's messages that must not be changed until all have taken them: slots, or this process's own
+  // memory.
+  class Ring {
+   public:
+    // The oldest message that not all have taken, and the first who has not; nullptr: there is none.
+    struct Open {
+      std::uint64_t message = 0;  // number among the channel's
+      const Mailbox* mailbox = nullptr;
+    };
+
+    Ring() = default;
+    Ring(std::size_t positions, std::size_t peers) : peers_(peers), held_(positions), receivers_(positions * peers) {}
+
+    // Where a message goes that comes next, to this one (node rank) first of all.
+    [[nodiscard]] std::uint32_t position_for(const Call& call, int receiver) const;
+    // Of the message there, the first that has yet to take it; nullptr: it may be replaced.
+    [[nodiscard]] Mailbox* first_open(std::uint32_t position) const;
+    // For the next message of these mailboxes.
+    void hold(std::uint32_t position, std::uint64_t number, Mailbox* boxes, std::span<const int> to);
+    // Whether any message may not have been taken by all: oldest_open() would say.
+    [[nodiscard]] bool may_be_open() const { return may_be_open_; }
+    Open oldest_open();
+
+    // In a slot: of its next message.
+    [[nodiscard]] std::uint32_t next_offset(std::uint32_t position) const { return held_[position].next_offset; }
+    void set_next_offset(std::uint32_t position, std::uint32_t offset) { held_[position].next_offset = offset; }
+
+   private:
+    struct Held {
+      std::uint64_t message = 0;  // number among the channel's
+      std::uint32_t receivers = 0;
+      std::uint32_t next_offset = 0;
+    };
+    struct Receiver {
+      Mailbox* mailbox = nullptr;
+      std::uint64_t number = 0;
+    };
+
+    std::size_t peers_ = 0;
+    std::uint32_t next_ = 0;
+    bool may_be_open_ = false;
+    std::vector<Held> held_;
+    std::vector<Receiver> receivers_;  // of each position, `peers_` apart
   };
   struct Lane {
     std::uint64_t accepted = 0;
-    std::uint32_t next_slot = 0;
-    std::vector<Held> slots;          // what each slot holds
-    std::vector<Receiver> receivers;  // of each slot, `ranks` apart
-    // Messages read from this process's memory: a ring like the slots'.
-    bool any_reference = false;  // one may not have been taken yet
-    std::uint32_t next_reference = 0;
-    std::vector<Held> references;
-    std::vector<Receiver> reference_receivers;
+    Ring slots;
+    Ring references;  // messages read from this process's memory
   };
 
   [[nodiscard]] std::size_t index(int channel, int rank, bool to_all) const {
@@ -172,24 +209,22 @@ class SharedMemoryTransport final : public Transport {
     return stamp == static_cast<std::uint32_t>(mailbox.next + 1) ? message : nullptr;
   }
   bool has_room(Mailbox& mailbox) const;
-  // The first that has yet to take it; nullptr: none.
-  static const Receiver* first_open(const Held& held, const Receiver* receivers);
-  static bool taken_by_all(const Held& held, const Receiver* receivers) {
-    return first_open(held, receivers) == nullptr;
-  }
-  [[nodiscard]] int rank_of(const Receiver& receiver) const;
-  [[nodiscard]] std::uint32_t position_for(const Call& call, int receiver, std::uint32_t next,
-                                           const std::vector<Held>& ring, const std::vector<Receiver>& receivers) const;
+  [[nodiscard]] int node_rank_of(int rank) const { return by_rank_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int rank_of(const Mailbox& outgoing) const;
+  // How such a message travels; in_heap: `heap` is where.
+  Payload choose_payload(const Outgoing& message, const std::byte* data, bool stays, std::optional<HeapPlace>& heap);
+  void send_in_shuttle(const Outgoing& message, const std::byte* data);
+  Attempt send_in_slot(const Outgoing& message, const std::byte* data);
+  Attempt send_by_reference(const Outgoing& message, const std::byte* data, std::optional<HeapPlace> heap);
   // Where in its slot a message of so many bytes goes: in no more pages than it must, for in each the first lines are
   // waited for before the CPU fetches on by itself.
-  [[nodiscard]] std::uint32_t offset_in_slot(const Held& held, std::size_t bytes) const {
+  [[nodiscard]] std::uint32_t offset_in_slot(const Ring& slots, std::uint32_t position, std::size_t bytes) const {
     constexpr std::size_t page = 4096;
-    std::size_t begin = held.next_offset;
+    std::size_t begin = slots.next_offset(position);
     if (begin % page + bytes > page) begin = rounded_up(begin, page);
     return static_cast<std::uint32_t>(begin + bytes > layout_.slot_bytes() ? 0 : begin);
   }
-  void post(Mailbox* boxes, std::span<const int> to, bool to_all, const Call& call, Payload payload, std::size_t bytes,
-            const void* content, std::size_t content_bytes);
+  void post(const Outgoing& message, Payload payload, const void* content, std::size_t content_bytes);
   static void write(Cell* to, std::uint64_t stamp, const Call& call, Payload payload, std::size_t bytes,
                     const void* content, std::size_t content_bytes);
   Attempt read_from_sender(Mailbox& mailbox, int from, std::byte* place, const std::byte** data);
