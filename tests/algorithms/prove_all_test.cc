@@ -35,11 +35,13 @@ std::vector<int> other_order(int ranks) {
   return order;
 }
 
-// What is tried for one collective on n ranks. Small n get every combination, large ones a few.
+// What is tried for one collective on n ranks. Small n get every combination, large ones a few: every root that is one
+// in some way, each with a radix of its own, up to that of a tree of one level.
 std::vector<Case> cases(Collective collective, int n, bool exhaustive) {
   if (collective == Collective::barrier) return {{{.collective = collective, .ranks = n}, {.chunk = 1}}};
   std::set<int> roots{0};
-  if (is_rooted(collective)) roots = exhaustive ? std::set{0, n / 2, n - 1} : std::set{(n * 2) / 3};
+  const int inner = exhaustive ? n / 2 : n * 2 / 3;
+  if (is_rooted(collective)) roots = {0, inner, n - 1};
   // Counts below, at and above n, odd ones, and chunks that do and do not divide them. Where a count is that of one
   // block of n, it need not grow with n.
   const bool in_blocks = input_elements({collective, n, 0, 1}, 0) + output_elements({collective, n, 0, 1}, 0) > 2;
@@ -48,12 +50,18 @@ std::vector<Case> cases(Collective collective, int n, bool exhaustive) {
   const std::vector<Size> all{{1, 1},  {3, 2},         {scale, 1},          {scale * 3 + 1, 2},
                               {17, 5}, {7 * scale, 7}, {scale * 12 + 5, 3}, {1024 * scale + 37, 700}};
   const std::vector<Size> few{{scale * 2 + 3, in_blocks ? 2 : 1}, {scale - scale / 3, 4}};
+  const auto radices = [&](int root) {
+    if (exhaustive) return std::vector{2, 3, 5};
+    if (!is_rooted(collective) || root == inner) return std::vector{2 + n % 4};
+    return std::vector{root == 0 ? std::max(2, n) : 7};
+  };
   std::vector<Case> result;
   for (const int root : roots)
     for (const auto& [count, chunk] : exhaustive ? all : few)
       for (const bool in_place : {false, true})
-        for (const int radix : exhaustive ? std::vector{2, 3, 5} : std::vector{2 + n % 4})
+        for (const int radix : radices(root))
           for (const bool reordered : {false, true}) {
+            if (!exhaustive && is_rooted(collective) && root != inner && count != few.front().first) continue;
             if (!exhaustive && reordered != (in_place == (n % 2 == 0))) continue;
             result.push_back({{collective, n, root, count, in_place},
                               {chunk, radix, reordered ? other_order(n) : std::vector<int>{}}});
