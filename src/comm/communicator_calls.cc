@@ -99,6 +99,7 @@ Status Communicator::begin(const Request& request, KnownPlan& known) {
       make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_, known.plan->way);
   call = serving(call, request.serves);
   last_ = call;
+  gave_ = only_gives(request, rank());
   // Relaxed: read by the monitor, for diagnoses only.
   membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
   membership_->activity.what.store(call.what, std::memory_order_relaxed);
