@@ -54,12 +54,12 @@ def assert_ends_by_interrupt(
     "words",
     [
         ["predict", "all_reduce", "--preset", "rx2", "--nodes", "1024", "--sizes", "64M"],
-        ["topo", "--preset", "rx2", "--nodes", "64"],
+        ["topo", "--preset", "dgx-a100", "--nodes", "8"],
     ],
     ids=lambda words: words[0],
 )
 def test_what_is_simulated_or_searched(words: list[str]) -> None:
-    assert_ends_by_interrupt(words, lambda process: cpu_seconds(process) > 0.5)
+    assert_ends_by_interrupt(words, lambda process: cpu_seconds(process) > 0.4)
 
 
 @pytest.mark.parametrize(
