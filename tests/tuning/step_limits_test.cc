@@ -127,9 +127,13 @@ TEST_CASE("steps that are too many for all algorithms at once, but not by name, 
 
 TEST_CASE("that a size has too many steps is not found out again for larger ones") {
   const auto time = [](const std::vector<std::size_t>& sizes) {
-    const std::clock_t began = std::clock();  // of this process alone
-    CHECK_FALSE(answer_of(Collective::all_to_all, "pairwise", 5000, sizes).ok());
-    return std::clock() - began;
+    std::clock_t shortest = std::numeric_limits<std::clock_t>::max();
+    for (int turn = 0; turn < 3; ++turn) {
+      const std::clock_t began = std::clock();  // of this process alone, but who shares its core slows it down
+      CHECK_FALSE(answer_of(Collective::all_to_all, "pairwise", 5000, sizes).ok());
+      shortest = std::min(shortest, std::clock() - began);
+    }
+    return shortest;
   };
   const std::vector<std::size_t> sizes{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10};
   CHECK(time(sizes) < 4 * time({1 << 10}));
