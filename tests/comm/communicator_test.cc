@@ -372,7 +372,7 @@ TEST_CASE("a rank that left is named") {
   communicator.run([&](int rank, paceComm_t comm) -> std::string {
     PACE_EXPECT(paceBarrier(comm, nullptr));
     if (rank == 1) {
-      const std::string complaint = expect(paceCommDestroy(comm));
+      std::string complaint = expect(paceCommDestroy(comm));
       left = true;
       return complaint;
     }
