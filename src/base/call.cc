@@ -52,6 +52,8 @@ Call serving(Call all_gather, Serves what) {
 
 Collective collective_of(const Call& call) { return static_cast<Collective>(field(call.what, 0, 15)); }
 
+int root_of(const Call& call) { return static_cast<int>(field(call.what, 12, 0xfffff)); }
+
 bool is_collective(const Call& call) { return collective_of(call) < Collective::send; }
 
 std::string_view title(const Call& call) {
@@ -77,7 +79,7 @@ std::string describe(const Call& call) {
   if (collective == Collective::barrier) return text;
   text += fmt::format(" of {} {}", call.size & count_mask, name(static_cast<DataType>(type)));
   if (reduces(collective)) text += fmt::format(", {}", name(static_cast<Operation>(op)));
-  if (is_rooted(collective)) text += fmt::format(", root {}", field(call.what, 12, 0xfffff));
+  if (is_rooted(collective)) text += fmt::format(", root {}", root_of(call));
   return text;
 }
 

@@ -34,6 +34,7 @@ std::uint64_t with_way(std::uint64_t count, std::uint16_t way);
 enum class Serves : std::uint8_t { user, split, first_gpu_call };
 Call serving(Call all_gather, Serves what);
 Collective collective_of(const Call& call);
+int root_of(const Call& call);
 // Whether it is none of the messages between two ranks.
 bool is_collective(const Call& call);
 // As sentences have it: "all-reduce". A send and its receive are one call: "send/receive".

@@ -172,19 +172,6 @@ void Communicator::look_behind_calls() {
   if (size() > 1) membership_->look_by([this] { return look(); });
 }
 
-// On the monitor's thread, for microseconds, of the last call. Where this rank takes something it has found out itself.
-Status Communicator::look() {
-  Use use = Use::none;
-  if (!use_.compare_exchange_strong(use, Use::look, std::memory_order_acquire)) return {};  // acquire: as a call's
-  Status found;
-  if (gave_)
-    for (Transport* transport : wiring_.transports)
-      if (transport != nullptr && found.ok() && transport->compare(-1, last_, false) == Attempt::failed)
-        found = transport->failure();
-  exit();
-  return found;
-}
-
 bool Communicator::enter_after_look() {
   Use use = Use::look;
   while (use == Use::look) {

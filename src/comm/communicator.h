@@ -250,9 +250,7 @@ class Communicator {
   std::shared_ptr<const Tuned> tuned_;      // what it has for this communicator, or simulated_
   Arena scratch_;                           // schedules' scratch, and places for messages
   Arena operands_;                          // inputs that are scaled or moved before the call
-  Call last_;                               // of the collectives, by now or under way
-  bool gave_ = false;                       // this rank gives in it, and takes nothing
-  std::uint32_t sequence_ = 0;
+  Call last_;  // of the collectives, by now or under way; its sequence is 0 before the first
   std::uint32_t children_ = 0;
   // The sends to a peer, or the receives from it: numbered, in a group one after another.
   struct Messages {

@@ -18,12 +18,12 @@ namespace paceline {
 namespace {
 
 // Whether this rank only gives in the call: once its messages are there nobody waits for it.
-bool only_gives(const Request& request, int rank) {
-  switch (request.which) {
+bool only_gives(Collective which, int root, int rank) {
+  switch (which) {
     case Collective::broadcast:
-    case Collective::scatter: return rank == request.root;
+    case Collective::scatter: return rank == root;
     case Collective::gather:
-    case Collective::reduce: return rank != request.root;
+    case Collective::reduce: return rank != root;
     case Collective::send: return true;
     default: return false;
   }
@@ -95,13 +95,11 @@ Status Communicator::prepare(const Request& request, KnownPlan& ready) {
 Status Communicator::begin(const Request& request, KnownPlan& known) {
   if (known.plan == nullptr || known.epoch != plans_.epoch() || known.arena != scratch_.begin())
     PACE_TRY(prepare(request, known));
-  Call call =
-      make_call(request.which, request.type, request.op, request.root, request.count, ++sequence_, known.plan->way);
-  call = serving(call, request.serves);
-  last_ = call;
-  gave_ = only_gives(request, rank());
+  const Call call = last_ = serving(make_call(request.which, request.type, request.op, request.root, request.count,
+                                              last_.sequence + 1, known.plan->way),
+                                    request.serves);
   // Relaxed: read by the monitor, for diagnoses only.
-  membership_->activity.sequence.store(sequence_, std::memory_order_relaxed);
+  membership_->activity.sequence.store(call.sequence, std::memory_order_relaxed);
   membership_->activity.what.store(call.what, std::memory_order_relaxed);
   if (connections_.single_copy) {
     const bool use = known.plan->single_copy;
@@ -130,6 +128,19 @@ void Communicator::announce(const Call& call) {
 void Communicator::finish(const Request& request) const {
   if (request.op == Operation::avg && reduces(request.which) && !averages_first(request.type))
     divide(request.type, request.recv, size(), output_elements(problem_of(request, size(), false), rank()));
+}
+
+// On the monitor's thread, for microseconds, of the last call. Where this rank takes something it has found out itself.
+Status Communicator::look() {
+  Use use = Use::none;
+  if (!use_.compare_exchange_strong(use, Use::look, std::memory_order_acquire)) return {};  // acquire: as a call's
+  Status found;
+  if (last_.sequence != 0 && only_gives(collective_of(last_), root_of(last_), rank()))
+    for (Transport* transport : wiring_.transports)
+      if (transport != nullptr && found.ok() && transport->compare(-1, last_, false) == Attempt::failed)
+        found = transport->failure();
+  exit();
+  return found;
 }
 
 // A rank's messages to itself, in order. Before any other message has its number: an error here leaves the ranks in
@@ -223,7 +234,7 @@ Status Communicator::run(const Request& request, KnownPlan& known) {
   // What a transport lacked has ended the communicator already.
   if (!status.ok() && !membership_->failed())
     break_off(fmt::format("could not go on with its {}: {}", title(request.which), status.message()));
-  if (only_gives(request, rank())) {
+  if (only_gives(request.which, request.root, rank())) {
     if (!connections_.oversubscribed && connections_.shared_memory) connections_.shared_memory->fetch_ahead();
     if (connections_.oversubscribed && root_waits_long(request)) sched_yield();
   }
