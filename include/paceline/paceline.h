@@ -312,8 +312,8 @@ PACE_API paceResult_t paceExplain(paceComm_t comm, const char* collective, size_
  * that is not in the table. */
 PACE_API paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm);
 /* The algorithm table, the configuration table or the build as JSON text: which = "algorithms", "configuration",
- * "build"; "cuda": {"devices"} where calls on GPU memory can be made, else NULL. Valid for the life of the process.
- * NULL for another name. */
+ * "build" ("topology" of an algorithm: it goes by one, see PACELINE_TOPOLOGY); "cuda": {"devices"} where calls on GPU
+ * memory can be made, else NULL. Valid for the life of the process. NULL for another name. */
 PACE_API const char* paceDescribe(const char* which);
 /* Times measured on this communicator, made a setting of a profile (JSON text; src/tuning/profile.h says what it has).
  * `measured`: [{"collective", "algorithm", "chunk", "protocol", "points": [[bytes, microseconds], ...]}, ...], sizes

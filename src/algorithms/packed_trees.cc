@@ -3,11 +3,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <vector>
 
+#include "algorithms/chunks.h"
+#include "algorithms/table.h"
 #include "base/index.h"
 #include "base/wrong.h"
+#include "topology/paths.h"
 
 namespace paceline {
 namespace {
@@ -243,16 +247,10 @@ void channels_by_root(TreePass& pass, int channels) {
   for (std::size_t i = 0; i < pass.shares.size(); ++i) pass.shares[i].channel = pass.packing->trees[i].root % channels;
 }
 
-}  // namespace
-
-Status write_packed_trees(Schedule& schedule, std::span<const TreePacking> packings, const TreeTiming& timing) {
+// By packings that check() has passed.
+void write_checked(Schedule& schedule, std::span<const TreePacking> packings, const TreeTiming& timing) {
   const Problem& problem = schedule.problem();
-  PACE_TRY(check(problem, packings));
-  if (problem.count == 0) return {};
-  if (problem.ranks == 1) {
-    schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
-    return {};
-  }
+  if (problem.count == 0) return;
   const std::size_t chunk = schedule.parameters().chunk;
   const bool copies = !problem.in_place && !reduces(problem.collective);
   const std::vector<Part> blocks = blocks_of(problem);
@@ -264,7 +262,84 @@ Status write_packed_trees(Schedule& schedule, std::span<const TreePacking> packi
   TreeMessages messages;
   for (std::size_t i = 0; i < passes.size(); ++i) add_messages(messages, passes[i], periods[i], copies, chunk);
   Writer(schedule, passes).write(messages, order_of(messages, problem.ranks));
+}
+
+const std::vector<TreePacking>& packings_of(const Problem& problem, Paths& paths) {
+  return *paths.trees(problem.collective, problem.root);
+}
+
+bool finds(const Problem& problem, Paths& paths) { return paths.trees(problem.collective, problem.root).ok(); }
+
+Parameters parameters(const Problem& problem, const CostModel& model) {
+  if (problem.ranks == 1) return largest_chunks(problem, model);
+  const auto& packings = packings_of(problem, *model.paths);
+  const std::size_t all = over_all_blocks(problem.collective) && problem.collective != Collective::all_reduce
+                              ? problem.count * at(problem.ranks)
+                              : problem.count;
+  const std::size_t trees = std::max<std::size_t>(1, packings.front().trees.size());
+  // Of 1 GB in 2048 chunks, filling the trees takes 1%.
+  return {.chunk = std::max(all / 2048, pipeline_chunk(all / trees, problem.ranks, model))};
+}
+
+// Each rank's load, and the longest way along a tree.
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  const std::vector<Part> blocks = blocks_of(problem);
+  std::vector<Load> loads(at(problem.ranks));
+  double hops = 0;
+  for (const TreePacking& packing : packings_of(problem, *parameters.paths)) {
+    int deepest = 0;
+    for (const PackedTree& tree : packing.trees) {
+      const double elements = static_cast<double>(blocks[at(tree.root)].count) * static_cast<double>(tree.weight) /
+                              static_cast<double>(packing.root_weight);
+      const double bytes = elements * static_cast<double>(model.element);
+      const double chunks = std::ceil(elements / static_cast<double>(parameters.chunk));
+      std::vector<int> depth(at(problem.ranks));
+      for (const TreeEdge& edge : tree.edges) {
+        deepest = std::max(deepest, depth[at(edge.to)] = depth[at(edge.from)] + 1);
+        Load& giver = loads[at(packing.inward ? edge.to : edge.from)];
+        Load& taker = loads[at(packing.inward ? edge.from : edge.to)];
+        giver = giver + Load{.steps = chunks, .sent = bytes};
+        taker = taker + (packing.inward ? Load{.steps = chunks, .folded = bytes, .written = bytes}
+                                        : Load{.steps = chunks, .taken = bytes});
+      }
+    }
+    hops += deepest;
+  }
+  Work work = model.work(loads);
+  work.hops = hops;
+  work.turns = hops;
+  return model.time(work);
+}
+
+void write(Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  write_checked(schedule, packings_of(problem, *schedule.parameters().paths),
+                {.slack = 0.1, .overlaps = problem.collective == Collective::all_reduce});
+}
+
+}  // namespace
+
+Status write_packed_trees(Schedule& schedule, std::span<const TreePacking> packings, const TreeTiming& timing) {
+  const Problem& problem = schedule.problem();
+  PACE_TRY(check(problem, packings));
+  if (problem.ranks == 1)
+    schedule.move({0, Buffer::input, 0}, {0, Buffer::output, 0}, problem.count);
+  else
+    write_checked(schedule, packings, timing);
   return {};
+}
+
+Algorithm packed_trees_row() {
+  using enum Collective;
+  return {
+      .name = "packed_trees",
+      .sentence = "Parts go along trees that together use all the bandwidth of the topology.",
+      .collectives = these<broadcast, all_reduce, all_gather, reduce_scatter>,
+      .finds = finds,
+      .parameters = parameters,
+      .cost_of_several = cost,
+      .write_for_several = write,
+  };
 }
 
 }  // namespace paceline

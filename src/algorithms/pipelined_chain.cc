@@ -7,7 +7,10 @@
 // p(n-1) to p0 and each rank folds its own into what it forwards.
 //
 // Each rank sends M bytes (the last none).    Time: (k + n - 2)(ts + C/B), C = M/k; best C = sqrt(M ts B / (n - 2)).
-// Source: Awan et al., Parallel Computing 85 (2019); the order is what makes it topology-aware.
+// Source: Awan et al., Parallel Computing 85 (2019); the order is what makes it topology-aware
+// (topology_chain.cc).
+#include "algorithms/pipelined_chain.h"
+
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
 #include "algorithms/table.h"
@@ -51,11 +54,13 @@ void reduce(Schedule& schedule, const std::vector<int>& p, const std::vector<Par
   }
 }
 
-Parameters parameters(const Problem& problem, const CostModel& model) {
+}  // namespace
+
+Parameters pipelined_chain_parameters(const Problem& problem, const CostModel& model) {
   return {.chunk = pipeline_chunk(problem.count, problem.ranks - 1, model)};
 }
 
-double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+double pipelined_chain_cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const Sizes m(problem, parameters, model);
   const int inner = m.others - 1;
   const bool folds = problem.collective == Collective::reduce;
@@ -86,14 +91,16 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                          .cable = CostModel::by_one_rank(m.bytes + (crossings - 1) * m.chunk)});
 }
 
-void write(Schedule& schedule) {
+void write_pipelined_chain(Schedule& schedule, const std::vector<int>& p) {
   const Problem& problem = schedule.problem();
-  const int root = problem.root;
   if (problem.count == 0) return;
-  const auto p = order_from(schedule, root);
   const auto chunks = slices(problem.count, 1, schedule.parameters().chunk);
   (problem.collective == Collective::broadcast ? broadcast : reduce)(schedule, p, chunks);
 }
+
+namespace {
+
+void write(Schedule& schedule) { write_pipelined_chain(schedule, order_from(schedule, schedule.problem().root)); }
 
 }  // namespace
 
@@ -103,8 +110,8 @@ Algorithm pipelined_chain_row() {
       .name = "pipelined_chain",
       .sentence = "Each rank forwards one chunk while it receives the next.",
       .collectives = these<broadcast, reduce>,
-      .parameters = parameters,
-      .cost_of_several = cost,
+      .parameters = pipelined_chain_parameters,
+      .cost_of_several = pipelined_chain_cost,
       .write_for_several = write,
       .measured = true,
   };

@@ -9,6 +9,10 @@
 // Each rank sends M (n-1)/n bytes for each of the two, whatever n is; n-1 dependent steps each.
 // Time of all-reduce: 2(n-1)(ts + M/(nB)) + (n-1) M/(nR).
 // Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009).
+#include "algorithms/ring.h"
+
+#include <algorithm>
+
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
 #include "algorithms/table.h"
@@ -27,55 +31,156 @@ std::vector<int> senders(const Schedule& schedule, const std::vector<int>& p) {
   return positions;
 }
 
-// Of one slice. `input(b)` gives the offset of block b in everyone's input; `partial(position, b)` where the fold of b
-// is at a position on its way; `length(b)` how long b is.
+// What goes round a ring in one slice.
+struct Lap {
+  const std::vector<int>& p;
+  const std::vector<int>& senders;  // positions
+  Part part;                        // of the whole data of an all-reduce, else of each block
+  std::size_t scratch = 0;          // where its partial results lie there
+  int channel = 0;
+};
+
+// `input(lap, b)` gives the offset of block b in everyone's input; `partial(lap, position, b)` where the fold of b is
+// at a position on its way; `length(lap, b)` how long b is.
 template <class Input, class Partial, class Length>
-void reduce_scatter(Schedule& schedule, const std::vector<int>& p, Input input, Partial partial, Length length) {
+void reduce_scatter(Schedule& schedule, std::span<const Lap> laps, Input input, Partial partial, Length length) {
   const int n = schedule.ranks();
-  const std::vector<int> positions = senders(schedule, p);
   for (int step = 0; step < n - 1; ++step) {
-    for (const int i : positions) {
-      const int next = around(i + 1, n);
-      const int b = around(i - 1 - step, n);
-      const Place from = step == 0 ? Place{p[i], Buffer::input, input(b)} : partial(i, b);
-      schedule.reduce(by_rank({from, {p[next], Buffer::input, input(b)}}), partial(next, b), length(b));
+    for (const Lap& lap : laps) {
+      for (const int i : lap.senders) {
+        const int next = around(i + 1, n);
+        const int b = around(i - 1 - step, n);
+        const Place from = step == 0 ? Place{lap.p[i], Buffer::input, input(lap, b)} : partial(lap, i, b);
+        schedule.reduce(by_rank({from, {lap.p[next], Buffer::input, input(lap, b)}}), partial(lap, next, b),
+                        length(lap, b), lap.channel);
+      }
     }
     schedule.round();
   }
 }
 
-// Of one slice. `first(b)` gives where the owner has block b, `output(b)` its offset in everyone's output.
+// `first(lap, b)` gives where the owner has block b, `output(lap, b)` its offset in everyone's output.
 template <class First, class Output, class Length>
-void all_gather(Schedule& schedule, const std::vector<int>& p, First first, Output output, Length length) {
+void all_gather(Schedule& schedule, std::span<const Lap> laps, First first, Output output, Length length) {
   const int n = schedule.ranks();
-  for (int b = 0; b < n; ++b) schedule.move(first(b), {p[b], Buffer::output, output(b)}, length(b));
-  const std::vector<int> positions = senders(schedule, p);
+  for (const Lap& lap : laps)
+    for (int b = 0; b < n; ++b)
+      schedule.move(first(lap, b), {lap.p[b], Buffer::output, output(lap, b)}, length(lap, b), lap.channel);
   for (int step = 0; step < n - 1; ++step) {
-    for (const int i : positions) {
-      const int b = around(i - step, n);
-      const Place from = step == 0 ? first(b) : Place{p[i], Buffer::output, output(b)};
-      schedule.move(from, {p[around(i + 1, n)], Buffer::output, output(b)}, length(b));
+    for (const Lap& lap : laps) {
+      for (const int i : lap.senders) {
+        const int b = around(i - step, n);
+        const Place from = step == 0 ? first(lap, b) : Place{lap.p[i], Buffer::output, output(lap, b)};
+        schedule.move(from, {lap.p[around(i + 1, n)], Buffer::output, output(lap, b)}, length(lap, b), lap.channel);
+      }
     }
     schedule.round();
   }
 }
 
-double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+void all_reduce(Schedule& schedule, std::span<const Lap> laps) {
+  const int n = schedule.ranks();
+  const auto block = [n](const Lap& lap, int b) { return part_of(lap.part.count, n, b); };
+  const auto offset = [&](const Lap& lap, int b) { return lap.part.offset + block(lap, b).offset; };
+  const auto length = [&](const Lap& lap, int b) { return block(lap, b).count; };
+  const auto partial = [&](const Lap& lap, int position, int b) {
+    return Place{lap.p[position], Buffer::output, offset(lap, b)};
+  };
+  reduce_scatter(schedule, laps, offset, partial, length);
+  all_gather(
+      schedule, laps, [&](const Lap& lap, int b) { return partial(lap, b, b); }, offset, length);
+}
+
+void all_gather(Schedule& schedule, std::span<const Lap> laps) {
+  const auto first = [](const Lap& lap, int b) { return Place{lap.p[b], Buffer::input, lap.part.offset}; };
+  const auto output = [count = schedule.problem().count](const Lap& lap, int b) {
+    return static_cast<std::size_t>(lap.p[b]) * count + lap.part.offset;
+  };
+  all_gather(schedule, laps, first, output, [](const Lap& lap, int) { return lap.part.count; });
+}
+
+void reduce_scatter(Schedule& schedule, std::span<const Lap> laps) {
+  const int n = schedule.ranks();
+  const auto input = [count = schedule.problem().count](const Lap& lap, int b) {
+    return static_cast<std::size_t>(lap.p[b]) * count + lap.part.offset;
+  };
+  // Partial results alternate between two places: one is sent while the next is folded.
+  const auto partial = [&](const Lap& lap, int position, int b) {
+    const int rank = lap.p[position];
+    if (position == b) return Place{rank, Buffer::output, lap.part.offset};
+    schedule.need_scratch(rank, lap.scratch + 2 * lap.part.count);
+    const auto place = static_cast<std::size_t>(around(position - b, n) % 2);
+    return Place{rank, Buffer::scratch, lap.scratch + place * lap.part.count};
+  };
+  reduce_scatter(schedule, laps, input, partial, [](const Lap& lap, int) { return lap.part.count; });
+}
+
+// Parts that are cut off large slices begin at multiples of so many elements, so that vectors stay aligned.
+constexpr std::size_t grain = 64;
+
+// What each ring carries of so many elements, by its rate.
+std::vector<Part> shares_of(std::size_t count, std::span<const Ring> rings) {
+  double all = 0;
+  for (const Ring& ring : rings) all += static_cast<double>(ring.rate);
+  std::vector<Part> shares;
+  double before = 0;
+  for (std::size_t begin = 0; const Ring& ring : rings) {
+    before += static_cast<double>(ring.rate);
+    auto end = static_cast<std::size_t>(static_cast<double>(count) * (before / all));
+    if (count >= grain * grain) end -= end % grain;
+    if (shares.size() + 1 == rings.size()) end = count;
+    shares.push_back({begin, end - begin});
+    begin = end;
+  }
+  return shares;
+}
+
+}  // namespace
+
+// All rings pass their parts of a slice in the same rounds.
+void write_rings(Schedule& schedule, std::span<const Ring> rings) {
+  const Problem& problem = schedule.problem();
+  const bool both = problem.collective == Collective::all_reduce;
+  const std::size_t length = std::min(schedule.parameters().chunk, problem.count) * rings.size();
+  const auto all = slices(problem.count, both ? problem.ranks : 2, both ? 2 * length : length);
+  std::vector<Lap> laps;
+  std::vector<std::vector<int>> positions;
+  for (const Ring& ring : rings) positions.push_back(senders(schedule, ring.order));
+  for (std::size_t i = 0; i < rings.size(); ++i)
+    laps.push_back({rings[i].order, positions[i], {}, 0, static_cast<int>(i) % max_channels});
+  for (const Part slice : all) {
+    const auto shares = shares_of(slice.count, rings);
+    for (std::size_t i = 0; i < rings.size(); ++i) {
+      laps[i].part = {slice.offset + shares[i].offset, shares[i].count};
+      // As in the first slice, which is the longest, with room for what shares of others are rounded up by.
+      if (slice.offset == 0) laps[i].scratch = 2 * (shares[i].offset + 2 * grain * i);
+    }
+    if (both)
+      all_reduce(schedule, laps);
+    else if (problem.collective == Collective::all_gather)
+      all_gather(schedule, laps);
+    else
+      reduce_scatter(schedule, laps);
+  }
+}
+
+double cost_of_rings(const Problem& problem, const Parameters& parameters, const CostModel& model, int rings) {
   const bool both = problem.collective == Collective::all_reduce;
   const Sizes m(problem, parameters, model, both ? problem.ranks : 1);
   const double all = m.others * m.part;
+  const double chunks = std::max<double>(m.chunks, rings);
   // What is not passed on is a rank's own block; of an all-reduce not even that, in the second half. What is passed on
   // each rank takes over from the one before: none reads what others read (engine/plan.h).
   const Load scatter{
-      .steps = 2 * m.others * m.chunks, .sent = all, .passed = all - m.part, .folded = all, .written = all};
-  const Load gather{.steps = 2 * m.others * m.chunks,
+      .steps = 2 * m.others * chunks, .sent = all, .passed = all - m.part, .folded = all, .written = all};
+  const Load gather{.steps = 2 * m.others * chunks,
                     .sent = all,
                     .passed = both ? all : all - m.part,
                     .taken = all,
                     .copied = both ? 0 : m.kept};
   const Load load = both ? scatter + gather : problem.collective == Collective::all_gather ? gather : scatter;
   // Two chunks on each link, so half of the steps wait.
-  const double waits = (both ? 2 : 1) * m.others * std::ceil(m.chunks / 2);
+  const double waits = (both ? 2 : 1) * m.others * std::ceil(chunks / rings / 2);
   return model.time(Work{.hops = waits,
                          .inside = model.hops_inside(waits),
                          .turns = waits,
@@ -85,43 +190,15 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
                          .cable = CostModel::by_one_rank(load.sent)});
 }
 
+namespace {
+
+double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
+  return cost_of_rings(problem, parameters, model, 1);
+}
+
 void write(Schedule& schedule) {
-  const Problem& problem = schedule.problem();
-  const int n = problem.ranks;
-  const auto p = order_from(schedule, schedule.in_order(0));
-  const std::size_t chunk = schedule.parameters().chunk;
-  const auto block = [&](int position) { return static_cast<std::size_t>(p[position]) * problem.count; };
-  if (problem.collective == Collective::all_reduce) {
-    for (const Part slice : slices(problem.count, n, 2 * std::min(chunk, problem.count))) {
-      const auto offset = [&](int b) { return slice.offset + part_of(slice.count, n, b).offset; };
-      const auto length = [&](int b) { return part_of(slice.count, n, b).count; };
-      const auto partial = [&](int position, int b) { return Place{p[position], Buffer::output, offset(b)}; };
-      reduce_scatter(schedule, p, offset, partial, length);
-      all_gather(
-          schedule, p, [&](int b) { return partial(b, b); }, offset, length);
-    }
-    return;
-  }
-  for (const Part slice : slices(problem.count, 2, chunk)) {
-    const auto in_block = [&](int b) { return block(b) + slice.offset; };
-    const auto length = [&](int) { return slice.count; };
-    if (problem.collective == Collective::all_gather) {
-      all_gather(
-          schedule, p,
-          [&](int b) {
-            return Place{p[b], Buffer::input, slice.offset};
-          },
-          in_block, length);
-      continue;
-    }
-    // Partial results alternate between two places: one is sent while the next is folded.
-    const auto partial = [&](int position, int b) {
-      if (position == b) return Place{p[b], Buffer::output, slice.offset};
-      schedule.need_scratch(p[position], 2 * slice.count);
-      return Place{p[position], Buffer::scratch, static_cast<std::size_t>(around(position - b, n) % 2) * slice.count};
-    };
-    reduce_scatter(schedule, p, in_block, partial, length);
-  }
+  const Ring ring{order_from(schedule, schedule.in_order(0)), 1};
+  write_rings(schedule, std::span(&ring, 1));
 }
 
 }  // namespace

@@ -25,6 +25,9 @@ Algorithm pairwise_row();
 Algorithm dissemination_row();
 Algorithm central_row();
 Algorithm fan_row();
+Algorithm topology_chain_row();
+Algorithm packed_trees_row();
+Algorithm rings_row();
 
 double Algorithm::cost(const Problem& problem, const Parameters& parameters, const CostModel& model) const {
   if (problem.ranks > 1) return cost_of_several(problem, parameters, model);
@@ -58,6 +61,9 @@ std::span<const Algorithm> algorithms() {
       dissemination_row(),
       central_row(),
       fan_row(),
+      topology_chain_row(),
+      packed_trees_row(),
+      rings_row(),
   };
   return rows;
 }
@@ -68,10 +74,11 @@ const Algorithm* algorithm_named(std::string_view name) {
   return nullptr;
 }
 
-bool serves(const Algorithm& algorithm, const Problem& problem) {
-  return std::find(algorithm.collectives.begin(), algorithm.collectives.end(), problem.collective) !=
-             algorithm.collectives.end() &&
-         (problem.ranks == 1 || algorithm.applies(problem));
+bool serves(const Algorithm& algorithm, const Problem& problem, Paths* paths) {
+  if (std::ranges::find(algorithm.collectives, problem.collective) == algorithm.collectives.end()) return false;
+  if (problem.ranks == 1) return true;
+  return algorithm.applies(problem) &&
+         (algorithm.finds == nullptr || (paths != nullptr && algorithm.finds(problem, *paths)));
 }
 
 int channels_of(const Algorithm& algorithm, Problem problem, const Parameters& parameters) {

@@ -10,6 +10,7 @@
 #include "algorithms/chunks.h"
 #include "schedule/cost.h"
 #include "schedule/schedule.h"
+#include "topology/paths.h"
 
 namespace paceline {
 
@@ -23,6 +24,8 @@ struct Algorithm {
   std::string_view sentence = {};                    // what it does, for people
   std::span<const Collective> collectives = {};      // which it serves
   bool (*applies)(const Problem& problem) = always;  // beyond the collective, for two ranks or more
+  // Of one that goes by a topology: whether that has the ways that it takes. nullptr: it needs no topology.
+  bool (*finds)(const Problem& problem, Paths& paths) = nullptr;
   // The best for the problem.
   Parameters (*parameters)(const Problem& problem, const CostModel& model) = largest_chunks;
   // us, and the schedule: for two ranks or more.
@@ -45,8 +48,9 @@ struct Algorithm {
 
 std::span<const Algorithm> algorithms();
 const Algorithm* algorithm_named(std::string_view name);
-// Whether the algorithm serves the problem: one rank alone always, of its collectives.
-bool serves(const Algorithm& algorithm, const Problem& problem);
+// Whether the algorithm serves the problem: one rank alone always, of its collectives. paths: of the ranks' topology;
+// nullptr: none is known.
+bool serves(const Algorithm& algorithm, const Problem& problem, Paths* paths = nullptr);
 // Of the schedule that the algorithm writes, channels. It is written for a few chunks of a long message, which have as
 // many.
 int channels_of(const Algorithm& algorithm, Problem problem, const Parameters& parameters);

@@ -23,7 +23,8 @@ std::string algorithms_text() {
     rows.push_back({{"name", std::string(algorithm.name)},
                     {"sentence", std::string(algorithm.sentence)},
                     {"collectives", collectives},
-                    {"measured", algorithm.measured}});
+                    {"measured", algorithm.measured},
+                    {"topology", algorithm.finds != nullptr}});
   }
   return rows.dump();
 }

@@ -112,6 +112,10 @@ constexpr Row rows[] = {
     {{"PACELINE_TUNING", "path, or off", "",
       "what `paceline tune` has measured; rank 0 reads it for all; default: ~/.cache/paceline/tuning-FINGERPRINT.json"},
      read_text<&C::tuning>},
+    {{"PACELINE_TOPOLOGY", "path", "",
+      "cluster file or NCCL's topology XML: what is between the ranks, rank r being on its GPU r; rank 0 reads it for "
+      "all"},
+     read_text<&C::topology>},
     {{"PACELINE_TRANSPORT", "auto, shm or tcp", "auto", "auto: shared memory inside a node, TCP between nodes"},
      [](std::string_view text, C& into) {
        return read_choice(text, into.transport, {"auto", "shm", "tcp"});

@@ -32,6 +32,7 @@ struct Configuration {
   std::size_t chunk = 0;             // bytes; 0: chosen
   std::string transport = "auto";    // or shm, tcp
   std::string tuning;                // path of the profile, or off; empty: in the user's cache
+  std::string topology;              // path; empty: none is known
   std::string single_copy = "auto";  // or on, off
   std::string gpu_direct = "auto";   // or off
   int gpu_blocks = 32;

@@ -12,6 +12,7 @@
 #include "base/index.h"
 #include "base/log.h"
 #include "comm/deadline.h"
+#include "comm/topology_file.h"
 #include "comm/trace.h"
 #include "tuning/tuning_file.h"
 
@@ -89,32 +90,48 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Sessi
 Status Communicator::connect_first() {
   const auto deadline = after(options_.join_timeout);
   if (rank() == 0) warn_of_misspelt_variables();
-  std::string tuning = rank() == 0 && size() > 1 ? tuning_of_this_machine(rank()) : "";
+  std::string tuning;
+  TopologyFile topology;
+  Status refused;
+  if (rank() == 0 && size() > 1) {
+    tuning = tuning_of_this_machine(rank());
+    if (topology_ == nullptr) refused = read_topology_file(topology);
+  }
   const auto gather = [&](std::span<const std::byte> mine) {
     return session_->exchange(mine, deadline, membership_.get());
   };
-  PACE_TRY(connect(gather, tuning.size()));
+  PACE_TRY(connect(gather, refused, {tuning.size(), topology.text.size(), topology.gpus}));
+  PACE_TRY(check_places());
   PACE_TRY(measure_links());
+  PACE_TRY(share(std::move(tuning), std::move(topology.text)));
   PACE_TRY(simulate_on_links());
-  PACE_TRY(share_tuning(std::move(tuning)));
   return connect_devices_in_use();
 }
 
-// What rank 0 has read goes to all as the first broadcast, so that all choose alike whatever files they have.
-Status Communicator::share_tuning(std::string text) {
-  if (connections_.announced == 0) return {};
-  text.resize(connections_.announced);
-  auto* bytes = reinterpret_cast<std::byte*>(text.data());
-  PACE_TRY(run({.which = Collective::broadcast, .send = bytes, .recv = bytes, .count = text.size()}));
-  return set_tuning(text);
+// What rank 0 has read goes to all as the first broadcasts, so that all choose alike whatever files they have.
+Status Communicator::share(std::string tuning, std::string topology) {
+  const auto give = [&](std::string& text, std::uint64_t length) -> Status {
+    text.resize(length);
+    auto* bytes = reinterpret_cast<std::byte*>(text.data());
+    return run({.which = Collective::broadcast, .send = bytes, .recv = bytes, .count = text.size()});
+  };
+  if (connections_.announced.topology > 0) {
+    PACE_TRY(give(topology, connections_.announced.topology));
+    PACE_TRY(use_topology(topology));
+  }
+  if (connections_.announced.tuning > 0) {
+    PACE_TRY(give(tuning, connections_.announced.tuning));
+    PACE_TRY(set_tuning(tuning));
+  }
+  return {};
 }
 
-Status Communicator::connect(const Gather& gather, std::size_t announced) {
+Status Communicator::connect(const Gather& gather, const Status& refused, const Announced& announced) {
   std::vector<Member> members;
   for (int rank : session_ranks_) members.push_back(session_->members()[static_cast<std::size_t>(rank)]);
-  const Status refused = set_algorithm(options_.algorithm);
+  const Status named = set_algorithm(options_.algorithm);
   auto connected = paceline::connect(members, rank(), id_, *membership_, session_->secret(), gather,
-                                     after(options_.join_timeout), refused, announced);
+                                     after(options_.join_timeout), refused.ok() ? named : refused, announced);
   if (!connected.ok()) return connected.status();
   connections_ = std::move(*connected);
   if (connections_.shared_memory)
@@ -276,6 +293,10 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   std::unique_ptr<Communicator> made(new Communicator(session_, id, std::move(session_ranks), rank_there, options));
   const Making making(*this, *made, aborts);
   PACE_TRY(made->connect(among));
+  std::vector<int> gpus;
+  for (const auto& [its_key, r] : members)
+    if (topology_ != nullptr) gpus.push_back(gpus_[at(r)]);
+  made->follow(topology_, std::move(gpus));
   made->links_ = links_;
   PACE_TRY(made->simulate_on_links());
   made->use_profile(profile_);

@@ -4,14 +4,15 @@
 // comes back as one Status. After a failure the communicator has ended: every later call returns the reason.
 //
 // communicator.cc makes and splits it, communicator_shrink.cc goes on without some ranks, communicator_links.cc
-// measures links, communicator_plans.cc chooses plans, communicator_calls.cc makes the calls, and
-// communicator_device.cc those on GPU memory.
+// measures links, communicator_topology.cc knows what is between the ranks, communicator_plans.cc chooses plans,
+// communicator_calls.cc makes the calls, and communicator_device.cc those on GPU memory.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "comm/plan_cache.h"
 #include "engine/execution.h"
 #include "schedule/request.h"
+#include "topology/paths.h"
 #include "tuning/choice.h"
 #include "tuning/node_links.h"
 #include "tuning/tuned.h"
@@ -170,7 +172,7 @@ class Communicator {
   // A session's first, not yet connected.
   static std::unique_ptr<Communicator> first_of(std::shared_ptr<Session> session, const CommunicatorOptions& options);
   Status connect_first();
-  Status connect(const Gather& gather, std::size_t announced = 0);
+  Status connect(const Gather& gather, const Status& refused = {}, const Announced& announced = {});
   // Another communicator is made of this one as long as this lives: an abort of this one is one of that, too.
   class Making {
    public:
@@ -192,11 +194,18 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> shrink_to(const std::vector<int>& staying, const CommunicatorOptions& options);
   // A session of these of its ranks. aborts: so far.
   Result<std::shared_ptr<Session>> meet_again(const std::vector<int>& staying, double timeout, std::uint32_t aborts);
-  Status share_tuning(std::string text);
+  // What rank 0 has read goes to all.
+  Status share(std::string tuning, std::string topology);
+  // Whether each rank has a GPU in the topology that is announced.
+  [[nodiscard]] Status check_places() const;
+  Status use_topology(std::string_view text);
+  // Rank r is on GPU gpus[r].
+  void follow(std::shared_ptr<const Topology> topology, std::vector<int> gpus);
   // Of the first communicator: between the first ranks of the machines.
   Status measure_links();
-  // Where each rank has a machine of its own, and links are narrower than CPUs.
+  // Where each rank has a machine of its own, and the topology is known, or links are narrower than CPUs.
   Status simulate_on_links();
+  [[nodiscard]] std::optional<Topology> topology_between_nodes() const;
   void use_profile(std::shared_ptr<const Profile> profile);
 
   Status prepare(const Request& request, KnownPlan& ready);
@@ -244,12 +253,15 @@ class Communicator {
   Wiring wiring_;
   std::unique_ptr<Execution> execution_;
   PlanCache plans_;
-  std::shared_ptr<const NodeLinks> links_;  // of the session's ranks; nullptr: all on one machine
-  std::shared_ptr<const Tuned> simulated_;  // on these links; nullptr: it was not worth it
-  std::shared_ptr<const Profile> profile_;  // nullptr: none
-  std::shared_ptr<const Tuned> tuned_;      // what it has for this communicator, or simulated_
-  Arena scratch_;                           // schedules' scratch, and places for messages
-  Arena operands_;                          // inputs that are scaled or moved before the call
+  std::shared_ptr<const Topology> topology_;  // PACELINE_TOPOLOGY's; nullptr: none is known
+  std::vector<int> gpus_;                     // its ranks' there
+  std::shared_ptr<Paths> paths_;              // what is found for them
+  std::shared_ptr<const NodeLinks> links_;    // of the session's ranks; nullptr: all on one machine
+  std::shared_ptr<const Tuned> simulated_;    // on these links; nullptr: it was not worth it
+  std::shared_ptr<const Profile> profile_;    // nullptr: none
+  std::shared_ptr<const Tuned> tuned_;        // what it has for this communicator, or simulated_
+  Arena scratch_;                             // schedules' scratch, and places for messages
+  Arena operands_;                            // inputs that are scaled or moved before the call
   Call last_;  // of the collectives, by now or under way; its sequence is 0 before the first
   std::uint32_t children_ = 0;
   // The sends to a peer, or the receives from it: numbered, in a group one after another.

@@ -124,8 +124,8 @@ Status Communicator::measure_links() {
   return {};
 }
 
-Status Communicator::simulate_on_links() {
-  if (links_ == nullptr || transport() != "tcp" || size() < 2 || size() > most_simulated) return {};
+std::optional<Topology> Communicator::topology_between_nodes() const {
+  if (paths_ != nullptr && paths_->part().ok()) return *paths_->part();
   const auto& members = session_->members();
   NodeLinks links{{}, links_->start};
   for (int i = 0; i < size(); ++i) {
@@ -135,18 +135,25 @@ Status Communicator::simulate_on_links() {
     links.rates.push_back(links_->rates[at(rank)]);
   }
   if (std::ranges::min(links.rates) >= fastest_stream) return {};
+  return star(links);
+}
+
+Status Communicator::simulate_on_links() {
+  if (links_ == nullptr || transport() != "tcp" || size() < 2 || size() > most_simulated) return {};
+  const std::optional<Topology> topology = topology_between_nodes();
+  if (!topology) return {};
   const CostModel model = cost_model(DataType::float32);
-  const auto calls = simulated_calls(size());
+  const auto calls = simulated_calls(size(), paths_.get());
   std::vector<double> times(calls.size());
-  for (std::size_t i = at(rank()); i < calls.size(); i += at(size())) times[i] = simulated_us(links, model, calls[i]);
+  for (std::size_t i = at(rank()); i < calls.size(); i += at(size()))
+    times[i] = simulated_us(*topology, links_->start, model, calls[i]);
   auto shown = gather_bytes(std::as_bytes(std::span(times)));
   PACE_TRY(shown.status());
   for (std::size_t i = 0; i < times.size(); ++i)
     std::memcpy(&times[i], (*shown)[i % at(size())].data() + i * sizeof(double), sizeof(double));
   const Profile profile{"", "", {simulated_setting(size(), model, times)}};
   simulated_ = Tuned::of(profile, "tcp", size());
-  tuned_ = simulated_;
-  plans_.clear();
+  use_profile(profile_);
   return {};
 }
 

@@ -31,6 +31,7 @@ CostModel Communicator::cost_model(DataType type) const {
   }
   CostModel model = untuned_model(where);
   model.element = size_of(type);
+  model.paths = paths_;
   return tuned_ ? tuned_->model(model) : model;
 }
 

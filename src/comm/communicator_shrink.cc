@@ -129,6 +129,10 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink_to(const std::vector<
   PACE_TRY(session.status());
   auto made = first_of(*session, options);
   const Making making(*this, *made, aborts);
+  std::vector<int> gpus;
+  for (const int r : staying)
+    if (topology_ != nullptr) gpus.push_back(gpus_[at(r)]);
+  made->follow(topology_, std::move(gpus));
   PACE_TRY(made->connect_first());
   // Nobody begins until all have it: those that have not would go on without those that have.
   PACE_TRY((*session)->exchange({}, after(options.join_timeout), made->membership_.get()).status());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -15,6 +16,7 @@
 #include "base/cpus.h"
 #include "base/fixed_text.h"
 #include "base/log.h"
+#include "bootstrap/launcher.h"
 #include "cuda/driver.h"
 #include "transport/shared_memory.h"
 #include "transport/single_copy.h"
@@ -35,7 +37,9 @@ struct Card {
   std::uint32_t port = 0;
   std::uint32_t gpu = 0;  // this process uses one
   std::int64_t pid = 0;
-  std::uint64_t announced = 0;
+  std::int32_t job_rank = -1;  // of the job, as a launcher says; -1: none does
+  std::uint32_t unused = 0;    // the bytes travel
+  Announced announced;
   Probe probe;
   HeapPlace heap;  // descriptor -1: none
   std::array<char, 64> segment{};
@@ -89,6 +93,12 @@ Status same_settings(const std::vector<Card>& cards) {
   return {};
 }
 
+// This process's number among the job's, where there are several; -1: no launcher says one.
+int job_rank() {
+  const auto launch = find_launch(configuration(), [](const char* variable) { return std::getenv(variable); });
+  return launch.ok() && launch->size > 1 ? launch->rank : -1;
+}
+
 // The communicator's ranks on each node, in order.
 std::map<std::string, std::vector<int>> nodes_of(const std::vector<Member>& members) {
   std::map<std::string, std::vector<int>> nodes;
@@ -103,7 +113,7 @@ std::map<std::string, std::vector<int>> nodes_of(const std::vector<Member>& memb
 class Connecting {
  public:
   Connecting(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
-             const std::string& secret, Clock::time_point deadline, const Status& refused, std::size_t announced)
+             const std::string& secret, Clock::time_point deadline, const Status& refused, const Announced& announced)
       : members_(members),
         rank_(rank),
         id_(id),
@@ -162,6 +172,7 @@ class Connecting {
     card.cpus = own_cpu_share();
     card.gpu = cuda::in_use() ? 1 : 0;
     card.pid = getpid();
+    card.job_rank = job_rank();
     card.announced = announced_;
     card.probe = probe_.place();
     if (const auto place = heap_probe_.place()) card.heap = *place;
@@ -308,6 +319,7 @@ class Connecting {
     made.nodes = node_order(std::move(ranks_of_nodes));
     made.gpus_in_use = std::ranges::all_of(cards, [](const Card& card) { return card.gpu != 0; });
     made.announced = cards.front().announced;
+    for (const Card& card : cards) made.job_ranks.push_back(card.job_rank);
     made.meeting = std::move(meeting_);
     for (const Outcome& outcome : outcomes) made.meeting_ports.push_back(outcome.meeting_port);
     const bool shared_memory_alone = nodes_.size() == 1 && node_.size() > 1;
@@ -365,7 +377,7 @@ class Connecting {
   const std::string& secret_;
   Clock::time_point deadline_;
   const Status& refused_;
-  std::size_t announced_;
+  Announced announced_;
   std::map<std::string, std::vector<int>> nodes_;
   std::vector<int> node_;       // this rank's
   std::vector<bool> readable_;  // by the node's rank: this process can read that one's memory
@@ -383,7 +395,7 @@ class Connecting {
 
 Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
                             const std::string& secret, const Gather& gather, Clock::time_point deadline,
-                            const Status& refused, std::size_t announced) {
+                            const Status& refused, const Announced& announced) {
   return Connecting(members, rank, id, membership, secret, deadline, refused, announced).make(gather);
 }
 

@@ -5,6 +5,7 @@
 // not, ends the wait for connections at once.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,13 @@
 #include "transport/transport.h"
 
 namespace paceline {
+
+// What rank 0 has read for all: bytes of the texts, and how many GPUs the topology has.
+struct Announced {
+  std::uint64_t tuning = 0;
+  std::uint64_t topology = 0;
+  std::uint64_t gpus = 0;
+};
 
 struct Connections {
   std::unique_ptr<SharedMemoryTransport> shared_memory;  // nullptr: no other rank on this node
@@ -39,8 +47,9 @@ struct Connections {
   // rank the ports of all, 0 where one has none.
   std::optional<TcpListener> meeting;
   std::vector<std::uint32_t> meeting_ports;
-  bool gpus_in_use = false;   // every rank's process has used a GPU already
-  std::size_t announced = 0;  // bytes of a text that rank 0 has for all
+  bool gpus_in_use = false;  // every rank's process has used a GPU already
+  Announced announced;
+  std::vector<int> job_ranks;  // by rank: its number in the job, -1 where no launcher says one
 };
 
 // members[i]: the communicator's rank i. `id` tells this communicator's connections from others'; `membership` is this
@@ -48,7 +57,7 @@ struct Connections {
 // Connections::announced.
 Result<Connections> connect(const std::vector<Member>& members, int rank, std::uint64_t id, Membership& membership,
                             const std::string& secret, const Gather& gather, Clock::time_point deadline,
-                            const Status& refused = {}, std::size_t announced = 0);
+                            const Status& refused = {}, const Announced& announced = {});
 
 // Take part in the exchanges of a connect() without connecting to anyone.
 Status sit_out(const Gather& gather);

@@ -38,8 +38,7 @@ class CudaEngine final : public GpuEngine {
   [[nodiscard]] const GpuChoice& choice() const override { return choice_; }
 
   Status run(const Request& request, void* stream) override;
-  Status run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
-                      void* stream) override;
+  Status run_schedule(const Request& request, const Forced& forced, void* stream) override;
   Status run_messages(std::span<const Request> messages, void* stream) override;
   Status order(void* earlier, void* later) override;
   void abort() override;

@@ -356,13 +356,12 @@ Status CudaEngine::run_engines(const Request& request, const DirectTask& task, c
   return meet(task, agreement.number, stream);
 }
 
-Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
-                                void* stream) {
+Status CudaEngine::run_schedule(const Request& request, const Forced& forced, void* stream) {
   const OnDevice here(device_);
   auto* const on = static_cast<cudaStream_t>(stream);
   PACE_TRY(follow(on));
   if (plans_ == nullptr) plans_ = std::make_unique<DevicePlanCache>(rank_, ranks_, device_, own_stream_);
-  auto ready = plans_->ready(request, algorithm, chunk_bytes, on);
+  auto ready = plans_->ready(request, forced, on);
   if (!ready.ok()) return ready.status();
   const Kernels kernels = kernels_of(reduces(request.which) ? request.type : DataType::uint8);
   for (const Walk& walk : ready->plan->walks) {

@@ -183,8 +183,9 @@ Result<Walk> walk_of(Schedule& schedule, int rank, std::size_t element, std::uin
   return walk;
 }
 
-Result<DevicePlan> device_plan(const Request& request, int rank, int ranks, const Algorithm& algorithm,
-                               std::size_t chunk_bytes, const Spreading& spreading) {
+Result<DevicePlan> device_plan(const Request& request, int rank, int ranks, const Forced& forced,
+                               const Spreading& spreading) {
+  const Algorithm& algorithm = *forced.algorithm;
   const std::size_t element = size_of(request.type);
   const bool reduction = reduces(request.which);
   WalkTask call{};
@@ -202,8 +203,9 @@ Result<DevicePlan> device_plan(const Request& request, int rank, int ranks, cons
   for (int channels = 0; !schedule || schedule->channels() > channels;) {
     channels = schedule ? schedule->channels() : 1;
     const auto blocks = static_cast<unsigned>(most_blocks(call.layout, ranks, channels, spreading));
-    const CostModel model = model_of(element, std::uint64_t{call.layout.chunk_slot} * blocks);
-    auto choice = choose(problem, model, algorithm.name, chunk_bytes);
+    CostModel model = model_of(element, std::uint64_t{call.layout.chunk_slot} * blocks);
+    model.paths = forced.paths;
+    auto choice = choose(problem, model, algorithm.name, forced.chunk_bytes);
     if (!choice.ok()) return choice.status();
     schedule.emplace(problem, choice->parameters, rank);
     algorithm.write(*schedule);

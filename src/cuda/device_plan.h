@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "algorithms/table.h"
@@ -45,9 +46,16 @@ struct DevicePlan {
   std::size_t chunk_bytes = 0;
 };
 
-// The plan of a call by an algorithm that serves it. chunk_bytes: longest chunk; 0: chosen.
-Result<DevicePlan> device_plan(const Request& request, int rank, int ranks, const Algorithm& algorithm,
-                               std::size_t chunk_bytes, const Spreading& spreading = {});
+// An algorithm that is forced.
+struct Forced {
+  const Algorithm* algorithm = nullptr;
+  std::size_t chunk_bytes = 0;             // its longest chunk; 0: chosen
+  std::shared_ptr<Paths> paths = nullptr;  // of the ranks' topology; nullptr: none is known
+};
+
+// The plan of a call by an algorithm that serves it.
+Result<DevicePlan> device_plan(const Request& request, int rank, int ranks, const Forced& forced,
+                               const Spreading& spreading = {});
 // The walk of one rank's part of a schedule, whose steps go to the end of `steps`. longest: bytes of a step, at most;
 // the same on every rank.
 Result<Walk> walk_of(Schedule& schedule, int rank, std::size_t element, std::uint64_t longest,

@@ -92,22 +92,21 @@ void DevicePlanCache::trim(const Kept& current, cudaStream_t stream) {
   }
 }
 
-Result<ReadyPlan> DevicePlanCache::ready(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
-                                         cudaStream_t stream) {
+Result<ReadyPlan> DevicePlanCache::ready(const Request& request, const Forced& forced, cudaStream_t stream) {
   bool captured = false;
   PACE_TRY(ask_for_capture(stream, captured));
-  const Key key{&algorithm,   request.which, request.type, request.op,
-                request.root, request.count, chunk_bytes,  is_in_place(request, rank_)};
+  const Key key{forced.algorithm, request.which, request.type,       request.op,
+                request.root,     request.count, forced.chunk_bytes, is_in_place(request, rank_)};
   auto found = plans_.find(key);
   if (found == plans_.end()) {
     const OutsideOfCapture outside;
-    auto plan = device_plan(request, rank_, ranks_, algorithm, chunk_bytes);
+    auto plan = device_plan(request, rank_, ranks_, forced);
     if (!plan.ok()) return plan.status();
     Kept kept{std::move(*plan), {}, 0};
     PACE_TRY(upload(kept));
     plan_bytes_ += kept.memory.bytes;
     log(LogLevel::info, rank_, "{} of {} {} on the GPU: {}, {} steps, chunks of {} bytes", title(request.which),
-        request.count, name(request.type), algorithm.name, kept.plan.steps.size(), kept.plan.chunk_bytes);
+        request.count, name(request.type), forced.algorithm->name, kept.plan.steps.size(), kept.plan.chunk_bytes);
     found = plans_.emplace(key, std::move(kept)).first;
   }
   Kept& kept = found->second;

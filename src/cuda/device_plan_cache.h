@@ -35,8 +35,7 @@ class DevicePlanCache {
 
   // For a call that comes next on `stream`, behind all calls before. Never waits for kernels: in a thread with several
   // ranks they may wait for this call.
-  Result<ReadyPlan> ready(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
-                          cudaStream_t stream);
+  Result<ReadyPlan> ready(const Request& request, const Forced& forced, cudaStream_t stream);
 
  private:
   struct Key {

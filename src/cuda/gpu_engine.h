@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "algorithms/table.h"
 #include "base/call.h"
 #include "base/cards.h"
 #include "base/status.h"
+#include "cuda/device_plan.h"
 #include "schedule/request.h"
 #include "tuning/gpu_setting.h"
 
@@ -54,9 +54,8 @@ class GpuEngine {
 
   // stream: a cudaStream_t, or nullptr for the default one.
   virtual Status run(const Request& request, void* stream) = 0;
-  // The same by the schedule of an algorithm that serves it. chunk_bytes: its longest chunk; 0: chosen.
-  virtual Status run_schedule(const Request& request, const Algorithm& algorithm, std::size_t chunk_bytes,
-                              void* stream) = 0;
+  // The same by the schedule of an algorithm that serves it.
+  virtual Status run_schedule(const Request& request, const Forced& forced, void* stream) = 0;
   // Sends and receives that go on side by side.
   virtual Status run_messages(std::span<const Request> messages, void* stream) = 0;
   // What comes on the stream `later` from now on follows what has come on `earlier`.

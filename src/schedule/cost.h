@@ -13,11 +13,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "schedule/load.h"
 
 namespace paceline {
+
+class Paths;
 
 // The defaults are for shared memory: those by which the choice came nearest to the fastest on 2 to 16 CPUs of three
 // machines (tests/python/test_untuned_choice.py).
@@ -53,7 +56,8 @@ struct CostModel {
                             // several ranks; as many come the other way
   double stream = at_once;  // bytes per us of them that one rank sends
   std::size_t element = 4;  // bytes of one element of the problem
-  std::size_t largest_chunk = 128 << 10;  // bytes that one message may carry on this communicator
+  std::size_t largest_chunk = 128 << 10;   // bytes that one message may carry on this communicator
+  std::shared_ptr<Paths> paths = nullptr;  // of the ranks' topology; nullptr: none is known
 
   // passing_share where ranks share CPUs, so many each. Two on one are as far apart as there are CPUs, so that what is
   // passed on goes over to another; more are neighbours, and it mostly stays (home_of, tuning/untuned.cc).

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "base/rounding.h"
 #include "base/types.h"
 
 namespace paceline {
+
+class Paths;
 
 struct Problem {
   Collective collective = Collective::all_reduce;
@@ -38,6 +41,7 @@ struct Parameters {
   int radix = 2;                 // ranks that meet in one step of a k-nomial tree or of recursive doubling, >= 2
   std::vector<int> order = {};   // the ranks in the order of chains and rings; empty: 0..n-1
   int node_ranks = 1;            // that share a node: the first so many in the order, the next, ... Divides n
+  std::shared_ptr<Paths> paths = nullptr;  // of the ranks' topology, for algorithms that go by one
 
   bool operator==(const Parameters&) const = default;
 };

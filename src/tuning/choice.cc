@@ -20,6 +20,7 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
   choice.algorithm = &algorithm;
   choice.parameters = algorithm.parameters(problem, model);
   choice.parameters.order = model.order;
+  choice.parameters.paths = model.paths;
   const std::size_t limit = variant.chunk == 0 ? model.largest_chunk : std::min(variant.chunk, model.largest_chunk);
   const std::size_t elements = std::max<std::size_t>(1, limit / model.element);
   choice.parameters.chunk = variant.chunk == 0 ? std::min(choice.parameters.chunk, elements) : elements;
@@ -30,17 +31,18 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
 // Whether only measured algorithms compete: if one of them serves. What a machine takes beyond the formulas is in their
 // corrections, so one without any would win by that alone. The median of the others' would let a guess beat what is
 // known.
-bool compares_measured_alone(const Problem& problem, const Tuned* tuned) {
+bool compares_measured_alone(const Problem& problem, Paths* paths, const Tuned* tuned) {
   return tuned != nullptr && std::ranges::any_of(algorithms(), [&](const Algorithm& algorithm) {
-           return serves(algorithm, problem) && tuned->corrects(algorithm, problem.collective);
+           return serves(algorithm, problem, paths) && tuned->corrects(algorithm, problem.collective);
          });
 }
 
 // For a problem that is the same on all ranks.
 Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, std::string_view forced,
                               std::size_t chunk_bytes, const Tuned* tuned, std::span<const Algorithm> rows) {
-  const TableRow* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, problem.count * model.element);
-  const bool measured_alone = compares_measured_alone(problem, tuned);
+  Paths* const paths = model.paths.get();
+  const TableRow* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, problem.count * model.element, paths);
+  const bool measured_alone = compares_measured_alone(problem, paths, tuned);
   const Variant own{.chunk = chunk_bytes};
   Choice best;
   if (fastest != nullptr) {
@@ -49,10 +51,10 @@ Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, st
     best = with(*fastest->algorithm, problem, model, variant, tuned);
   }
   for (const Algorithm& algorithm : rows) {
-    if (!serves(algorithm, problem)) continue;
+    if (!serves(algorithm, problem, paths)) continue;
     if (algorithm.name == forced) return with(algorithm, problem, model, own, tuned);
-    if (fastest != nullptr || !algorithm.measured) continue;
-    if (measured_alone && !tuned->corrects(algorithm, problem.collective)) continue;
+    if (fastest != nullptr) continue;
+    if (measured_alone ? !tuned->corrects(algorithm, problem.collective) : !algorithm.measured) continue;
     Choice choice = with(algorithm, problem, model, own, tuned);
     if (best.algorithm == nullptr || choice.predicted_us < best.predicted_us) best = std::move(choice);
   }

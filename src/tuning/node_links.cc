@@ -26,6 +26,8 @@ Problem problem_of(const SimulatedCall& call, int ranks) {
   return {call.collective, ranks, 0, call.bytes / element, false};
 }
 
+}  // namespace
+
 Topology star(const NodeLinks& links) {
   Topology topology;
   const int middle = topology.add(VertexKind::nvswitch, "network");
@@ -34,8 +36,6 @@ Topology star(const NodeLinks& links) {
                      {links.rates[node] / 1000, 0});
   return topology;
 }
-
-}  // namespace
 
 int opponent(int node, int nodes, int round) {
   // The last place stays, the others go round; with an odd number of nodes it is nobody's.
@@ -67,27 +67,28 @@ std::vector<int> second_looks(const std::vector<double>& rates) {
   return others;
 }
 
-std::vector<SimulatedCall> simulated_calls(int ranks) {
+std::vector<SimulatedCall> simulated_calls(int ranks, Paths* paths) {
   std::vector<SimulatedCall> calls;
   for (const Collective collective : collectives)
     for (const Algorithm& algorithm : algorithms())
       for (std::size_t bytes = smallest; bytes <= largest; bytes *= apart) {
         const SimulatedCall call{collective, &algorithm, bytes};
-        if (algorithm.measured && serves(algorithm, problem_of(call, ranks))) calls.push_back(call);
+        if ((algorithm.measured || algorithm.finds != nullptr) && serves(algorithm, problem_of(call, ranks), paths))
+          calls.push_back(call);
       }
   return calls;
 }
 
-double simulated_us(const NodeLinks& links, const CostModel& model, const SimulatedCall& call) {
-  const Problem problem = problem_of(call, static_cast<int>(links.rates.size()));
+double simulated_us(const Topology& topology, double start, const CostModel& model, const SimulatedCall& call) {
+  const Problem problem = problem_of(call, static_cast<int>(topology.gpus().size()));
   Parameters parameters = call.algorithm->parameters(problem, model);
   parameters.chunk = std::min(parameters.chunk, std::max<std::size_t>(1, model.largest_chunk / element));
+  parameters.paths = model.paths;
   Schedule schedule(problem, parameters);
   call.algorithm->write(schedule);
-  const Topology topology = star(links);
   WayFinder finder(topology);
-  Machine machine{.start = links.start / 4,
-                  .delay = links.start * 3 / 4,
+  Machine machine{.start = start / 4,
+                  .delay = start * 3 / 4,
                   .step = 1,
                   .reduce_bandwidth = model.reduce_bandwidth,
                   .copy_bandwidth = model.copy_bandwidth};
@@ -105,7 +106,7 @@ Setting simulated_setting(int ranks, const CostModel& model, const std::vector<d
   setting.transport = "tcp";
   setting.ranks = ranks;
   setting.model = model;
-  const auto calls = simulated_calls(ranks);
+  const auto calls = simulated_calls(ranks, model.paths.get());
   for (std::size_t i = 0; i < std::min(calls.size(), times.size()); ++i) {
     if (!(times[i] > 0)) continue;
     auto& curves = setting.curves;

@@ -3,12 +3,13 @@
 // The cost formulas have one bandwidth. Where nodes' links differ, what counts is how much of a collective passes the
 // slowest of them, and when: so every algorithm is simulated on a star of the links as they are, at a few sizes, and
 // the times are used as if they had been measured (tuned.h). The ranks share this work: each simulates some of the
-// calls, and all get all times.
+// calls, and all get all times. So it is done on a topology that the user knows (PACELINE_TOPOLOGY), instead of a star.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
+#include "topology/graph.h"
 #include "tuning/profile.h"
 
 namespace paceline {
@@ -35,11 +36,15 @@ struct SimulatedCall {
   const Algorithm* algorithm = nullptr;
   std::size_t bytes = 0;
 };
-// For so many ranks the same on each of them.
-std::vector<SimulatedCall> simulated_calls(int ranks);
+// For so many ranks the same on each of them. paths: of the ranks' topology; nullptr: none is known.
+std::vector<SimulatedCall> simulated_calls(int ranks, Paths* paths = nullptr);
 
-// What a call takes (us) with a rank on each node; 0: it cannot be said. The model says how algorithms choose chunks.
-double simulated_us(const NodeLinks& links, const CostModel& model, const SimulatedCall& call);
+// The links as a topology, of which rank r is GPU r.
+Topology star(const NodeLinks& links);
+
+// What a call takes (us) on such a topology; 0: it cannot be said. start: us that a short message takes. The model says
+// how algorithms choose chunks.
+double simulated_us(const Topology& topology, double start, const CostModel& model, const SimulatedCall& call);
 
 // The times of all of simulated_calls() as a setting, whose model is the one given.
 Setting simulated_setting(int ranks, const CostModel& model, const std::vector<double>& times);

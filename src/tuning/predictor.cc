@@ -78,6 +78,7 @@ Predictor::Predictor(Topology topology, const Question& question)
   if (all && !question.in_detail && question.machine.slow_gpus.empty() && question.machine.slow_links.empty())
     period_ = folded_.fold();
   model_ = cost_model_of(finder_, question_.gpus, question.machine, question.element_bytes);
+  model_.paths = std::make_shared<Paths>(topology_, question_.gpus);
 }
 
 // Simulates, and notes the row.
@@ -217,7 +218,8 @@ std::span<const Predictor::Further> Predictor::further() {
   static constexpr Further rows[] = {
       {"topology_chain", [](const Problem& p) { return serves(*algorithm_named("pipelined_chain"), p); },
        &Predictor::add_chain, !by_name_alone},
-      {"packed_trees", [](const Problem& p) { return has_trees(p.collective); }, &Predictor::add_trees, !by_name_alone},
+      {"packed_trees", [](const Problem& p) { return Paths::has_trees(p.collective); }, &Predictor::add_trees,
+       !by_name_alone},
       {"rings", [](const Problem& p) { return serves(*algorithm_named("ring"), p) && p.ranks > 1; },
        &Predictor::add_rings, !by_name_alone},
       {"multicast", [](const Problem& p) { return p.collective == Collective::broadcast; }, &Predictor::add_multicast,

@@ -13,7 +13,7 @@
 
 #include "algorithms/table.h"
 #include "base/index.h"
-#include "topology/chain_order.h"
+#include "topology/paths.h"
 #include "topology/way_finder.h"
 #include "tuning/prediction.h"
 #include "tuning/step_limits.h"
@@ -75,7 +75,6 @@ class Predictor {
   void leave_out(std::string_view name, std::string_view reason);
   Status unless_unsupported(std::string_view name, const Status& status);
   bool is_left_out(std::string_view name, std::string_view reason, std::string_view advice = {});
-  Result<std::optional<Topology>> small_part(std::string_view name);
   [[nodiscard]] WayFinder in_whole(WayFinder& of_part) const;
   Status run(WayFinder& finder, std::vector<Traffic> traffic, const Problem& problem, std::string_view name);
   // GB/s; of a straggler what it carries.
@@ -89,8 +88,7 @@ class Predictor {
   WayFinder finder_;
   WayFinder folded_;
   int period_ = 0;
-  CostModel model_;
-  std::optional<Result<Chain>> chain_;  // from the question's root; searched once for all sizes
+  CostModel model_;  // with the ranks' paths
   struct Counted {
     std::size_t count = 0;  // the problem's
     std::size_t chunk = 0;

@@ -5,60 +5,22 @@
 #include <limits>
 #include <utility>
 
-#include "algorithms/chunks.h"
 #include "algorithms/packed_trees.h"
-#include "topology/arborescences.h"
-#include "topology/rings.h"
 #include "tuning/predictor.h"
 #include "tuning/topology_costs.h"
 #include "tuning/tree_predictions.h"
 
 namespace paceline {
-namespace {
-
-// Searches of orders and trees on more GPUs take too long.
-constexpr std::size_t most_for_orders = 256;
-constexpr std::size_t most_for_trees = 32;
-
-}  // namespace
-
 Status Predictor::add_chain(const Problem& problem) {
-  const Algorithm& algorithm = *algorithm_named("pipelined_chain");
-  if (question_.gpus.size() > most_for_orders) {
-    leave_out("topology_chain", fmt::format("no order is searched for {} ranks", ranks()));
-    return {};
-  }
-  if (!chain_) chain_ = least_loaded_chain(topology_, question_.gpus, question_.gpus[at(question_.root)]);
-  const Result<Chain>& chain = *chain_;
-  if (!chain.ok()) return unless_unsupported("topology_chain", chain.status());
-  std::vector<int> order;
+  const auto& order = model_.paths->chain(question_.root, problem.collective == Collective::reduce);
+  if (!order.ok()) return unless_unsupported("topology_chain", order.status());
   std::vector<int> gpus;
-  for (const int gpu : chain->order) {
-    const auto rank = std::find(question_.gpus.begin(), question_.gpus.end(), gpu) - question_.gpus.begin();
-    order.push_back(static_cast<int>(rank));
-    gpus.push_back(gpu);
-  }
-  const CostModel model = cost_model_of(finder_, gpus, question_.machine, question_.element_bytes);
-  Parameters parameters = algorithm.parameters(problem, model);
-  parameters.order = std::move(order);
-  return add_row(algorithm, "topology_chain", problem, std::move(parameters));
-}
-
-// The ranks' part of the topology; none, and a sentence that says so, if it is too large to pack trees or rings in it.
-Result<std::optional<Topology>> Predictor::small_part(std::string_view name) {
-  std::optional<Topology> part;
-  if (question_.gpus.size() > most_for_trees) {
-    leave_out(name, fmt::format("none are packed for {} ranks", ranks()));
-    return part;
-  }
-  auto selected = select(topology_, question_.gpus);
-  PACE_TRY(selected.status());
-  const std::size_t vertices = selected->vertices().size();
-  if (vertices <= most_vertices_for_trees)
-    part = std::move(*selected);
-  else
-    leave_out(name, fmt::format("none are packed in a graph of {} GPUs, CPUs, switches and NICs", vertices));
-  return part;
+  for (const int rank : *order) gpus.push_back(question_.gpus[at(rank)]);
+  const Algorithm& algorithm = *algorithm_named("topology_chain");
+  Parameters parameters =
+      algorithm.parameters(problem, cost_model_of(finder_, gpus, question_.machine, question_.element_bytes));
+  parameters.paths = model_.paths;
+  return add_row(algorithm, algorithm.name, problem, std::move(parameters));
 }
 
 // The same ways in the whole topology: what is simulated there has GPUs and links by the numbers that stragglers have.
@@ -77,29 +39,20 @@ WayFinder Predictor::in_whole(WayFinder& of_part) const {
 }
 
 Status Predictor::add_trees(const Problem& problem) {
-  const auto small = small_part("packed_trees");
-  PACE_TRY(small.status());
-  const std::optional<Topology>& part = *small;
-  if (!part) return {};
-  const auto packings = trees_of(problem, *part);
-  if (!packings.ok()) {
-    leave_out("packed_trees", packings.status().message());
-    return {};
-  }
-  WayFinder of_part(*part);
-  give_ways(*packings, *part, of_part);
+  const Algorithm& algorithm = *algorithm_named("packed_trees");
+  const auto& packings = model_.paths->trees(problem.collective, question_.root);
+  if (!packings.ok()) return leave_out(algorithm.name, packings.status().message()), Status();
+  WayFinder of_part(*model_.paths->part());
+  give_ways(*packings, of_part.topology(), of_part);
   WayFinder finder = in_whole(of_part);
-  // Of 1 GB in 2048 chunks, filling the trees takes 1%.
   const std::size_t all = problem.count * (parts_count(problem.collective) ? at(ranks()) : 1);
-  const std::size_t trees = packings->front().trees.size();
-  const std::size_t longest = pipeline_chunk(all / std::max<std::size_t>(1, trees), ranks(), model_);
-  const std::size_t chunk = asked_chunk().value_or(std::max(all / 2048, longest));
+  const std::size_t chunk = asked_chunk().value_or(algorithm.parameters(problem, model_).chunk);
   // Each chunk is sent and received on each edge of its tree, once in each pass.
   const auto steps_with = [&](std::size_t length) {
     const double chunks = std::ceil(static_cast<double>(all) / static_cast<double>(length));
     return 2.0 * (ranks() - 1) * chunks * static_cast<double>(packings->size());
   };
-  if (steps_with(chunk) > most_steps) return leave_out("packed_trees", too_many(steps_with(chunk))), Status();
+  if (steps_with(chunk) > most_steps) return leave_out(algorithm.name, too_many(steps_with(chunk))), Status();
   // Which timing and chunk suit the packings best is seen by trying, until one is as good as at the bound or it takes
   // too long.
   const double roots = problem.collective == Collective::broadcast ? 1 : ranks();
@@ -140,44 +93,25 @@ Status Predictor::add_trees(const Problem& problem) {
       better = *faster;
     }
   }
-  note(topology_, std::move(fastest), std::move(best), problem, "packed_trees", true);
+  note(topology_, std::move(fastest), std::move(best), problem, algorithm.name, true);
   return {};
 }
 
 Status Predictor::add_rings(const Problem& problem) {
-  const Algorithm& algorithm = *algorithm_named("ring");
-  const auto small = small_part("rings");
-  PACE_TRY(small.status());
-  const std::optional<Topology>& part = *small;
-  if (!part) return {};
-  const RingPacking packing = pack_rings(*part);
-  if (packing.rings.empty()) {
-    leave_out("rings",
-              packing.exact ? "no ring passes all of these GPUs" : "no ring was found before the search was given up");
-    return {};
-  }
-  WayFinder of_part(*part);
+  const Algorithm& algorithm = *algorithm_named("rings");
+  if (const auto& rings = model_.paths->rings(); !rings.ok()) return unless_unsupported(algorithm.name, rings.status());
+  WayFinder of_part(*model_.paths->part());
   WayFinder finder = in_whole(of_part);
-  std::vector<Traffic> traffic;
-  Flow before = 0;
-  std::size_t begun = 0;
   Parameters parameters = algorithm.parameters(problem, model_);
   parameters.chunk = asked_chunk().value_or(parameters.chunk);
+  parameters.paths = model_.paths;
   const double steps = steps_of(algorithm, problem, parameters, model_);
-  if (steps > most_steps) return leave_out("rings", too_many(steps)), Status();
-  for (const Ring& ring : packing.rings) {
-    before += ring.rate;
-    const auto end = static_cast<std::size_t>(static_cast<double>(problem.count) * static_cast<double>(before) /
-                                              static_cast<double>(packing.rate));
-    Problem share = problem;
-    share.count = std::min(end, problem.count) - begun;
-    begun += share.count;
-    parameters.order = ring.order;
-    Schedule schedule(share, parameters);
-    algorithm.write(schedule);
-    traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
-  }
-  return run(finder, std::move(traffic), problem, "rings");
+  if (steps > most_steps) return leave_out(algorithm.name, too_many(steps)), Status();
+  Schedule schedule(problem, parameters);
+  algorithm.write(schedule);
+  std::vector<Traffic> traffic;
+  traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
+  return run(finder, std::move(traffic), problem, algorithm.name);
 }
 
 }  // namespace paceline

@@ -72,11 +72,12 @@ Result<CostModel> read_model(const json& object) {
   return model;
 }
 
-// A row's collective and algorithm; nullptr: this build does not have them.
+// A row's collective and algorithm; nullptr: this build does not have them, or it goes by a topology, and what it took
+// on one says nothing about another.
 const Algorithm* algorithm_of(const json& row, Collective& collective) {
   const auto which = collective_named(row["collective"].get<std::string>());
   const Algorithm* algorithm = algorithm_named(row["algorithm"].get<std::string>());
-  if (!which || algorithm == nullptr ||
+  if (!which || algorithm == nullptr || algorithm->finds != nullptr ||
       std::ranges::find(algorithm->collectives, *which) == algorithm->collectives.end())
     return nullptr;
   collective = *which;

@@ -69,28 +69,6 @@ double sum_of(const std::map<std::vector<int>, double>& ways) {
   return std::accumulate(ways.begin(), ways.end(), 0.0, [](double sum, const auto& way) { return sum + way.second; });
 }
 
-// A cluster whose GPUs that are on NVLink have no faster PCIe than the network: what more there is would serve
-// neighbours that NVLink reaches as well, and messages to a NIC, with which it shares the GPU's link, would get less
-// than the NIC takes, for links are shared fairly and not as trees plan. On two HGX H200 that costs 15%, and this 2.5%.
-Topology with_pcie_for_nics(const Topology& topology) {
-  std::vector<bool> on_nvlink(topology.vertices().size());
-  double network = 0;
-  for (const Link& link : topology.links()) {
-    if (link.kind == LinkKind::nvlink) on_nvlink[at(link.from)] = on_nvlink[at(link.to)] = true;
-    if (link.kind == LinkKind::network && topology.vertex(link.from).kind == VertexKind::nic)
-      network = std::max(network, link.bandwidth);
-  }
-  Topology narrowed;
-  for (const Vertex& vertex : topology.vertices()) narrowed.add(vertex);
-  for (const Link& link : topology.links()) {
-    const bool narrow =
-        network > 0 && link.kind == LinkKind::pcie && (on_nvlink[at(link.from)] || on_nvlink[at(link.to)]);
-    narrowed.link(link.from, link.to, link.kind,
-                  {narrow ? std::min(link.bandwidth, network) : link.bandwidth, link.latency});
-  }
-  return narrowed;
-}
-
 }  // namespace
 
 void give_ways(std::span<const TreePacking> packings, const Topology& topology, WayFinder& finder) {
@@ -103,26 +81,6 @@ void give_ways(std::span<const TreePacking> packings, const Topology& topology, 
     for (const auto& [links, weight] : ways) parts.push_back({links, weight / sum_of(ways)});
     finder.set(pair.first, pair.second, std::move(parts));
   }
-}
-
-Result<std::vector<TreePacking>> trees_of(const Problem& problem, const Topology& whole) {
-  const Topology topology = with_pcie_for_nics(whole);
-  const auto alone = [](Result<TreePacking> packing) -> Result<std::vector<TreePacking>> {
-    PACE_TRY(packing.status());
-    return std::vector{std::move(*packing)};
-  };
-  switch (problem.collective) {
-    case Collective::broadcast: return alone(broadcast_trees(topology, problem.root));
-    case Collective::all_gather: return alone(all_gather_trees(topology));
-    case Collective::reduce_scatter: return alone(reduce_scatter_trees(topology));
-    case Collective::all_reduce: return all_reduce_trees(topology);
-    default: return std::vector<TreePacking>();
-  }
-}
-
-bool has_trees(Collective which) {
-  using enum Collective;
-  return which == broadcast || which == all_gather || which == reduce_scatter || which == all_reduce;
 }
 
 // Where trees of several pairs share PCIe links, fair sharing moves messages by more than a period: that takes much

@@ -1,5 +1,5 @@
-// What a prediction along packed trees (algorithms/packed_trees.h) needs besides the schedule: which trees a collective
-// has, where their messages go, in which turns they may travel, and how fast they could be.
+// What a prediction along packed trees (algorithms/packed_trees.h) needs besides the schedule: where the messages go,
+// in which turns they may travel, and how fast they could be.
 #pragma once
 
 #include <span>
@@ -12,9 +12,6 @@
 
 namespace paceline {
 
-[[nodiscard]] bool has_trees(Collective which);
-// The trees of a collective that has them: one packing, or the two of an all-reduce. Errors as the searches'.
-Result<std::vector<TreePacking>> trees_of(const Problem& problem, const Topology& topology);
 // The finder gets the ways of all pairs between which trees send. Where both packings of an all-reduce use a pair, its
 // ways are those of the larger use (all_reduce_trees()).
 void give_ways(std::span<const TreePacking> packings, const Topology& topology, WayFinder& finder);

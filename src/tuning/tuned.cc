@@ -39,8 +39,9 @@ std::optional<double> log_ratio(const Setting& setting, const Algorithm& algorit
     measured.root = 0;
     measured.in_place = false;
     measured.count = point.bytes / measured_element;
-    if (!serves(algorithm, measured)) return 0.0;
+    if (!serves(algorithm, measured, model.paths.get())) return 0.0;
     Parameters parameters = algorithm.parameters(measured, model);
+    parameters.paths = model.paths;
     if (curve->variant.chunk > 0) parameters.chunk = std::max<std::size_t>(1, curve->variant.chunk / model.element);
     const double cost = algorithm.cost(measured, parameters, model);
     return cost > 0 ? std::log(point.us / cost) : 0.0;
@@ -109,12 +110,12 @@ CostModel Tuned::model(CostModel base) const {
   return base;
 }
 
-const TableRow* Tuned::fastest(const Problem& problem, std::size_t bytes) const {
+const TableRow* Tuned::fastest(const Problem& problem, std::size_t bytes, Paths* paths) const {
   for (const Setting* setting : {&low_, &high_}) {
     if (setting->ranks != ranks_) continue;
     for (const TableRow& row : setting->table)
       if (row.collective == problem.collective && bytes >= row.from && bytes < row.below &&
-          serves(*row.algorithm, problem))
+          serves(*row.algorithm, problem, paths))
         return &row;
   }
   return nullptr;

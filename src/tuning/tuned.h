@@ -24,8 +24,9 @@ class Tuned {
   // `base` is the communicator's own model, from which it keeps what it knows better: its ranks' share of the CPUs, the
   // longest message, the element.
   [[nodiscard]] CostModel model(CostModel base) const;
-  // What was fastest for this number of ranks and size; nullptr: not measured.
-  [[nodiscard]] const TableRow* fastest(const Problem& problem, std::size_t bytes) const;
+  // What was fastest for this number of ranks and size; nullptr: not measured. paths: of the ranks' topology, as
+  // serves() has it.
+  [[nodiscard]] const TableRow* fastest(const Problem& problem, std::size_t bytes, Paths* paths = nullptr) const;
   // Measured over predicted by the formula, at this size; 1 where nothing was measured. A variant that was not measured
   // is corrected as the algorithm's own choice, and where one number of ranks was not, the other one's counts.
   [[nodiscard]] double correction(const Algorithm& algorithm, const Problem& problem, std::size_t bytes,

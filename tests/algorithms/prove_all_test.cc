@@ -64,7 +64,10 @@ std::vector<Case> cases(Collective collective, int n, bool exhaustive) {
             if (!exhaustive && is_rooted(collective) && root != inner && count != few.front().first) continue;
             if (!exhaustive && reordered != (in_place == (n % 2 == 0))) continue;
             result.push_back({{collective, n, root, count, in_place},
-                              {chunk, radix, reordered ? other_order(n) : std::vector<int>{}}});
+                              {.chunk = chunk,
+                               .radix = radix,
+                               .order = reordered ? other_order(n) : std::vector<int>{},
+                               .paths = testing::paths_of(n)}});
           }
   return result;
 }
@@ -93,7 +96,7 @@ TEST_CASE("every algorithm is proved for 1 to 64 ranks") {
       int failures = 0;
       for (int n = 1; n <= 64; ++n) {
         for (const Case& it : cases(collective, n, n <= (is_long() ? 12 : 6))) {
-          if (!serves(algorithm, it.problem)) continue;
+          if (!serves(algorithm, it.problem, it.parameters.paths.get())) continue;
           Schedule schedule(it.problem, it.parameters);
           algorithm.write(schedule);
           const Status status = prove(schedule);
@@ -113,13 +116,14 @@ TEST_CASE("no step of an algorithm can be left out") {
     for (const Collective collective : algorithm.collectives) {
       Problem problem{.collective = collective, .ranks = 6, .root = 1, .count = 13};
       if (collective == Collective::barrier) problem.count = 0;
-      if (!serves(algorithm, problem)) problem.ranks = 8;
+      if (!serves(algorithm, problem, testing::paths_of(problem.ranks).get())) problem.ranks = 8;
+      const Parameters parameters{.chunk = 2, .paths = testing::paths_of(problem.ranks)};
       INFO(std::string(algorithm.name));
-      Schedule whole(problem, {.chunk = 2});
+      Schedule whole(problem, parameters);
       algorithm.write(whole);
       for (int rank = 0; rank < problem.ranks; ++rank) {
         for (std::size_t left_out = 0; left_out < whole.steps(rank).size(); left_out += 1 + left_out / 8) {
-          Schedule broken(problem, {.chunk = 2});
+          Schedule broken(problem, parameters);
           for (int r = 0; r < problem.ranks; ++r) {
             broken.need_scratch(r, whole.scratch_elements(r));
             for (std::size_t i = 0; i < whole.steps(r).size(); ++i) {
@@ -142,7 +146,7 @@ TEST_CASE("one rank's part of a schedule is that of the whole") {
     for (const Collective collective : algorithm.collectives) {
       for (const int n : {1, 2, 3, 5, 8, 13}) {
         for (const Case& it : cases(collective, n, false)) {
-          if (!serves(algorithm, it.problem)) continue;
+          if (!serves(algorithm, it.problem, it.parameters.paths.get())) continue;
           INFO(describe(algorithm, it));
           Schedule whole(it.problem, it.parameters);
           algorithm.write(whole);
@@ -176,7 +180,7 @@ TEST_CASE("working in place changes none of a rank's messages") {
     for (const Collective collective : algorithm.collectives) {
       for (int n = 2; n <= 9; ++n) {
         for (Case it : cases(collective, n, n <= 4)) {
-          if (!it.problem.in_place || !serves(algorithm, it.problem)) continue;
+          if (!it.problem.in_place || !serves(algorithm, it.problem, it.parameters.paths.get())) continue;
           INFO(describe(algorithm, it));
           Schedule in_place(it.problem, it.parameters);
           it.problem.in_place = false;

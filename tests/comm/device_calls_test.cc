@@ -29,7 +29,7 @@ class FakeEngine final : public cuda::GpuEngine {
 
   // ---- The interface ----
   Status run(const Request&, void*) override { return {}; }
-  Status run_schedule(const Request&, const Algorithm&, std::size_t, void*) override { return {}; }
+  Status run_schedule(const Request&, const cuda::Forced&, void*) override { return {}; }
   Status run_messages(std::span<const Request>, void*) override { return {}; }
   Status order(void*, void*) override { return {}; }
   void let_go() override {}

@@ -169,7 +169,7 @@ TEST_CASE("blocks do not wait for each other where every step finds what its own
   request.send = request.recv = memory.data();
   request.count = 4 << 20;
   for (const char* name : {"ring", "two_shot", "double_tree"}) {
-    const auto plan = device_plan(request, 1, 4, *algorithm_named(name), 0);
+    const auto plan = device_plan(request, 1, 4, {algorithm_named(name)});
     REQUIRE(plan.ok());
     CHECK(plan->walks.front().channels * plan->walks.front().blocks == max_blocks);
     CHECK_FALSE(plan->walks.front().waits);
@@ -184,7 +184,7 @@ TEST_CASE("what the host does beside the schedule is a walk of its own") {
   request.count = 100;
   const auto stages = [&] {
     const auto plan =
-        device_plan(request, 0, 2, *algorithm_named(request.which == Collective::all_to_all ? "direct" : "ring"), 0);
+        device_plan(request, 0, 2, {algorithm_named(request.which == Collective::all_to_all ? "direct" : "ring")});
     REQUIRE(plan.ok());
     std::vector<Stage> found;
     for (const Walk& walk : plan->walks) found.push_back(walk.stage);
@@ -209,7 +209,7 @@ TEST_CASE("a call by an algorithm announces which, and in which chunks") {
   request.send = request.recv = memory.data();
   request.count = 64;
   const auto task = [&](const char* name, std::size_t chunk_bytes) {
-    const auto plan = device_plan(request, 0, 2, *algorithm_named(name), chunk_bytes);
+    const auto plan = device_plan(request, 0, 2, {algorithm_named(name), chunk_bytes});
     REQUIRE(plan.ok());
     return task_of(*plan, plan->walks.front(), request, 0, 2, {});
   };

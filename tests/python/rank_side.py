@@ -451,6 +451,28 @@ def links_measured(comm: Any) -> bool:
     return found
 
 
+def set_algorithm(comm: Any, algorithm: str | None) -> None:
+    comm.set_algorithm(algorithm)
+
+
+def ran(comm: Any, name: str, count: int) -> str:
+    """What such a call runs, with what is forced now."""
+    found: str = comm.explain(name, count, "float32").algorithm
+    return found
+
+
+def rings_of_parts(comm: Any) -> dict[str, Any]:
+    """Ranks 0 and 3, and 1 and 2, by themselves: what they run, and what comes of it."""
+    part = comm.split(min(comm.rank, 3 - comm.rank))
+    part.set_algorithm("rings")
+    x = numpy.full(1001, comm.rank, numpy.float32)
+    part.all_reduce(x)
+    assert (x == x[0]).all()
+    algorithm = part.explain("all_reduce", 1001, "float32").algorithm
+    part.close()
+    return {"algorithm": algorithm, "sum": float(x[0])}
+
+
 def algorithm_for(comm: Any, name: str, count: int) -> str:
     comm.set_algorithm(None)
     found: str = comm.explain(name, count, "float32").algorithm

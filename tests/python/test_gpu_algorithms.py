@@ -39,7 +39,7 @@ GPUS = torch.cuda.device_count()
 
 
 def algorithms_of(collective: str) -> list[str]:
-    return [row["name"] for row in TABLE if collective in row["collectives"]]
+    return [row["name"] for row in TABLE if collective in row["collectives"] and not row["topology"]]
 
 
 def value(rank: int, index: Any) -> Any:

@@ -1,11 +1,15 @@
 #include "tuning/node_links.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <set>
 
+#include "topology/paths.h"
+#include "tuning/choice.h"
 #include "tuning/tuned.h"
 
 namespace paceline {
@@ -70,11 +74,13 @@ TEST_CASE("a long message takes what the slowest link on its way takes") {
   const NodeLinks links = links_of(4);
   const CostModel model = model_of(links);
   const std::size_t bytes = 4 << 20;
-  const double direct = simulated_us(links, model, {Collective::broadcast, algorithm_named("direct"), bytes});
+  const double direct =
+      simulated_us(star(links), links.start, model, {Collective::broadcast, algorithm_named("direct"), bytes});
   // Side by side: of the root's link a third each, so the slow one alone is waited for. One after the other: all three.
   const auto length = static_cast<double>(bytes);
   CHECK(direct == doctest::Approx(0.8 * length / slow + 0.2 * (2 * length / fast + length / slow)).epsilon(0.01));
-  const double ring = simulated_us(links, model, {Collective::all_gather, algorithm_named("ring"), bytes});
+  const double ring =
+      simulated_us(star(links), links.start, model, {Collective::all_gather, algorithm_named("ring"), bytes});
   CHECK(ring == doctest::Approx(3 * length / slow).epsilon(0.01));
 }
 
@@ -85,7 +91,7 @@ TEST_CASE("what is chosen is the fastest that was simulated") {
     std::vector<double> times;
     const auto calls = simulated_calls(ranks);
     times.reserve(calls.size());
-    for (const SimulatedCall& call : calls) times.push_back(simulated_us(links, model, call));
+    for (const SimulatedCall& call : calls) times.push_back(simulated_us(star(links), links.start, model, call));
     CHECK(std::ranges::all_of(times, [](double time) { return time > 0 && std::isfinite(time); }));
     const Setting setting = simulated_setting(ranks, model, times);
     const auto tuned = Tuned::of({"", "", {setting}}, "tcp", ranks);
@@ -104,6 +110,35 @@ TEST_CASE("what is chosen is the fastest that was simulated") {
       CHECK(chosen <= 1.04 * times[i]);
     }
   }
+}
+
+TEST_CASE("on a topology what goes by it is chosen where it is faster") {
+  // Two groups of three, ten times as far from each other as inside; ranks in turn.
+  Topology groups;
+  const int left = groups.add(VertexKind::nvswitch, "left");
+  const int right = groups.add(VertexKind::nvswitch, "right");
+  groups.connect(left, right, LinkKind::nvlink, {0.1, 0});
+  for (int rank = 0; rank < 6; ++rank)
+    groups.connect(groups.add(VertexKind::gpu, fmt::format("rank{}", rank)), rank % 2 == 0 ? left : right,
+                   LinkKind::nvlink, {1, 0});
+  CostModel model = model_of(links_of(6));
+  model.paths = std::make_shared<Paths>(groups, std::vector{0, 1, 2, 3, 4, 5});
+  std::vector<double> times;
+  for (const SimulatedCall& call : simulated_calls(6, model.paths.get()))
+    times.push_back(simulated_us(groups, 20, model, call));
+  const auto tuned = Tuned::of({"", "", {simulated_setting(6, model, times)}}, "tcp", 6);
+  REQUIRE(tuned != nullptr);
+  const std::size_t count = 1 << 18;
+  const auto goes_by_it = [&](Collective collective, int root, const CostModel& by) {
+    const auto choice = choose({collective, 6, root, count, false}, by, "", 0, tuned.get());
+    REQUIRE(choice.ok());
+    return choice->algorithm->finds != nullptr;
+  };
+  for (const int root : {0, 5}) CHECK(goes_by_it(Collective::broadcast, root, model));
+  CHECK(goes_by_it(Collective::all_gather, 0, model));
+  // Where the topology is not known, the same times choose something else.
+  model.paths = nullptr;
+  CHECK_FALSE(goes_by_it(Collective::broadcast, 0, model));
 }
 
 TEST_CASE("what a ring is chosen for goes on two channels") {

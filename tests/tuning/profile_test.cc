@@ -36,7 +36,7 @@ std::vector<Curve> times_by(const CostModel& truth, const CostModel& base) {
   std::vector<Curve> curves;
   for (const Algorithm& algorithm : algorithms()) {
     for (const Collective collective : algorithm.collectives) {
-      if (collective == Collective::barrier) continue;
+      if (collective == Collective::barrier || !serves(algorithm, {.collective = collective, .ranks = 4})) continue;
       Curve made{collective, &algorithm, {}};
       for (const std::size_t bytes : {8, 1024, 16384, 262144, 4194304}) {
         const Problem problem{collective, 4, 0, bytes / 4, false};

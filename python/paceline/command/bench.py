@@ -133,7 +133,7 @@ def _refuse_unknown(chosen: argparse.Namespace) -> None:
 
 
 def algorithm_table() -> list[dict[str, Any]]:
-    """The library's table of algorithms: name, sentence, collectives, measured."""
+    """The library's table of algorithms: name, sentence, collectives, measured, topology (it goes by one)."""
     found: list[dict[str, Any]] = json.loads(_native.library().paceDescribe(b"algorithms"))
     return found
 

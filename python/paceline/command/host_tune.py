@@ -68,7 +68,7 @@ class HostTuning:
             collective = COLLECTIVES[name]
             most = collective.count(self._candidates[-1], comm.size, dtype.size)
             self._trials[name] = HostTrial(comm, collective, pattern, 0, most, buffers)
-        table = algorithm_table()
+        table = [row for row in algorithm_table() if not row["topology"]]
         self._algorithms = {name: [row["name"] for row in table if name in row["collectives"]] for name in self._names}
         rows = sum(map(len, self._algorithms.values())) * (len(self._calibration) + passes * len(self._candidates))
         varied = sum(size >= _VARIED for size in self._candidates)

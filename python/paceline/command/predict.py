@@ -112,7 +112,7 @@ def add_parser(commands: Any) -> None:
 
 
 # What is in no table of algorithms that run: src/tuning/predictor.cc.
-_PREDICTED_ALONE = ("topology_chain", "packed_trees", "rings", "multicast", "reduction_server")
+_PREDICTED_ALONE = ("multicast", "reduction_server")
 _OF_A_TOPOLOGY = ("gpus", "placement", "sources", "servers", "start", "delay", "ports", "multicast", "slow_gpu",
                   "slow_link", "trace", "link_plot")  # fmt: skip
 

@@ -1,0 +1,73 @@
+// What is between the communicator's ranks, where the user knows it: PACELINE_TOPOLOGY.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "base/configuration.h"
+#include "base/file_text.h"
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "comm/topology_file.h"
+#include "topology/topology_text.h"
+
+namespace paceline {
+namespace {
+
+Status about_file(std::string_view what) {
+  return {Code::invalid_usage, fmt::format("PACELINE_TOPOLOGY={}: {}", configuration().topology, what)};
+}
+
+// A rank is on the GPU of its number in the job, which other communicators number otherwise. Where no launcher says
+// one, or threads of one process have the same, it is that in the session.
+std::vector<int> gpus_of(const std::vector<int>& job_ranks) {
+  std::vector<int> sorted = job_ranks;
+  std::ranges::sort(sorted);
+  if (sorted.front() >= 0 && std::ranges::adjacent_find(sorted) == sorted.end()) return job_ranks;
+  std::iota(sorted.begin(), sorted.end(), 0);
+  return sorted;
+}
+
+}  // namespace
+
+Status read_topology_file(TopologyFile& into) {
+  const std::string& path = configuration().topology;
+  if (path.empty()) return {};
+  std::error_code error;
+  // To open a pipe would wait for who writes to it.
+  const auto read = std::filesystem::is_regular_file(path, error) ? read_text(path) : std::nullopt;
+  if (!read || read->empty()) return about_file("it cannot be read");
+  const auto topology = read_topology(*read);
+  if (!topology.ok()) return about_file(topology.status().message());
+  into = {*read, topology->gpus().size()};
+  return {};
+}
+
+Status Communicator::check_places() const {
+  const Announced& announced = connections_.announced;
+  const int last = std::ranges::max(gpus_of(connections_.job_ranks));
+  if (announced.topology == 0 || static_cast<std::size_t>(last) < announced.gpus) return {};
+  return {Code::invalid_usage,
+          fmt::format("PACELINE_TOPOLOGY of rank 0 has {} GPUs, but there is a rank {}: rank r is on GPU r",
+                      announced.gpus, last)};
+}
+
+Status Communicator::use_topology(std::string_view text) {
+  auto topology = read_topology(text);
+  PACE_TRY(topology.status());
+  std::vector<int> gpus = gpus_of(connections_.job_ranks);
+  log(LogLevel::info, rank(), "a topology of {} GPUs; this rank is on GPU {}", topology->gpus().size(),
+      gpus[static_cast<std::size_t>(rank())]);
+  follow(std::make_shared<const Topology>(std::move(*topology)), std::move(gpus));
+  return {};
+}
+
+void Communicator::follow(std::shared_ptr<const Topology> topology, std::vector<int> gpus) {
+  topology_ = std::move(topology);
+  gpus_ = std::move(gpus);
+  paths_ = topology_ == nullptr || size() < 2 ? nullptr : std::make_shared<Paths>(*topology_, gpus_);
+  plans_.clear();
+}
+
+}  // namespace paceline
