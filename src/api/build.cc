@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/reduction.h"
-#include "cuda/device.h"
+#include "cuda/driver/device.h"
 #include "paceline/paceline.h"
 
 namespace paceline::api {

@@ -14,7 +14,7 @@
 #include "base/of_thread.h"
 #include "base/reduction.h"
 #include "bootstrap/launch.h"
-#include "cuda/device.h"
+#include "cuda/driver/device.h"
 
 namespace paceline::api {
 

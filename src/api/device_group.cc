@@ -15,8 +15,8 @@
 #include "api/group.h"
 #include "base/all_or_none.h"
 #include "comm/host_copies.h"
-#include "cuda/device.h"
-#include "cuda/driver.h"
+#include "cuda/driver/device.h"
+#include "cuda/driver/driver.h"
 
 namespace paceline::api {
 namespace {

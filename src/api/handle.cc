@@ -13,7 +13,7 @@
 #include "api/group.h"
 #include "base/fork_hold.h"
 #include "base/of_thread.h"
-#include "cuda/driver.h"
+#include "cuda/driver/driver.h"
 
 namespace paceline::api {
 namespace {

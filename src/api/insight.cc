@@ -10,7 +10,7 @@
 #include "api/handle.h"
 #include "base/configuration.h"
 #include "base/fixed_text.h"
-#include "cuda/device.h"
+#include "cuda/driver/device.h"
 
 namespace paceline::api {
 namespace {

@@ -17,7 +17,7 @@
 #include "base/fixed_text.h"
 #include "base/log.h"
 #include "bootstrap/launcher.h"
-#include "cuda/driver.h"
+#include "cuda/driver/driver.h"
 #include "transport/shared_memory.h"
 #include "transport/single_copy.h"
 #include "transport/tcp.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "cuda/driver.h"
+#include "cuda/driver/driver.h"
 #include "transport/mismatch.h"
 
 namespace paceline {

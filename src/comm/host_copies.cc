@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cuda/copy.h"
+#include "cuda/driver/copy.h"
 #include "schedule/problem.h"
 
 namespace paceline {

@@ -20,12 +20,12 @@
 #include "base/configuration.h"
 #include "base/fixed_text.h"
 #include "base/log.h"
+#include "cuda/calls/exchange.h"
 #include "cuda/device_plan_cache.h"
-#include "cuda/driver.h"
-#include "cuda/exchange.h"
-#include "cuda/kernels.h"
-#include "cuda/registration.h"
-#include "cuda/runtime.h"
+#include "cuda/driver/driver.h"
+#include "cuda/driver/runtime.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/memory/registration.h"
 #include "schedule/problem.h"
 
 namespace paceline::cuda {

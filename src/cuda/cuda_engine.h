@@ -9,14 +9,14 @@
 #include <span>
 #include <vector>
 
+#include "cuda/calls/engine_copies.h"
+#include "cuda/calls/exchange.h"
 #include "cuda/device_plan_cache.h"
-#include "cuda/engine_copies.h"
-#include "cuda/exchange.h"
+#include "cuda/driver/side_stream.h"
 #include "cuda/gpu_engine.h"
-#include "cuda/kernels.h"
-#include "cuda/pinned_page.h"
-#include "cuda/registration.h"
-#include "cuda/side_stream.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/memory/pinned_page.h"
+#include "cuda/memory/registration.h"
 
 namespace paceline::cuda {
 

@@ -8,10 +8,10 @@
 
 #include "base/call.h"
 #include "base/log.h"
-#include "cuda/driver.h"
-#include "cuda/kernels.h"
-#include "cuda/messages.h"
-#include "cuda/runtime.h"
+#include "cuda/calls/messages.h"
+#include "cuda/driver/driver.h"
+#include "cuda/driver/runtime.h"
+#include "cuda/kernels/kernels.h"
 #include "schedule/problem.h"
 
 namespace paceline::cuda {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "cuda/runtime.h"
+#include "cuda/driver/runtime.h"
 
 namespace paceline::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "cuda/device_plan.h"
+#include "cuda/calls/device_plan.h"
 
 namespace paceline::cuda {
 

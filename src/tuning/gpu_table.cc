@@ -54,7 +54,7 @@ Turns turns_of(Collective which, int ranks) {
 // or gets all (four H200: a reduce of 256 KB 2.9 us, in two steps 5.0).
 std::uint64_t parts_from(Collective which, int ranks) {
   constexpr std::uint64_t least = 192 * kilo;
-  const std::uint64_t at_once = 768 * kilo / static_cast<unsigned>(ranks - 1);  // cuda/window.h: wide_stride
+  const std::uint64_t at_once = 768 * kilo / static_cast<unsigned>(ranks - 1);  // cuda/memory/window.h: wide_stride
   return which == Collective::all_reduce ? least : std::max(least, at_once + 1);
 }
 

@@ -1,4 +1,4 @@
-// How GPUs run a collective, by its size: what is launched (cuda/exchange.h), not what it computes.
+// How GPUs run a collective, by its size: what is launched (cuda/calls/exchange.h), not what it computes.
 //
 // A table is a fact that all ranks share, like the algorithm table's costs: with the same table they launch alike
 // without a word. It says what is fastest; what is possible the engine knows, so that no table can make a call wrong.
@@ -28,14 +28,14 @@ struct GpuWay {
   GpuFamily family = GpuFamily::brief;
   // In parts that are passed on; else all give all. Of what goes in parts, with more than two ranks.
   bool two_steps = false;
-  // In the users' buffers where all ranks see them (cuda/direct.h); the rest is for where they do not.
+  // In the users' buffers where all ranks see them (cuda/calls/direct.h); the rest is for where they do not.
   bool direct = false;
   // Of what is folded directly: the ranks push it to who folds it; else that one loads it.
   bool pushed = false;
   // Of what is folded directly: the sums go from rank to rank. Where they are wider than the type that is not possible,
   // and they are pushed or loaded.
   bool passed = false;
-  // Of what is only moved directly: by the copy engines where a graph holds the call (cuda/engine_copies.h).
+  // Of what is only moved directly: by the copy engines where a graph holds the call (cuda/calls/engine_copies.h).
   bool engines = false;
   // Of short messages: strips that a block moves side by side. 0: as the size asks for; so are the two below.
   std::uint8_t lanes = 0;

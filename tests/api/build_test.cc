@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "cuda/device.h"
+#include "cuda/driver/device.h"
 
 using namespace paceline;
 

@@ -7,7 +7,7 @@
 #include "api/handle.h"
 #include "comm/scarce_memory.h"
 #include "comm/threads.h"
-#include "cuda/device.h"
+#include "cuda/driver/device.h"
 
 namespace paceline::testing {
 namespace {

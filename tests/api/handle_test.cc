@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "cuda/fake_driver.h"
+#include "cuda/driver/fake_driver.h"
 
 namespace paceline::api {
 namespace {

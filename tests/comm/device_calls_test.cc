@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "base/written.h"
-#include "cuda/driver.h"
-#include "cuda/fake_driver.h"
+#include "cuda/driver/driver.h"
+#include "cuda/driver/fake_driver.h"
 #include "engine/fakes.h"
 
 namespace paceline {

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cuda/exchange.h"
+#include "cuda/calls/exchange.h"
 #include "tuning/choice.h"
 
 namespace {

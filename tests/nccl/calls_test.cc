@@ -1,7 +1,7 @@
 // Calls that Paceline serves, and calls of its communicators that NCCL does.
 #include <string>
 
-#include "cuda/fake_driver.h"
+#include "cuda/driver/fake_driver.h"
 #include "nccl/served_ranks.h"
 
 using namespace paceline;

@@ -85,7 +85,7 @@ class MappedMemory(Memory):
         self._call("cuMemUnmap", self.address + begin, length)
 
     def attributes(self, offset: int) -> dict[str, int]:
-        """What the driver says of an address: as src/cuda/virtual_memory.cc asks it."""
+        """What the driver says of an address: as src/cuda/memory/virtual_memory.cc asks it."""
         numbers = {
             "buffer id": 7,
             "range": 11,

@@ -33,7 +33,8 @@ CASES = int(os.environ.get("PACELINE_GPU_CASES", "300"))
 IN_ORDER = {"all_reduce": "one_shot", "reduce": "direct", "reduce_scatter": "direct"}
 OFFSETS = [(0, 0), (0, 0), (0, 0), (8, 8), (4, 0), (0, 4), (1, 3)]
 UNTOUCHED = 0xA5
-BLANK = np.frombuffer(np.uint64(0xFFB1A9C57F8D2E63).tobytes(), np.uint8)  # what an empty slot holds: src/cuda/window.h
+# What an empty slot holds: src/cuda/memory/window.h.
+BLANK = np.frombuffer(np.uint64(0xFFB1A9C57F8D2E63).tobytes(), np.uint8)
 HALF_BLANK = np.frombuffer(np.uint64(0xFFB1A9C500000001).tobytes(), np.uint8)  # this, too, looks empty
 
 

@@ -31,7 +31,7 @@ needs_two = pytest.mark.skipif(gpus() < 2, reason="fewer than two GPUs")
 
 
 def test_the_driver_tells_pieces_apart() -> None:
-    """What src/cuda/virtual_memory.cc builds upon."""
+    """What src/cuda/memory/virtual_memory.cc builds upon."""
     with cuda_driver.Gpu(0) as gpu:
         memory = MappedMemory(gpu, 30 << 20)
         seen = set()

@@ -27,7 +27,7 @@ if not torch.cuda.is_available() or torch.cuda.device_count() < 2:
 
 TIMEOUT = 3  # seconds
 FAR = 0xA0000000  # messages
-# As in cuda/window.h: what a window begins with, and where `numbers` lie.
+# As in cuda/memory/window.h: what a window begins with, and where `numbers` lie.
 RANKS, ANNOUNCEMENTS, COPIES, NUMBERS_AT = 16, 256, 64, 167936
 RANGE_START, RANGE_SIZE = 11, 12  # CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ..._SIZE
 STEP = 2 << 20  # addresses of allocations
