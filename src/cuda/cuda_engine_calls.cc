@@ -377,7 +377,8 @@ Status CudaEngine::run_schedule(const Request& request, const Algorithm& algorit
 }
 
 void CudaEngine::let_go() {
-  if (registration_ == nullptr || cudaSetDevice(device_) != cudaSuccess) return;
+  if (registration_ == nullptr) return;
+  const OnDevice here(device_);
   const OutsideOfCapture outside;
   registration_->let_go();
 }

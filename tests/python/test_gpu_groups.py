@@ -46,3 +46,21 @@ def test_a_groups_calls_begin_behind_all_its_streams_and_these_go_on_behind_all_
                 assert bool((z == 1).all()), z  # messages come before collectives
 
     on_gpus(2, body)
+
+
+def test_a_group_over_several_gpus_leaves_the_threads_current_gpu_as_it_was() -> None:
+    comms = paceline.init_all([0, 1])
+    buffers = [torch.ones(16, device=f"cuda:{gpu}") for gpu in (0, 1)]
+    streams = [torch.cuda.Stream(gpu) for gpu in (0, 1)]
+    for current in (0, 1):
+        torch.cuda.set_device(current)
+        for _ in range(3):
+            with paceline.group():
+                for comm, buffer, stream in zip(comms, buffers, streams):
+                    with torch.cuda.stream(stream):
+                        comm.all_reduce(buffer, op="max")
+            assert torch.cuda.current_device() == current
+    for stream in streams:
+        stream.synchronize()
+    for comm in comms:
+        comm.close()
