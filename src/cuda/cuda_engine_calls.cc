@@ -1,6 +1,8 @@
 // What the CUDA engine does: calls become kernels on the caller's stream.
 #include "cuda/cuda_engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,6 +24,10 @@ namespace {
 constexpr int looks_for_graph = 6;
 // How long the host waits for a call before its stream does; a rank that is as late as that is not waited for.
 constexpr std::chrono::milliseconds time_to_catch_up(100);
+// The host waits for kernels by looking so often.
+constexpr std::chrono::microseconds time_between_looks(50);
+// An attempt may spoil the capture for which it is refused, so there are few.
+constexpr std::chrono::milliseconds time_between_waits(100);
 
 // Announcements of messages carry bytes and type.
 Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
@@ -84,14 +90,71 @@ void CudaEngine::left(int rank) {
     page_->while_there([&] { std::atomic_ref(alarm_->left).fetch_or(1U << rank, std::memory_order_relaxed); });
 }
 
-void CudaEngine::finish() {
+Status CudaEngine::finish() {
   const OnDevice here(device_);
   const OutsideOfCapture outside;
-  if (used_) (void)cudaDeviceSynchronize();
+  // A kernel that waits for another rank ends within the timeout and its grace (patience.cuh).
+  const std::chrono::nanoseconds patience(timeout_ns_ + timeout_ns_ / 8);
+  if (last_stream_) PACE_TRY(wait_for_blocks(patience));
+  return in_graphs_ ? wait_for_gpu(patience) : Status();
+}
+
+// How many blocks of calls that no graph holds have ended, ever.
+cudaError_t CudaEngine::count_ended(std::chrono::steady_clock::time_point until, std::uint32_t& done) {
+  const std::byte* const word = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, blocks_done);
+  cudaError_t error = cudaMemcpyAsync(&alarm_->blocks_done, word, sizeof done, cudaMemcpyDeviceToHost, own_stream_);
+  if (error != cudaSuccess) return error;
+  while ((error = cudaStreamQuery(own_stream_)) == cudaErrorNotReady && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  // Relaxed: nothing else is read.
+  if (error == cudaSuccess)
+    page_->while_there([&] { done = std::atomic_ref(alarm_->blocks_done).load(std::memory_order_relaxed); });
+  return error;
+}
+
+// Not for other communicators' blocks, which may wait for a rank that waits for this one. The host looks again and
+// again: a stream that waited would hold up what lies behind it (let_others_catch_up).
+Status CudaEngine::wait_for_blocks(std::chrono::nanoseconds patience) {
+  auto until = std::chrono::steady_clock::now() + patience;
+  std::uint32_t done = 0;
+  for (;;) {
+    const std::uint32_t before = done;
+    const cudaError_t error = count_ended(until, done);
+    (void)cudaGetLastError();
+    const bool is_gone = error != cudaSuccess && error != cudaErrorNotReady;  // the context, and with it all kernels
+    if (is_gone || done == blocks_) return {};
+    const auto now = std::chrono::steady_clock::now();
+    if (done != before) until = now + patience;
+    if (now >= until)
+      return Status(
+          Code::timeout,
+          fmt::format("none of its calls on GPU {} has ended for {:g} s (PACELINE_TIMEOUT), and they are given up: "
+                      "what the program has put before them on their streams goes on for longer",
+                      device_, std::chrono::duration<double>(patience).count()));
+    std::this_thread::sleep_for(time_between_looks);
+  }
+}
+
+// Graphs are replayed by the program, so nothing counts their blocks. CUDA refuses this while some thread captures what
+// goes to the GPU.
+Status CudaEngine::wait_for_gpu(std::chrono::nanoseconds patience) const {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    const cudaError_t error = cudaDeviceSynchronize();
+    (void)cudaGetLastError();
+    if (!is_of_capture(error)) return {};  // ended, or gone with their context
+    if (std::chrono::steady_clock::now() >= until)
+      return Status(
+          Code::timeout,
+          fmt::format("its calls in graphs cannot be waited for: for {:g} s (PACELINE_TIMEOUT) another thread "
+                      "has captured a graph on GPU {}; end captures before closing a communicator",
+                      std::chrono::duration<double>(patience).count(), device_));
+    std::this_thread::sleep_for(time_between_waits);
+  }
 }
 
 Result<std::uint64_t> CudaEngine::direct_calls() {
-  finish();
+  PACE_TRY(finish());
   const OnDevice here(device_);
   const OutsideOfCapture outside;
   std::uint64_t count = 0;
@@ -132,8 +195,8 @@ void CudaEngine::let_others_catch_up() const {
 Status CudaEngine::follow(cudaStream_t stream) {
   bool captured = false;
   PACE_TRY(ask_for_capture(stream, captured));
-  used_ = true;
   counts_ = !captured;
+  in_graphs_ = in_graphs_ || captured;
   if (!counts_) return {};
   unsigned long long number = 0;  // no other stream ever has the same
   PACE_CUDA("asking for the number of a stream", cudaStreamGetId(stream, &number));

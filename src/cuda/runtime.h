@@ -19,10 +19,15 @@ inline Status failure(const std::string& what, cudaError_t error) {
     if (cudaError_t error = (call); error != cudaSuccess) return failure(what, error); \
   } while (false)
 
+// Whether CUDA has refused something since a stream is captured.
+inline bool is_of_capture(cudaError_t error) {
+  return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent;
+}
+
 // The error of a question about a stream. Code::invalid_usage: it is none, or a capture forbids its use.
 inline Status unusable(const std::string& what, cudaError_t error) {
-  const bool of_capture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent;
-  const bool of_usage = of_capture || error == cudaErrorInvalidResourceHandle || error == cudaErrorInvalidValue;
+  const bool of_usage =
+      is_of_capture(error) || error == cudaErrorInvalidResourceHandle || error == cudaErrorInvalidValue;
   Status why = failure(what, error);
   return of_usage ? Status(Code::invalid_usage, why.message()) : why;
 }
