@@ -328,7 +328,6 @@ bool CudaEngine::is_leaving() const {
 
 // Where all ranks see each other's buffers, if they do.
 Status CudaEngine::look(const Request& request, DirectTask& task) {
-  PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
   const OutsideOfCapture outside;
   bool seen = see(request, task);
   if (counts_) return {};
@@ -448,7 +447,6 @@ void CudaEngine::let_go() {
 
 // Long pieces to others: where these see them.
 Status CudaEngine::offer(MessageTask& task) {
-  PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
   const OutsideOfCapture outside;
   registration_->look();
   for (std::size_t peer = 0; peer < static_cast<std::size_t>(ranks_); ++peer) {

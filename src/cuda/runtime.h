@@ -1,4 +1,4 @@
-// Calls of the CUDA runtime: their errors as Status, and the thread's state around them.
+// Calls of the CUDA runtime: their errors as Status, and captures around them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -42,25 +42,6 @@ inline Status ask_for_capture(cudaStream_t stream, bool& captured) {
   if (error == cudaSuccess) return {};
   return unusable("asking for the state of a stream", error);
 }
-
-// The thread's current GPU is `device` while this lives.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
-    if (before_ != device) (void)cudaSetDevice(device);
-    device_ = device;
-  }
-  ~OnDevice() {
-    if (before_ != device_) (void)cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int device_ = 0;
-  int before_ = 0;
-};
 
 // Allocations and copies of ours go on while some thread captures a graph.
 class OutsideOfCapture {
