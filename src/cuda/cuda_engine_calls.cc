@@ -402,7 +402,9 @@ Status CudaEngine::run_engines(const Request& request, const DirectTask& task, c
   if (own != copies.end()) {
     if (side_ == nullptr) {
       const OutsideOfCapture outside;
-      side_ = std::make_unique<SideStream>();
+      auto made = SideStream::make();
+      if (!made.ok()) return made.status();
+      side_ = std::move(*made);
     }
     PACE_TRY(side_->fork(stream));
     PACE_TRY(keep_own(*own, request));
