@@ -58,9 +58,9 @@ class CudaEngine final : public GpuEngine {
   Status load_kernels();
   void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
   void open_boards(const std::vector<Card>& cards);
-  Status offer(MessageTask& task);
+  void offer(MessageTask& task);
   bool see(const Request& request, DirectTask& task) const;
-  Status look(const Request& request, DirectTask& task);
+  void look(const Request& request, DirectTask& task);
   [[nodiscard]] bool is_leaving() const;
   Status run_direct(DirectTask& task, const Launch& how, const Request& request, cudaStream_t stream);
   std::optional<Registration::Agreement> agree_on_engines(const Request& request, const DirectTask& task);

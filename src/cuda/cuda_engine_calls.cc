@@ -273,7 +273,7 @@ Status CudaEngine::run(const Request& request, void* stream) {
   const bool tries_direct =
       registration_ != nullptr && plan_direct_task(request, rank_, ranks_, way, direct, how_direct);
   if (tries_direct) {
-    PACE_TRY(look(request, direct));
+    look(request, direct);
     if (way.engines && !counts_)
       if (const auto agreement = agree_on_engines(request, direct)) return run_engines(request, direct, *agreement, on);
     PACE_TRY(run_direct(direct, how_direct, request, on));
@@ -327,10 +327,10 @@ bool CudaEngine::is_leaving() const {
 }
 
 // Where all ranks see each other's buffers, if they do.
-Status CudaEngine::look(const Request& request, DirectTask& task) {
+void CudaEngine::look(const Request& request, DirectTask& task) {
   const OutsideOfCapture outside;
   bool seen = see(request, task);
-  if (counts_) return {};
+  if (counts_) return;
   // What a graph is told stays as it is: here all ranks look as often as it takes to see what can be seen.
   for (int look = 0; look < looks_for_graph && registration_->in_step([this] { return is_leaving(); }); ++look)
     seen = see(request, task);
@@ -338,7 +338,6 @@ Status CudaEngine::look(const Request& request, DirectTask& task) {
     log(LogLevel::info, rank_,
         "a graph's {} of {} bytes goes through the window in every replay: not all see its buffers",
         title(request.which), request.count * size_of(request.type));
-  return {};
 }
 
 // Launches the kernel that works in the users' buffers.
@@ -448,7 +447,7 @@ void CudaEngine::let_go() {
 }
 
 // Long pieces to others: where these see them.
-Status CudaEngine::offer(MessageTask& task) {
+void CudaEngine::offer(MessageTask& task) {
   const OutsideOfCapture outside;
   registration_->look();
   for (std::size_t peer = 0; peer < static_cast<std::size_t>(ranks_); ++peer) {
@@ -458,7 +457,6 @@ Status CudaEngine::offer(MessageTask& task) {
     registration_->sights(piece.data, piece.bytes, sights);
     task.offers[peer] = sights[peer];
   }
-  return {};
 }
 
 Status CudaEngine::order(void* earlier, void* later) {
@@ -497,7 +495,7 @@ Status CudaEngine::run_wave(std::span<const Request* const> wave, cudaStream_t s
   plan_messages(wave, rank_, ranks_, machine_.blocks, task, how);
   const bool both = how.family == Family::large && task.way_count != 0;
   if (both) how.threads = large_block_with_strips;
-  if (how.family == Family::large && registration_ != nullptr) PACE_TRY(offer(task));
+  if (how.family == Family::large && registration_ != nullptr) offer(task);
   complete(task, task.windows);
   const MessageKernels kernels = message_kernels();
   const void* const kernel = how.family == Family::brief       ? kernels.brief
