@@ -36,10 +36,20 @@ bool is_of_arguments(const Status& status, paceComm* comm) {
   return may_be && !is_over(comm);
 }
 
+// The GPU that a communicator is to use whose first call this is: the stream's, else the buffers', else the current
+// one.
+int gpu_for(const OnDevice& call, int current) {
+  if (const int its = cuda::device_of_stream(call.stream); its >= 0) return its;
+  const Request& request = call.request;
+  for (const auto& [buffer, gpu] : {std::pair(request.send, request.send_gpu), {request.recv, request.recv_gpu}})
+    if (gpu >= 0 && gpu != current && !cuda::is_shared_with(current, buffer, call.stream)) return gpu;
+  return current;
+}
+
 // Communicators whose first call on GPU memory this is have their ranks meet, all side by side: other ranks may name
 // them in another order. After a failure `failing` is the one that it is of; if it has ended, so have the others.
 Status meet_on_gpus(std::span<const OnDevice> on_device, paceComm*& failing) {
-  std::vector<paceComm*> first;
+  std::vector<const OnDevice*> first;
   for (const OnDevice& call : on_device) {
     failing = call.comm;
     Status ended;
@@ -49,33 +59,34 @@ Status meet_on_gpus(std::span<const OnDevice> on_device, paceComm*& failing) {
       known = communicator.knows_gpus();
     }));
     PACE_TRY(ended);
-    if (!known && std::ranges::find(first, call.comm) == first.end()) first.push_back(call.comm);
+    if (!known && std::ranges::find(first, call.comm, &OnDevice::comm) == first.end()) first.push_back(&call);
   }
   if (first.empty()) return {};
-  const auto gpu = current_device();
+  const auto current = current_device();
   Status first_failure;
   std::mutex mutex;
   const auto meet = [&](std::size_t i) {
     const Status met = guarded([&]() -> Status {
-      if (gpu.ok()) PACE_TRY(use_device(*gpu));  // on another thread than the caller's
-      return inside(*first[i], [](Communicator& c) { return c.meet_on_gpus(); });
+      if (current.ok()) PACE_TRY(use_device(gpu_for(*first[i], *current)));
+      return inside(*first[i]->comm, [](Communicator& c) { return c.meet_on_gpus(); });
     });
     const std::lock_guard lock(mutex);
     if (met.ok() || !first_failure.ok()) return;
     first_failure = met;
-    failing = first[i];
-    if (is_of_arguments(met, first[i])) return;
-    for (paceComm* const other : first)
-      if (other != first[i]) break_off_group(other, met, false);
+    failing = first[i]->comm;
+    if (is_of_arguments(met, failing)) return;
+    for (const OnDevice* const other : first)
+      if (other != first[i]) break_off_group(other->comm, met, false);
   };
-  failing = first.front();
-  if (first.size() == 1) {
+  failing = first.front()->comm;
+  const bool stays = !current.ok() || gpu_for(*first.front(), *current) == *current;
+  if (first.size() == 1 && stays) {
     meet(0);
     return first_failure;
   }
   const auto can = [](std::size_t) { return true; };
   if (const auto failed = all_or_none(first.size(), can, meet)) {
-    failing = first[failed->thread];
+    failing = first[failed->thread]->comm;
     return guarded([&]() -> Status { std::rethrow_exception(failed->why); });
   }
   return first_failure;

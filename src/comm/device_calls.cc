@@ -3,12 +3,38 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <thread>
+#include <utility>
 
 #include "base/log.h"
+#include "base/signals_blocked.h"
 #include "cuda/driver/driver.h"
 #include "transport/mismatch.h"
 
 namespace paceline {
+namespace {
+
+// How long a rank that leaves waits for the end of its engine.
+constexpr auto time_to_end = std::chrono::seconds(1);
+
+// GPU memory is freed when all that runs on the GPU has ended, other communicators' kernels too, and these may wait for
+// a rank that waits for this one to have left. So what takes long is left to a thread.
+void end(std::unique_ptr<cuda::GpuEngine> engine) {
+  if (engine == nullptr) return;
+  try {
+    std::packaged_task<void()> task([its = std::move(engine)]() mutable { its.reset(); });
+    const std::future<void> ended = task.get_future();
+    const SignalsBlocked blocked;
+    std::thread(std::move(task)).detach();
+    (void)ended.wait_for(time_to_end);
+  } catch (const std::exception&) {  // no thread: it has ended with the task
+  }
+}
+
+}  // namespace
 
 DeviceCalls::DeviceCalls(const std::vector<Member>& members, int rank, double timeout, Membership& membership)
     : members_(members), rank_(rank), timeout_(timeout), membership_(membership) {}
@@ -22,6 +48,8 @@ DeviceCalls::~DeviceCalls() {
   }
   membership_.when_failed(this, {});
   membership_.when_left({});
+  watch_.reset();
+  end(std::move(engine_));
 }
 
 Status DeviceCalls::connect(std::span<const GpuSetting> measured, const Gather& gather) {
@@ -66,8 +94,12 @@ Status DeviceCalls::check_memory(const Request& request, void* stream) const {
 
 void DeviceCalls::finish() {
   if (engine_ == nullptr || !origin_.is_here()) return;
-  engine_->finish();
-  (void)failure();
+  const Status ended = engine_->finish();
+  if (!failure().ok() || ended.ok()) return;
+  Status::Detail given_up = ended.detail();
+  given_up.rank = rank_;
+  given_up.message = fmt::format("rank {}: {}", rank_, ended.message());
+  (void)membership_.report(Status(std::move(given_up)));
 }
 
 Status DeviceCalls::failure() const {

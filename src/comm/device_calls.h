@@ -31,8 +31,8 @@ class DeviceCalls {
   // Ok unless the engine has to refuse a buffer, which is in the memory of another GPU than its own.
   [[nodiscard]] Status check_memory(const Request& request, void* stream) const;
 
-  // Waits for the kernels. What one gave up for is told to all ranks. Nothing in a forked child, whose parent's they
-  // are: CUDA does not work there, and its pinned memory is not there.
+  // Waits for the kernels. What one gave up for is told to all ranks, and that they do not end. Nothing in a forked
+  // child, whose parent's they are: CUDA does not work there, and its pinned memory is not there.
   void finish();
   // The reason that a kernel gave for giving up, told to all ranks; ok if none has.
   Status failure() const;

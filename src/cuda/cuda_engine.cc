@@ -326,7 +326,7 @@ void CudaEngine::say_farewell() {
 }
 
 CudaEngine::~CudaEngine() {
-  finish();
+  while (!finish().ok()) continue;  // kernels use what is freed here
   const OnDevice here(device_);
   const OutsideOfCapture outside;
   plans_.reset();

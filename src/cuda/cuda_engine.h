@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,7 +44,7 @@ class CudaEngine final : public GpuEngine {
   Status order(void* earlier, void* later) override;
   void abort() override;
   void left(int rank) override;
-  void finish() override;
+  Status finish() override;
   Result<std::uint64_t> direct_calls() override;
   [[nodiscard]] std::optional<Complaint> complaint() const override;
   [[nodiscard]] std::optional<LongKernelWait> long_wait() const override;
@@ -56,9 +57,9 @@ class CudaEngine final : public GpuEngine {
   Status load_kernels();
   void complete(Terms& terms, std::byte* (&windows)[max_gpus]) const;
   void open_boards(const std::vector<Card>& cards);
-  Status offer(MessageTask& task);
+  void offer(MessageTask& task);
   bool see(const Request& request, DirectTask& task) const;
-  Status look(const Request& request, DirectTask& task);
+  void look(const Request& request, DirectTask& task);
   [[nodiscard]] bool is_leaving() const;
   Status run_direct(DirectTask& task, const Launch& how, const Request& request, cudaStream_t stream);
   std::optional<Registration::Agreement> agree_on_engines(const Request& request, const DirectTask& task);
@@ -70,6 +71,9 @@ class CudaEngine final : public GpuEngine {
   Status start(const void* kernel, const Launch& how, void* argument, cudaStream_t stream);
   Status follow(cudaStream_t stream);
   void let_others_catch_up() const;
+  cudaError_t count_ended(std::chrono::steady_clock::time_point until, std::uint32_t& done);
+  Status wait_for_blocks(std::chrono::nanoseconds patience);
+  Status wait_for_gpu(std::chrono::nanoseconds patience) const;
   void say_farewell();
 
   const int rank_;
@@ -88,10 +92,10 @@ class CudaEngine final : public GpuEngine {
   std::optional<unsigned long long> last_stream_;  // of calls that no graph holds; none: there was no such call
   std::uint32_t blocks_ = 0;                       // that were launched for them, ever, counting in a circle
   bool counts_ = false;                            // the call that is being made is one of them
-  bool used_ = false;
-  bool shares_gpu_ = false;          // with another rank: clusters might not find room
-  cudaEvent_t last_call_ = nullptr;  // has come when the last of those calls has ended, where it does
-  bool on_hopper_ = false;           // or later: kernels may start early, and have clusters
+  bool in_graphs_ = false;                         // some call is in a graph
+  bool shares_gpu_ = false;                        // with another rank: clusters might not find room
+  cudaEvent_t last_call_ = nullptr;                // has come when the last of those calls has ended, where it does
+  bool on_hopper_ = false;                         // or later: kernels may start early, and have clusters
   int large_shared_bytes_ = large_shared_bytes;
   std::unique_ptr<DevicePlanCache> plans_;  // nullptr: no algorithm was forced so far
   std::unique_ptr<SideStream> side_;        // nullptr: none was needed so far

@@ -1,6 +1,8 @@
 // What the CUDA engine does: calls become kernels on the caller's stream.
 #include "cuda/cuda_engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,6 +24,10 @@ namespace {
 constexpr int looks_for_graph = 6;
 // How long the host waits for a call before its stream does; a rank that is as late as that is not waited for.
 constexpr std::chrono::milliseconds time_to_catch_up(100);
+// The host waits for kernels by looking so often.
+constexpr std::chrono::microseconds time_between_looks(50);
+// An attempt may spoil the capture for which it is refused, so there are few.
+constexpr std::chrono::milliseconds time_between_waits(100);
 
 // Announcements of messages carry bytes and type.
 Call call_of(std::uint32_t number, std::uint32_t what, std::uint64_t count) {
@@ -84,14 +90,71 @@ void CudaEngine::left(int rank) {
     page_->while_there([&] { std::atomic_ref(alarm_->left).fetch_or(1U << rank, std::memory_order_relaxed); });
 }
 
-void CudaEngine::finish() {
+Status CudaEngine::finish() {
   const OnDevice here(device_);
   const OutsideOfCapture outside;
-  if (used_) (void)cudaDeviceSynchronize();
+  // A kernel that waits for another rank ends within the timeout and its grace (patience.cuh).
+  const std::chrono::nanoseconds patience(timeout_ns_ + timeout_ns_ / 8);
+  if (last_stream_) PACE_TRY(wait_for_blocks(patience));
+  return in_graphs_ ? wait_for_gpu(patience) : Status();
+}
+
+// How many blocks of calls that no graph holds have ended, ever.
+cudaError_t CudaEngine::count_ended(std::chrono::steady_clock::time_point until, std::uint32_t& done) {
+  const std::byte* const word = windows_[static_cast<std::size_t>(rank_)] + offsetof(WindowWords, blocks_done);
+  cudaError_t error = cudaMemcpyAsync(&alarm_->blocks_done, word, sizeof done, cudaMemcpyDeviceToHost, own_stream_);
+  if (error != cudaSuccess) return error;
+  while ((error = cudaStreamQuery(own_stream_)) == cudaErrorNotReady && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  // Relaxed: nothing else is read.
+  if (error == cudaSuccess)
+    page_->while_there([&] { done = std::atomic_ref(alarm_->blocks_done).load(std::memory_order_relaxed); });
+  return error;
+}
+
+// Not for other communicators' blocks, which may wait for a rank that waits for this one. The host looks again and
+// again: a stream that waited would hold up what lies behind it (let_others_catch_up).
+Status CudaEngine::wait_for_blocks(std::chrono::nanoseconds patience) {
+  auto until = std::chrono::steady_clock::now() + patience;
+  std::uint32_t done = 0;
+  for (;;) {
+    const std::uint32_t before = done;
+    const cudaError_t error = count_ended(until, done);
+    (void)cudaGetLastError();
+    const bool is_gone = error != cudaSuccess && error != cudaErrorNotReady;  // the context, and with it all kernels
+    if (is_gone || done == blocks_) return {};
+    const auto now = std::chrono::steady_clock::now();
+    if (done != before) until = now + patience;
+    if (now >= until)
+      return Status(
+          Code::timeout,
+          fmt::format("none of its calls on GPU {} has ended for {:g} s (PACELINE_TIMEOUT), and they are given up: "
+                      "what the program has put before them on their streams goes on for longer",
+                      device_, std::chrono::duration<double>(patience).count()));
+    std::this_thread::sleep_for(time_between_looks);
+  }
+}
+
+// Graphs are replayed by the program, so nothing counts their blocks. CUDA refuses this while some thread captures what
+// goes to the GPU.
+Status CudaEngine::wait_for_gpu(std::chrono::nanoseconds patience) const {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    const cudaError_t error = cudaDeviceSynchronize();
+    (void)cudaGetLastError();
+    if (!is_of_capture(error)) return {};  // ended, or gone with their context
+    if (std::chrono::steady_clock::now() >= until)
+      return Status(
+          Code::timeout,
+          fmt::format("its calls in graphs cannot be waited for: for {:g} s (PACELINE_TIMEOUT) another thread "
+                      "has captured a graph on GPU {}; end captures before closing a communicator",
+                      std::chrono::duration<double>(patience).count(), device_));
+    std::this_thread::sleep_for(time_between_waits);
+  }
 }
 
 Result<std::uint64_t> CudaEngine::direct_calls() {
-  finish();
+  PACE_TRY(finish());
   const OnDevice here(device_);
   const OutsideOfCapture outside;
   std::uint64_t count = 0;
@@ -132,8 +195,8 @@ void CudaEngine::let_others_catch_up() const {
 Status CudaEngine::follow(cudaStream_t stream) {
   bool captured = false;
   PACE_TRY(ask_for_capture(stream, captured));
-  used_ = true;
   counts_ = !captured;
+  in_graphs_ = in_graphs_ || captured;
   if (!counts_) return {};
   unsigned long long number = 0;  // no other stream ever has the same
   PACE_CUDA("asking for the number of a stream", cudaStreamGetId(stream, &number));
@@ -210,7 +273,7 @@ Status CudaEngine::run(const Request& request, void* stream) {
   const bool tries_direct =
       registration_ != nullptr && plan_direct_task(request, rank_, ranks_, way, direct, how_direct);
   if (tries_direct) {
-    PACE_TRY(look(request, direct));
+    look(request, direct);
     if (way.engines && !counts_)
       if (const auto agreement = agree_on_engines(request, direct)) return run_engines(request, direct, *agreement, on);
     PACE_TRY(run_direct(direct, how_direct, request, on));
@@ -264,11 +327,10 @@ bool CudaEngine::is_leaving() const {
 }
 
 // Where all ranks see each other's buffers, if they do.
-Status CudaEngine::look(const Request& request, DirectTask& task) {
-  PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
+void CudaEngine::look(const Request& request, DirectTask& task) {
   const OutsideOfCapture outside;
   bool seen = see(request, task);
-  if (counts_) return {};
+  if (counts_) return;
   // What a graph is told stays as it is: here all ranks look as often as it takes to see what can be seen.
   for (int look = 0; look < looks_for_graph && registration_->in_step([this] { return is_leaving(); }); ++look)
     seen = see(request, task);
@@ -276,7 +338,6 @@ Status CudaEngine::look(const Request& request, DirectTask& task) {
     log(LogLevel::info, rank_,
         "a graph's {} of {} bytes goes through the window in every replay: not all see its buffers",
         title(request.which), request.count * size_of(request.type));
-  return {};
 }
 
 // Launches the kernel that works in the users' buffers.
@@ -340,7 +401,9 @@ Status CudaEngine::run_engines(const Request& request, const DirectTask& task, c
   if (own != copies.end()) {
     if (side_ == nullptr) {
       const OutsideOfCapture outside;
-      side_ = std::make_unique<SideStream>();
+      auto made = SideStream::make();
+      if (!made.ok()) return made.status();
+      side_ = std::move(*made);
     }
     PACE_TRY(side_->fork(stream));
     PACE_TRY(keep_own(*own, request));
@@ -376,14 +439,14 @@ Status CudaEngine::run_schedule(const Request& request, const Forced& forced, vo
 }
 
 void CudaEngine::let_go() {
-  if (registration_ == nullptr || cudaSetDevice(device_) != cudaSuccess) return;
+  if (registration_ == nullptr) return;
+  const OnDevice here(device_);
   const OutsideOfCapture outside;
   registration_->let_go();
 }
 
 // Long pieces to others: where these see them.
-Status CudaEngine::offer(MessageTask& task) {
-  PACE_CUDA("the GPU cannot be made current", cudaSetDevice(device_));  // what the driver's calls are about
+void CudaEngine::offer(MessageTask& task) {
   const OutsideOfCapture outside;
   registration_->look();
   for (std::size_t peer = 0; peer < static_cast<std::size_t>(ranks_); ++peer) {
@@ -393,7 +456,6 @@ Status CudaEngine::offer(MessageTask& task) {
     registration_->sights(piece.data, piece.bytes, sights);
     task.offers[peer] = sights[peer];
   }
-  return {};
 }
 
 Status CudaEngine::order(void* earlier, void* later) {
@@ -432,7 +494,7 @@ Status CudaEngine::run_wave(std::span<const Request* const> wave, cudaStream_t s
   plan_messages(wave, rank_, ranks_, machine_.blocks, task, how);
   const bool both = how.family == Family::large && task.way_count != 0;
   if (both) how.threads = large_block_with_strips;
-  if (how.family == Family::large && registration_ != nullptr) PACE_TRY(offer(task));
+  if (how.family == Family::large && registration_ != nullptr) offer(task);
   complete(task, task.windows);
   const MessageKernels kernels = message_kernels();
   const void* const kernel = how.family == Family::brief       ? kernels.brief

@@ -53,25 +53,39 @@ Status DevicePlanCache::upload(Kept& kept) {
   const std::uint64_t step_bytes = kept.plan.steps.size() * sizeof(DeviceStep);
   auto memory = allocate(steps_at + step_bytes);
   if (!memory.ok()) return memory.status();
-  kept.memory = *memory;
-  PACE_CUDA("clearing a schedule's progress", cudaMemsetAsync(kept.memory.begin, 0, steps_at, uploads_));
-  PACE_CUDA("uploading a schedule", cudaMemcpyAsync(kept.memory.begin + steps_at, kept.plan.steps.data(), step_bytes,
-                                                    cudaMemcpyHostToDevice, uploads_));
-  PACE_CUDA("uploading a schedule", cudaStreamSynchronize(uploads_));
-  return {};
+  const auto write = [&]() -> Status {
+    PACE_CUDA("clearing a schedule's progress", cudaMemsetAsync(memory->begin, 0, steps_at, uploads_));
+    PACE_CUDA("uploading a schedule", cudaMemcpyAsync(memory->begin + steps_at, kept.plan.steps.data(), step_bytes,
+                                                      cudaMemcpyHostToDevice, uploads_));
+    PACE_CUDA("uploading a schedule", cudaStreamSynchronize(uploads_));
+    return {};
+  };
+  Status written = write();
+  if (written.ok())
+    kept.memory = *memory;
+  else
+    drop(*memory, uploads_);
+  return written;
 }
 
 Status DevicePlanCache::reserve_scratch(std::uint64_t bytes, cudaStream_t stream, bool captured) {
   if (bytes > scratch_.bytes) {
     auto larger = allocate(bytes);
     if (!larger.ok()) return larger.status();
+    const auto clear = [&]() -> Status {
+      PACE_CUDA("clearing scratch memory", cudaMemsetAsync(larger->begin, 0, bytes, uploads_));
+      PACE_CUDA("clearing scratch memory", cudaStreamSynchronize(uploads_));
+      return {};
+    };
+    if (Status cleared = clear(); !cleared.ok()) {
+      drop(*larger, uploads_);
+      return cleared;
+    }
     if (scratch_.captured || captured)
       outgrown_.push_back(scratch_);
     else
       drop(scratch_, stream);
     scratch_ = *larger;
-    PACE_CUDA("clearing scratch memory", cudaMemsetAsync(scratch_.begin, 0, bytes, uploads_));
-    PACE_CUDA("clearing scratch memory", cudaStreamSynchronize(uploads_));
   }
   scratch_.captured = scratch_.captured || (captured && bytes != 0);
   return {};

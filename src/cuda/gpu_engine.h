@@ -14,7 +14,7 @@
 #include "base/call.h"
 #include "base/cards.h"
 #include "base/status.h"
-#include "cuda/device_plan.h"
+#include "cuda/calls/device_plan.h"
 #include "schedule/request.h"
 #include "tuning/gpu_setting.h"
 
@@ -49,7 +49,8 @@ class GpuEngine {
   // machine's tables, if it has any.
   static Result<std::unique_ptr<GpuEngine>> create(int rank, int ranks, double timeout,
                                                    std::span<const GpuSetting> measured, const Gather& gather);
-  // Waits for the kernels, and a moment for the other ranks to let go of this window.
+  // Waits for the kernels, a moment for the other ranks to let go of this window, and, where it frees memory, for all
+  // that runs on the GPU.
   virtual ~GpuEngine() = default;
 
   // stream: a cudaStream_t, or nullptr for the default one.
@@ -75,8 +76,9 @@ class GpuEngine {
   virtual void abort() = 0;
   // A rank's kernels have all ended, and no more will come: what waits for more of them ends soon. From any thread.
   virtual void left(int rank) = 0;
-  // Waits for this rank's kernels.
-  virtual void finish() = 0;
+  // Waits for this rank's kernels; if graphs have some of them, for all that runs on the GPU. Code::timeout: for longer
+  // than the timeout none has ended.
+  virtual Status finish() = 0;
   // Kernels that worked in the users' buffers themselves, ever. Waits for those launched so far.
   virtual Result<std::uint64_t> direct_calls() = 0;
   // Once a kernel has given up.

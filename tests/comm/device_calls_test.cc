@@ -26,6 +26,13 @@ class FakeEngine final : public cuda::GpuEngine {
   mutable std::atomic<int> looks = 0;
   std::vector<int> leavers;
   int finished = 0;
+  Status ends;
+  std::atomic<bool>* may_end = nullptr;  // its end waits for that
+
+  ~FakeEngine() override {
+    while (may_end != nullptr && !*may_end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (may_end != nullptr) *may_end = false;
+  }
 
   // ---- The interface ----
   Status run(const Request&, void*) override { return {}; }
@@ -39,7 +46,10 @@ class FakeEngine final : public cuda::GpuEngine {
   [[nodiscard]] const GpuChoice& choice() const override { return choice_; }
   void abort() override {}
   void left(int rank) override { leavers.push_back(rank); }
-  void finish() override { ++finished; }
+  Status finish() override {
+    ++finished;
+    return ends;
+  }
   Result<std::uint64_t> direct_calls() override { return std::uint64_t{0}; }
   [[nodiscard]] std::optional<cuda::Complaint> complaint() const override { return says; }
   [[nodiscard]] std::optional<cuda::LongKernelWait> long_wait() const override {
@@ -231,6 +241,33 @@ TEST_CASE("the end waits for the kernels, and tells what one gave up for") {
   here.calls->finish();
   CHECK(here.engine->finished == 2);
   CHECK(here.membership.reports.size() == 1);
+}
+
+TEST_CASE("calls that do not end are told to all ranks, unless a kernel has said why") {
+  Calls here;
+  here.engine->ends = Status(Code::timeout, "none has ended");
+  here.calls->finish();
+  REQUIRE(here.membership.reports.size() == 1);
+  CHECK(here.membership.reports[0].code() == Code::timeout);
+  CHECK(here.membership.reports[0].detail().rank == 0);
+  CHECK(here.membership.reports[0].message() == "rank 0: none has ended");
+  here.engine->says = about(1);
+  here.calls->finish();
+  REQUIRE(here.membership.reports.size() == 2);
+  CHECK(here.membership.reports[1].message().find("rank 1 (node-a, pid 101) did not come") == 0);
+}
+
+TEST_CASE("an engine whose end takes long is left to end by itself") {
+  Calls here;
+  std::atomic<bool> may_end = false;
+  here.engine->may_end = &may_end;
+  const auto begin = std::chrono::steady_clock::now();
+  here.calls.reset();
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+  may_end = true;
+  while (may_end && std::chrono::steady_clock::now() - begin < std::chrono::seconds(20))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK_FALSE(may_end);
 }
 
 }  // namespace

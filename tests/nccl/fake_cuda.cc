@@ -1,11 +1,15 @@
 // A stand-in for the CUDA driver with eight devices: each thread has a current context, and device d's is d + 1. The
 // one that FAKE_CUDA_FULL names has no memory left.
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <vector>
 
 namespace {
 thread_local void* current = nullptr;
-}
+thread_local std::vector<void*> behind;  // the current one
+std::atomic<int> retained = 0;
+}  // namespace
 
 extern "C" {
 
@@ -46,7 +50,25 @@ __attribute__((visibility("default"))) int cuDevicePrimaryCtxRetain(void** conte
   if (const char* const full = std::getenv("FAKE_CUDA_FULL"); full != nullptr && *full - '0' == device)
     return out_of_memory;
   *context = reinterpret_cast<void*>(static_cast<std::intptr_t>(device) + 1);
+  ++retained;
   return 0;
 }
+__attribute__((visibility("default"))) int cuDevicePrimaryCtxRelease_v2(int /*device*/) {
+  --retained;
+  return 0;
+}
+__attribute__((visibility("default"))) int cuCtxPushCurrent_v2(void* context) {
+  behind.push_back(current);
+  current = context;
+  return 0;
+}
+__attribute__((visibility("default"))) int cuCtxPopCurrent_v2(void** context) {
+  *context = current;
+  current = behind.back();
+  behind.pop_back();
+  return 0;
+}
+// For tests alone: how many primary contexts were retained and not released.
+__attribute__((visibility("default"))) int fake_cuda_retained() { return retained; }
 
 }  // extern "C"

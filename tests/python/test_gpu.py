@@ -427,6 +427,47 @@ def test_one_thread_with_several_gpus() -> None:
         comm.close()
 
 
+def test_a_thread_that_never_chose_a_gpu_gets_no_context_on_gpu_0() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("fewer than two GPUs")
+    program = textwrap.dedent("""
+        import ctypes, threading, paceline, torch
+        torch.cuda.set_device(1)
+        x = torch.ones(1000, device="cuda")
+        comm = paceline.init(rank=0, size=1, unique_id=paceline.unique_id())
+        driver = ctypes.CDLL("libcuda.so.1")
+
+        def has_context(gpu):
+            flags, active = ctypes.c_uint(), ctypes.c_int()
+            assert driver.cuDevicePrimaryCtxGetState(gpu, ctypes.byref(flags), ctypes.byref(active)) == 0
+            return bool(active.value)
+
+        errors = []
+
+        def call():
+            try:
+                for _ in range(3):
+                    comm.all_reduce(x)
+                    assert torch.cuda.current_device() == 0
+                context = ctypes.c_void_p()
+                assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
+                assert not context.value, "the thread had none"
+            except BaseException as error:
+                errors.append(error)
+
+        assert not has_context(0)
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        torch.cuda.synchronize()
+        assert not errors, errors
+        comm.close()
+        assert has_context(1) and not has_context(0)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_different_calls_are_named() -> None:
     def body(rank: Rank, barrier: threading.Barrier) -> None:
         with torch.cuda.stream(rank.stream):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 import threading
 
 import paceline
@@ -46,3 +49,51 @@ def test_a_groups_calls_begin_behind_all_its_streams_and_these_go_on_behind_all_
                 assert bool((z == 1).all()), z  # messages come before collectives
 
     on_gpus(2, body)
+
+
+def test_a_group_over_several_gpus_leaves_the_threads_current_gpu_as_it_was() -> None:
+    comms = paceline.init_all([0, 1])
+    buffers = [torch.ones(16, device=f"cuda:{gpu}") for gpu in (0, 1)]
+    streams = [torch.cuda.Stream(gpu) for gpu in (0, 1)]
+    for current in (0, 1):
+        torch.cuda.set_device(current)
+        for _ in range(3):
+            with paceline.group():
+                for comm, buffer, stream in zip(comms, buffers, streams):
+                    with torch.cuda.stream(stream):
+                        comm.all_reduce(buffer, op="max")
+            assert torch.cuda.current_device() == current
+    for stream in streams:
+        stream.synchronize()
+    for comm in comms:
+        comm.close()
+
+
+def test_communicators_whose_first_calls_are_one_group_use_the_gpus_of_their_buffers() -> None:
+    program = textwrap.dedent("""
+        import threading, paceline, torch
+        comms, identity = [None, None], paceline.unique_id()
+
+        def join(rank):
+            comms[rank] = paceline.init(30, rank=rank, size=2, unique_id=identity)
+
+        threads = [threading.Thread(target=join, args=(rank,)) for rank in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        buffers = [torch.ones(1000, device=f"cuda:{gpu}") for gpu in (0, 1)]
+        for right in (2, 4):
+            with paceline.group():
+                for comm, buffer in zip(comms, buffers):
+                    comm.all_reduce(buffer)
+            assert torch.cuda.current_device() == 0
+            for gpu in (0, 1):
+                torch.cuda.synchronize(gpu)
+                assert comms[gpu].get_async_error() is None
+                assert bool((buffers[gpu] == right).all())
+        for comm in comms:
+            comm.close()
+    """)
+    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

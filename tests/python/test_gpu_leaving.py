@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import paceline
 import pytest
@@ -99,6 +100,78 @@ def test_messages_of_a_rank_that_left_arrive() -> None:
         barrier.wait(60)
 
     on_gpus(2, body, timeout=PATIENCE)
+
+
+def test_a_close_does_not_wait_for_another_communicators_call() -> None:
+    """Whose kernel waits for a rank that waits for this one."""
+    closed = threading.Event()
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        other = rank.comm.split(0)
+        assert other is not None
+        with torch.cuda.stream(rank.stream):
+            x = torch.ones(1000, device="cuda")
+            for comm in (rank.comm, other):
+                comm.all_reduce(x, op="max")
+            rank.finish()
+            barrier.wait(60)
+            if rank.rank == 0:
+                other.all_reduce(x)
+                begin = time.monotonic()
+                rank.comm.close()
+                assert time.monotonic() - begin < PATIENCE / 3
+                closed.set()
+            assert closed.wait(60)
+            if rank.rank == 1:
+                other.all_reduce(x)
+            rank.stream.synchronize()
+            assert other.get_async_error() is None
+            assert bool((x == 2).all())
+        barrier.wait(60)
+        other.close()
+
+    on_gpus(2, body, timeout=PATIENCE)
+
+
+def test_a_close_leaves_another_threads_capture_alone() -> None:
+    capturing, closed = threading.Barrier(3), threading.Barrier(3)
+    results: list[Any] = []
+
+    def capture() -> None:
+        torch.cuda.set_device(0)
+        x, graph = torch.zeros(8, device="cuda"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            x += 1
+            capturing.wait(60)
+            closed.wait(60)
+            x += 1
+        capturing.wait(60)
+        graph.replay()
+        torch.cuda.synchronize()
+        results.append(x.cpu())
+
+    thread = threading.Thread(target=capture, daemon=True)
+
+    def body(rank: Rank, barrier: threading.Barrier) -> None:
+        with torch.cuda.stream(rank.stream):
+            x = torch.ones(1000, device="cuda")
+            rank.comm.all_reduce(x)
+            rank.finish()
+            barrier.wait(60)
+            if rank.rank == 0:
+                thread.start()
+            capturing.wait(60)
+            for _ in range(200):
+                rank.comm.all_reduce(x, op="max")
+            rank.comm.close()
+            closed.wait(60)
+            capturing.wait(60)  # no more
+            rank.stream.synchronize()
+            assert bool((x == 2).all())
+
+    on_gpus(2, body, timeout=PATIENCE)
+    thread.join(60)
+    assert results and bool((results[0] == 2).all())
 
 
 def test_who_stays_goes_on_in_a_communicator_without_the_leaver() -> None:

@@ -23,6 +23,7 @@ struct alignas(8) Alarm {  // the first two are read at once
   std::uint64_t other_count;
   std::uint32_t other_what;
   std::uint32_t other_number;  // a later one's, if it is that far ahead
+  std::uint32_t blocks_done;   // a copy of WindowWords::blocks_done, which the host has made
   std::uint64_t long_wait;     // LongWaitWord, by threads that have waited so long, again and again; 0: none ever has
 };
 static_assert(max_gpus <= 32);

@@ -34,6 +34,12 @@ struct Driver {
   Result (*device_name)(char* name, int length, int device) = nullptr;
   Result (*context_state)(int device, unsigned* flags, int* active) = nullptr;
 
+  Result (*context_now)(void** context) = nullptr;
+  Result (*device_now)(int* device) = nullptr;
+  Result (*retain_context)(void** context, int device) = nullptr;
+  Result (*release_context)(int device) = nullptr;
+  Result (*push_context)(void* context) = nullptr;
+  Result (*pop_context)(void** context) = nullptr;
   Result (*stream_device)(void* stream, int* device) = nullptr;
   Result (*wait_value)(void* stream, unsigned long long word, std::uint32_t value, unsigned flags) = nullptr;
   Result (*ipc_get)(IpcHandle* handle, unsigned long long pointer) = nullptr;
@@ -51,6 +57,12 @@ struct Driver {
     find(library, "cuDeviceGet", device_get);
     find(library, "cuDeviceGetName", device_name);
     find(library, "cuDevicePrimaryCtxGetState", context_state);
+    find(library, "cuCtxGetCurrent", context_now);
+    find(library, "cuCtxGetDevice", device_now);
+    find(library, "cuDevicePrimaryCtxRetain", retain_context);
+    find(library, "cuDevicePrimaryCtxRelease_v2", release_context);
+    find(library, "cuCtxPushCurrent_v2", push_context);
+    find(library, "cuCtxPopCurrent_v2", pop_context);
   }
   template <class Function>
   static void find(void* library, const char* name, Function*& into) {
@@ -136,6 +148,27 @@ int device_of_stream(void* stream) {
   for (int ordinal = 0; ordinal < count; ++ordinal)
     if (int number = -1; known->device_get(&number, ordinal) == 0 && number == its) return ordinal;
   return -1;
+}
+
+OnDevice::OnDevice(int device) {
+  const Driver* const known = driver();
+  int wanted = -1;
+  if (known == nullptr || known->push_context == nullptr || known->device_get(&wanted, device) != 0) return;
+  void* context = nullptr;
+  int now = -1;
+  if (known->context_now(&context) == 0 && context != nullptr && known->device_now(&now) == 0 && now == wanted) return;
+  if (known->retain_context(&context, wanted) != 0) return;
+  if (known->push_context(context) == 0)
+    entered_ = wanted;
+  else
+    (void)known->release_context(wanted);
+}
+
+OnDevice::~OnDevice() {
+  if (entered_ < 0) return;
+  void* context = nullptr;
+  (void)driver()->pop_context(&context);
+  (void)driver()->release_context(entered_);
 }
 
 Allocation allocation_of(std::uint64_t address) {

@@ -38,6 +38,20 @@ std::string name_of(int device);
 // Whether this process has a context on the current GPU, so that using it costs nothing new.
 bool in_use();
 
+// The thread's current GPU is `device` while this lives, for the runtime's calls and the driver's. By a context that is
+// put before the thread's own: cudaSetDevice, to restore what was there, would make a context on a GPU that the thread
+// has never used (GPU 0, half a gigabyte), and take one that the program has made itself off the thread.
+class OnDevice {
+ public:
+  explicit OnDevice(int device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int entered_ = -1;  // as the driver numbers it; -1: it was the current one
+};
+
 // A piece of GPU memory as it was allocated.
 struct Allocation {
   std::uint64_t base = 0;

@@ -1,4 +1,4 @@
-// Calls of the CUDA runtime: their errors as Status, and the thread's state around them.
+// Calls of the CUDA runtime: their errors as Status, and captures around them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,10 +19,15 @@ inline Status failure(const std::string& what, cudaError_t error) {
     if (cudaError_t error = (call); error != cudaSuccess) return failure(what, error); \
   } while (false)
 
+// Whether CUDA has refused something since a stream is captured.
+inline bool is_of_capture(cudaError_t error) {
+  return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent;
+}
+
 // The error of a question about a stream. Code::invalid_usage: it is none, or a capture forbids its use.
 inline Status unusable(const std::string& what, cudaError_t error) {
-  const bool of_capture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent;
-  const bool of_usage = of_capture || error == cudaErrorInvalidResourceHandle || error == cudaErrorInvalidValue;
+  const bool of_usage =
+      is_of_capture(error) || error == cudaErrorInvalidResourceHandle || error == cudaErrorInvalidValue;
   Status why = failure(what, error);
   return of_usage ? Status(Code::invalid_usage, why.message()) : why;
 }
@@ -37,25 +42,6 @@ inline Status ask_for_capture(cudaStream_t stream, bool& captured) {
   if (error == cudaSuccess) return {};
   return unusable("asking for the state of a stream", error);
 }
-
-// The thread's current GPU is `device` while this lives.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
-    if (before_ != device) (void)cudaSetDevice(device);
-    device_ = device;
-  }
-  ~OnDevice() {
-    if (before_ != device_) (void)cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int device_ = 0;
-  int before_ = 0;
-};
 
 // Allocations and copies of ours go on while some thread captures a graph.
 class OutsideOfCapture {

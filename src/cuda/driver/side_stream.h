@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
+
 #include "cuda/driver/runtime.h"
 
 namespace paceline::cuda {
@@ -10,10 +12,11 @@ namespace paceline::cuda {
 // On the GPU that is current when it is made.
 class SideStream {
  public:
-  SideStream() {
-    if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess) stream_ = nullptr;
-    if (cudaEventCreateWithFlags(&event_, cudaEventDisableTiming) != cudaSuccess) event_ = nullptr;
-    (void)cudaGetLastError();
+  static Result<std::unique_ptr<SideStream>> make() {
+    std::unique_ptr<SideStream> made(new SideStream);
+    PACE_CUDA("making a stream beside a call's", cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking));
+    PACE_CUDA("making an event for a call", cudaEventCreateWithFlags(&made->event_, cudaEventDisableTiming));
+    return made;
   }
   ~SideStream() {
     if (event_ != nullptr) (void)cudaEventDestroy(event_);
@@ -29,6 +32,7 @@ class SideStream {
   Status join(cudaStream_t into) { return order(stream_, into); }
 
  private:
+  SideStream() = default;
   Status order(cudaStream_t before, cudaStream_t after) {
     PACE_CUDA("ordering two streams", cudaEventRecord(event_, before));
     PACE_CUDA("ordering two streams", cudaStreamWaitEvent(after, event_, 0));

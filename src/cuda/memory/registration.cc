@@ -188,23 +188,41 @@ void Registration::let_go() {
   });
 }
 
+// A place on the board; -1: none is free. Those whose memory was freed since are taken off. On a full board one is
+// looked at each time: to ask the driver about all of them takes longer than many a call.
+int Registration::free_place() {
+  Board& board = *board_of(rank_);
+  const auto is_free = [&](Entry& entry) {
+    const std::uint64_t old = entry.id.load(std::memory_order_relaxed);
+    if (old == 0) return true;
+    if (allocation_of(entry.base).id == old) return false;
+    entry.id.store(0, std::memory_order_relaxed);
+    return true;
+  };
+  if (full_) {
+    last_looked_at_ = (last_looked_at_ + 1) % entries;
+    full_ = !is_free(board.all[last_looked_at_]);
+    return full_ ? -1 : last_looked_at_;
+  }
+  int free = -1;
+  for (int place = 0; place < entries; ++place)
+    if (is_free(board.all[place]) && free < 0) free = place;
+  full_ = free < 0;
+  return free;
+}
+
 // The place on the board of an allocation, which is put there if it is new; -1: none is free.
 int Registration::entry_of(std::uint64_t base, std::uint64_t id) {
   Board& board = *board_of(rank_);
   const auto has = [&](const Entry& entry) { return entry.id.load(std::memory_order_relaxed) == id; };
   Entry* const known = std::find_if(std::begin(board.all), std::end(board.all), has);
   if (known != std::end(board.all)) return static_cast<int>(known - board.all);
+  const int place = free_place();
+  if (place < 0) return -1;
   IpcHandle handle;
   const Allocation allocation = allocation_of(base);
   if (!ipc_handle(base, handle)) return -1;
-  // Those whose memory was freed since are taken off.
-  Entry* free = nullptr;
-  for (Entry& entry : board.all) {
-    const std::uint64_t old = entry.id.load(std::memory_order_relaxed);
-    if (old != 0 && allocation_of(entry.base).id != old) entry.id.store(0, std::memory_order_relaxed);
-    if (free == nullptr && entry.id.load(std::memory_order_relaxed) == 0) free = &entry;
-  }
-  if (free == nullptr) return -1;
+  Entry* const free = &board.all[place];
   // Release: who reads any of what follows finds the number gone when it looks again. A store orders only what comes
   // before it, also one that releases.
   std::atomic_thread_fence(std::memory_order_release);
@@ -213,7 +231,7 @@ int Registration::entry_of(std::uint64_t base, std::uint64_t id) {
   put_handle(handle, *free);
   free->id.store(id, std::memory_order_release);          // after the handle
   board.changes.fetch_add(1, std::memory_order_release);  // after the entry
-  return static_cast<int>(free - board.all);
+  return place;
 }
 
 bool Registration::sights(const std::byte* buffer, std::uint64_t bytes, Sights& into) {

@@ -8,7 +8,8 @@
 //
 // An allocation is known by the driver's number of it, so that memory which was freed and given out again at the same
 // address is another one. What was freed is taken off the board when the next one is put there; the others then let go
-// of it.
+// of it. What is there stays as long as it is not freed, for graphs may have the addresses: on a full board there is no
+// place for others.
 //
 // Ranks of one process see the memory of each other's GPUs as it is; that of yet another GPU they may not reach. Memory
 // that is mapped piece by piece has no IPC handle: its pieces go another way (shared_pieces.h), between ranks of one
@@ -87,6 +88,7 @@ class Registration {
   [[nodiscard]] bool elsewhere(int rank) const { return rank != rank_ && !here_[static_cast<std::size_t>(rank)]; }
   Board* board_of(int rank) const;
   int entry_of(std::uint64_t base, std::uint64_t id);
+  int free_place();
   void map(int owner, int entry, Mapped& mapped);
   [[nodiscard]] std::shared_ptr<void> hold_of(int owner, std::uint64_t address) const;
   void unmap(Mapped& mapped);
@@ -97,6 +99,8 @@ class Registration {
   std::shared_ptr<Segment> mine_;
   std::array<std::shared_ptr<Segment>, max_gpus> boards_;
   std::array<bool, max_gpus> here_{};           // in this process
+  bool full_ = false;                           // no place was free on the board
+  int last_looked_at_ = 0;                      // of its places, since then
   bool waits_ = true;                           // for the others, to be in step with them
   std::array<std::uint32_t, max_gpus> seen_{};  // changes of each board
   std::vector<Mapped> mapped_;

@@ -49,6 +49,8 @@ std::map<std::uint64_t, std::size_t> reservations;
 std::map<std::uint64_t, Mapping> mappings;
 std::uint64_t last_id = 0;
 int refused_imports = 0;
+int questions = 0;    // about addresses
+int ipc_handles = 0;  // that were made
 
 // The entry of a map from addresses whose bytes hold `address`.
 template <class Map, class Bytes>
@@ -221,6 +223,7 @@ FAKE int cuMemUnmap(std::uint64_t address, std::size_t bytes) {
 // What is no memory of the GPU has zeros.
 FAKE int cuPointerGetAttributes(unsigned count, const int* attributes, void** data, std::uint64_t address) {
   const std::lock_guard lock(mutex);
+  ++questions;
   const auto range = reservation_of(address);
   const auto mapping = mapping_of(address);
   const bool mapped = mapping != mappings.end();
@@ -244,7 +247,35 @@ FAKE int cuPointerGetAttributes(unsigned count, const int* attributes, void** da
   return success;
 }
 
+// The process's own memory is opened where it is.
+struct IpcHandle {
+  std::uint64_t address;
+  char rest[56];
+};
+FAKE int cuIpcGetMemHandle(IpcHandle* handle, std::uint64_t address) {
+  const std::lock_guard lock(mutex);
+  ++ipc_handles;
+  const auto place = mapping_of(address);
+  if (place == mappings.end() || !place->second.memory->has_ipc) return invalid;
+  *handle = {address, {}};
+  return success;
+}
+FAKE int cuIpcOpenMemHandle_v2(void** memory, IpcHandle handle, unsigned /*flags*/) {
+  *memory = at(handle.address);
+  return success;
+}
+FAKE int cuIpcCloseMemHandle(std::uint64_t /*address*/) { return success; }
+
 // ---- For tests alone ----
+
+FAKE int fake_cuda_questions() {
+  const std::lock_guard lock(mutex);
+  return questions;
+}
+FAKE int fake_cuda_ipc_handles() {
+  const std::lock_guard lock(mutex);
+  return ipc_handles;
+}
 
 // What was made and not given back.
 FAKE int fake_cuda_objects() {

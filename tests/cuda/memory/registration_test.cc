@@ -148,6 +148,35 @@ TEST_CASE("registration: ranks of one process see what is on each other's GPUs, 
   });
 }
 
+TEST_CASE("registration: what has no place on a full board costs little, and gets that of memory that is freed") {
+  with_fake_driver([](const FakeDriver& driver) {
+    constexpr std::size_t places = 256;
+    std::vector<std::unique_ptr<FakeRange>> allocations;
+    for (std::size_t i = 0; i < places + 2; ++i) {
+      allocations.push_back(std::make_unique<FakeRange>(driver, piece));
+      allocations.back()->map(0, piece);
+      REQUIRE(driver.call("fake_cuda_give_ipc", reinterpret_cast<std::uint64_t>(allocations.back()->at(0))) == 0);
+    }
+    const Ranks ranks(2, false);
+    Sights sights{};
+    for (std::size_t i = 0; i < places; ++i) REQUIRE(ranks.calls_until_seen(allocations[i]->at(0), piece, sights) == 2);
+    for (const std::size_t i : {places, places + 1}) REQUIRE_FALSE(ranks.call(allocations[i]->at(0), piece, sights));
+    const int questions = driver.call("fake_cuda_questions");
+    const int handles = driver.call("fake_cuda_ipc_handles");
+    constexpr int calls = 100;
+    for (int call = 0; call < calls; ++call) REQUIRE_FALSE(ranks.call(allocations[places]->at(0), piece, sights));
+    REQUIRE(driver.call("fake_cuda_questions") - questions <= 2 * calls);
+    REQUIRE(driver.call("fake_cuda_ipc_handles") == handles);
+    REQUIRE(ranks.call(allocations[0]->at(0), piece, sights));  // what has a place keeps it
+
+    allocations[7].reset();
+    bool seen = false;
+    for (std::size_t call = 0; call < places + 2; ++call) seen = ranks.call(allocations[places]->at(0), piece, sights);
+    REQUIRE(seen);
+    REQUIRE_FALSE(ranks.call(allocations[places + 1]->at(0), piece, sights));
+  });
+}
+
 TEST_CASE("registration: ranks in step see each other's buffers in one call, whoever comes first") {
   for (const int first : {0, 1})
     with_fake_driver([&](const FakeDriver& driver) {
