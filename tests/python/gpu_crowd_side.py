@@ -90,18 +90,18 @@ def main() -> None:
     for team in range(COMMUNICATORS):  # the first call connects the GPUs
         side.barrier(team)
     side.finish()
-    begin = time.monotonic()
+    begin, direct = time.monotonic(), teams[0].gpus_direct()
     for name, way in WAYS.items():
         rows = [{"collective": kind, "from": 0, **way} for kind in KINDS] if isinstance(way, dict) else []
         for team in teams:
             team.set_algorithm(way if isinstance(way, str) else None)
-        for number, nbytes in enumerate((LONG, LONG, MIDDLE)):
+        for number, nbytes in enumerate((LONG, LONG, MIDDLE) if direct else (MIDDLE,)):
             try:
                 at_once(side, other, Episode(number, FLOAT32, "sum", table=rows), calls(teams, number, nbytes))
             except (paceline.Error, AssertionError) as error:
                 where = f"rank {teams[0].rank}: {name}, {nbytes} bytes"
                 raise SystemExit(f"{where}: {type(error).__name__}: {error}") from None
-    seconds, direct = time.monotonic() - begin, teams[0].gpus_direct()
+    seconds = time.monotonic() - begin
     for team in teams[::-1]:
         team.close()
     beside = "without" if other is None else "beside"
