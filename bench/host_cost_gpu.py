@@ -214,7 +214,7 @@ def rows_of(rank: Rank) -> list[dict[str, Any]]:
     arrays: dict[str, Callable[[Array], Any]] = {}
     if rank.direct:
         arrays["Python"] = lambda array: array
-        tensors = torch_tensors(rank.stream)
+        tensors = torch_tensors(rank.gpu, rank.stream)
         if tensors is not None:
             arrays["torch"] = tensors
     for collective, sizes in SIZES.items():
@@ -227,12 +227,13 @@ def rows_of(rank: Rank) -> list[dict[str, Any]]:
     return rows
 
 
-def torch_tensors(stream: Stream) -> Callable[[Array], Any] | None:
+def torch_tensors(gpu: Gpu, stream: Stream) -> Callable[[Array], Any] | None:
     """What makes a tensor of an array; None: there is no torch. It works on this stream from now on."""
     try:
         import torch
     except ImportError:
         return None
+    torch.cuda.set_device(gpu.number)
     torch.cuda.set_stream(torch.cuda.ExternalStream(stream.handle))
     return lambda array: torch.as_tensor(array, device="cuda")
 

@@ -110,7 +110,7 @@ class Case:
         except paceline.Error as raised:
             error = raised
         seconds = time.monotonic() - begin
-        least, most = (TIMEOUT, TIMEOUT + SOON) if ending == "timeout" else (PAUSE / 2, PAUSE + SOON)
+        least, most = (0.9 * TIMEOUT, TIMEOUT + SOON) if ending == "timeout" else (PAUSE / 2, PAUSE + SOON)
         if not isinstance(error, kind) or not re.search(text, str(error)):
             return f"ended with {type(error).__name__}: {error}"
         return "" if least < seconds < most else f"ended after {seconds:.2f} s, not within {least:g} to {most:g}"

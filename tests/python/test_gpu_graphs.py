@@ -15,7 +15,7 @@ from paceline import cuda_driver
 from paceline.errors import CudaError, Unsupported
 
 SIDE = str(Path(__file__).with_name("gpu_graphs_side.py"))
-CHECKED = 168
+CHECKED = {"fake": 108, "real": 168}  # results of a rank: without GPUs of the short calls alone
 
 
 def ranks_of(number: int, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def gpus() -> int:
 def test_the_same_calls_on_the_hosts_engine(fake_cuda: dict[str, str]) -> None:
     done = ranks_of(2, **fake_cuda)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(f"{CHECKED} results are right, GPUs direct: False") == 2
+    assert done.stdout.count(f"{CHECKED['fake']} results are right, GPUs direct: False") == 2
 
 
 @pytest.mark.skipif(gpus() < 2, reason="fewer than two GPUs")
@@ -42,6 +42,6 @@ def test_the_same_calls_on_the_hosts_engine(fake_cuda: dict[str, str]) -> None:
 def test_replays_among_eager_calls(ranks: int) -> None:
     done = ranks_of(ranks, PACELINE_LOG="info")
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    assert done.stdout.count(f"{CHECKED} results are right, GPUs direct: True") == ranks
+    assert done.stdout.count(f"{CHECKED['real']} results are right, GPUs direct: True") == ranks
     if ranks == 2:
         assert "goes by the copy engines" in done.stderr
