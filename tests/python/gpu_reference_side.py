@@ -177,7 +177,10 @@ class Trial:
                     algorithm = self._go(way, call, number)
                     number += 1
                     what = f"{dtype.name} {op} by {algorithm or way.name}: {_text(call)}, {skew} bytes off"
-                    self._try(way, call, plain and op != "premulsum", what)
+                    try:
+                        self._try(way, call, plain and op != "premulsum", what)
+                    except paceline.Error as error:
+                        raise SystemExit(f"rank {self._comm.rank}: {what}: {type(error).__name__}: {error}") from None
 
     def compare(self) -> None:
         """The ranks' results."""
