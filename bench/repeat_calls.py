@@ -25,12 +25,23 @@ def call(function: Any, *arguments: int) -> tuple[int, tuple[int, ...]]:
 
 def repeat(calls: Sequence[tuple[int, tuple[int, ...]]], times: int) -> int:
     """All calls in their order, so many times; 0, or what the first that fails returns."""
+    result: int = _library().repeat_calls(_in_a_row(calls), len(calls), times)
+    return result
+
+
+def timed_calls(made: tuple[int, tuple[int, ...]], times: int) -> tuple[int, list[int]]:
+    """A call so many times: 0, or what the first that fails returns; and what each took, nanoseconds."""
+    took = (ctypes.c_long * times)()
+    result: int = _library().timed_calls(_in_a_row([made]), times, took)
+    return result, list(took)
+
+
+def _in_a_row(calls: Sequence[tuple[int, tuple[int, ...]]]) -> ctypes.Array[_Call]:
     row = (_Call * len(calls))()
     for place, (function, arguments) in zip(row, calls, strict=True):
         place.function = function
         place.arguments[: len(arguments)] = arguments
-    result: int = _library().repeat_calls(row, len(calls), times)
-    return result
+    return row
 
 
 @functools.cache

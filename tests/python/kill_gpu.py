@@ -30,18 +30,26 @@ from typing import Any
 
 import paceline
 from paceline import _native
+from paceline.command.collectives import COLLECTIVES
 from paceline.cuda_driver import Gpu, Memory, Stream, device_count
 
 LIMIT = 2.0  # s, for the report
 PATIENCE = 60.0  # s, for everything else
-FLOAT32, SUM = 7, 0
-# What the ranks do meanwhile: the collective, its elements, and whether in a graph.
+FLOAT32, SUM, ROOT = 7, 0, 0
+RING = "ring"  # every rank sends to the next and receives from the one before
+# What the ranks do meanwhile, in a graph or not: the collective, and its elements, all ranks' parts together.
 WORK = [
     ("all_reduce", 100),
     ("all_reduce", 16 << 20),
     ("broadcast", 4 << 20),
     ("all_gather", 1 << 20),
-    ("ring", 2 << 20),
+    ("reduce_scatter", 100),
+    ("reduce_scatter", 8 << 20),
+    ("reduce", 4 << 20),
+    ("gather", 2 << 20),
+    ("scatter", 2 << 20),
+    ("all_to_all", 8 << 20),
+    (RING, 2 << 20),
 ]
 LARGEST = 16 << 20  # elements
 
@@ -79,7 +87,8 @@ class Worker:
 
     def _work(self, collective: str, count: int, graph: bool) -> Any:
         """Until a call fails: how it failed, and when."""
-        count = count // self._comm.size if collective == "all_gather" else count
+        if collective != RING:
+            count = COLLECTIVES[collective].count(4 * count, self._comm.size, 4)
         try:
             if graph:
                 self._call(collective, count)
@@ -118,17 +127,15 @@ class Worker:
     def _call(self, collective: str, count: int) -> None:
         comm, library = self._comm, _native.library()
         send, recv, stream = self._send.address, self._recv.address, self._stream.handle
-        if collective == "ring":
+        if collective == RING:
             with paceline.group():
                 after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
                 library.paceSend(send, count, FLOAT32, after, comm._handle, stream)
                 result = library.paceRecv(recv, count, FLOAT32, before, comm._handle, stream)
-        elif collective == "all_reduce":
-            result = library.paceAllReduce(send, recv, count, FLOAT32, SUM, comm._handle, stream)
-        elif collective == "broadcast":
-            result = library.paceBroadcast(send, recv, count, FLOAT32, 0, comm._handle, stream)
         else:
-            result = library.paceAllGather(send, recv, count, FLOAT32, comm._handle, stream)
+            kind = COLLECTIVES[collective]
+            choices = [SUM] * kind.reduces + [ROOT] * kind.rooted
+            result = getattr(library, kind.function)(send, recv, count, FLOAT32, *choices, comm._handle, stream)
         if result:
             raise comm._failure(result)
 
@@ -138,8 +145,11 @@ class Worker:
         error = self._comm.get_async_error()
         if error is not None:
             raise error
-        right = float(self._comm.size if collective == "all_reduce" else 1)
-        last = count * (self._comm.size if collective == "all_gather" else 1) - 1
+        kind = COLLECTIVES.get(collective)
+        if kind is not None and collective in ("reduce", "gather") and self._comm.rank != ROOT:
+            return
+        right = float(self._comm.size if kind is not None and kind.reduces else 1)
+        last = count * (self._comm.size if kind is not None and kind.receives_all else 1) - 1
         found = [self._recv.read(4 * element, 4).cast("f")[0] for element in (0, last // 2, last)]
         if found != [right] * 3:
             raise paceline.InternalError(f"no error, and a wrong result: {found} instead of {right}")

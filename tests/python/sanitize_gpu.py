@@ -72,7 +72,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", default=",".join(TOOLS))
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--types", default=",".join(DATA_TYPES), help="data types (default: all)")
+    parser.add_argument(
+        "--types",
+        default=",".join([*DATA_TYPES, "forced"]),
+        help="data types, and forced: the schedules of forced algorithms, and graphs (default: all)",
+    )
     parser.add_argument("--seconds", type=float, default=600, help="for each tool (default: 600)")
     parser.add_argument("--logs", default=tempfile.gettempdir() + "/paceline-sanitize", help="folder for the logs")
     words = parser.parse_args()

@@ -6,8 +6,8 @@
 Half the time the ranks are processes with a GPU each, half the time one thread with all GPUs (paceline.init_all). An
 episode makes random calls (collective, size, type, operation, root, in place or not, odd addresses) on three
 communicators and six streams at once, some of them captured into CUDA graphs and replayed among the others, while
-torch's matrix products run beside them where torch is there. soak_plan.py says what an episode does, soak_side.py how a
-rank does it.
+torch's matrix products run beside them: without torch it fails, unless --no-torch says so. soak_plan.py says what an
+episode does, soak_side.py how a rank does it.
 
 The seed is printed; an episode that failed is run again with --seed S --first N. The last line is the verdict; the exit
 code is 0 if all went well. An episode that does not end within a minute and a half ends the soak, which then tells
@@ -98,8 +98,8 @@ class OtherWork:
 def other_work(gpus: list[int]) -> list[OtherWork]:
     try:
         return [OtherWork(gpu) for gpu in gpus]
-    except ImportError:
-        return []
+    except ImportError as error:
+        raise SystemExit(f"soak_gpu: {error}: its products run beside the collectives; without: --no-torch") from None
 
 
 class Soak:

@@ -26,6 +26,8 @@ def _go_by(team: paceline.Communicator, table: list[dict[str, Any]]) -> None:
 class Side:
     """One rank. Everything but `check` only puts work on streams."""
 
+    scalar: float = SCALAR  # of premulsum
+
     def __init__(
         self, gpu: Gpu, teams: list[paceline.Communicator], largest: int = LARGEST, slots: int = SLOTS
     ) -> None:
@@ -79,13 +81,21 @@ class Side:
             arguments: list[Any] = [send, recv, call.count, kind]
             if call.collective.reduces:
                 scaled = self._episode.op == "premulsum"
-                arguments.append(team._operator(paceline.premulsum(SCALAR) if scaled else self._episode.op, kind))
+                arguments.append(team._operator(paceline.premulsum(self.scalar) if scaled else self._episode.op, kind))
             if call.collective.rooted:
                 arguments.append(call.root)
             results = [getattr(library, call.collective.function)(*arguments, team._handle, stream)]
         for result in results:
             if result:
                 raise team._failure(result)
+
+    def barrier(self, team: int) -> None:
+        """One of the GPUs, on the team's first stream."""
+        self._gpu.use()
+        comm = self.teams[team]
+        result = _native.library().paceBarrier(comm._handle, self._streams[team][0].handle)
+        if result:
+            raise comm._failure(result)
 
     @contextmanager
     def capture(self, team: int) -> Iterator[Graph]:

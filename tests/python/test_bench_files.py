@@ -16,6 +16,7 @@ from bench_script import BENCH
         ("compare_gpu", ["--json", "/nonexistent/f.json"]),
         ("compare_gpu", ["--plot", "/nonexistent/f.svg"]),
         ("report_gpu", ["gpu.json", "--plot", "/nonexistent/f.svg"]),
+        ("host_cost_gpu", ["--json", "/nonexistent/f.json"]),
         ("nccl_tests", ["/usr/bin", "--json", "/nonexistent/f.json"]),
         ("prediction", ["--json", "/nonexistent/f.json"]),
         ("prediction", ["--times", "/nonexistent/f.json"]),

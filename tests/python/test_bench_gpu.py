@@ -123,3 +123,24 @@ def test_on_the_gpus_of_this_machine(tmp_path: Path, mode: list[str]) -> None:
     rows = json.loads(out.read_text())["rows"]
     assert {row["collective"] for row in rows} == set(COLLECTIVES)
     assert {(row["wrong"], row["algorithm"], row["transport"]) for row in rows} == {(0, "exchange", "gpu")}
+
+
+@pytest.mark.skipif(gpus() < 2, reason="fewer than two GPUs")
+@pytest.mark.parametrize("mode", [[], ["--graph"]])
+def test_every_algorithm_on_the_gpus_of_this_machine(tmp_path: Path, mode: list[str]) -> None:
+    out = tmp_path / "all.json"
+    words = ["bench", "all", "--device", "cuda", "--algorithm", "all", "--sizes", "64K,2M", "--check", *SHORT, *mode]
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline", *words, "--json", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows: list[dict[str, Any]] = json.loads(out.read_text())["rows"]
+    assert {(row["wrong"], row["transport"]) for row in rows} == {(0, "gpu")}
+    for name in set(COLLECTIVES) - {"barrier"}:
+        ran = {row["algorithm"] for row in rows if row["collective"] == name}
+        assert "exchange" in ran and len(ran) >= 3, (name, ran)
+        assert ("ring" if name in ("all_reduce", "all_gather", "reduce_scatter") else "direct") in ran, (name, ran)

@@ -31,6 +31,16 @@ def test_right_results_pass(fake_cuda: dict[str, str]) -> None:
     assert "seed 7" in done.stdout and " 0 episodes" not in done.stdout
 
 
+def test_without_torch_it_fails_unless_told(fake_cuda: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('there is no torch')")
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    words = ["--gpus=2", "--seconds=1", "--seed=7"]
+    done = script("soak_gpu.py", *words, timeout=120, **fake_cuda, PYTHONPATH=path)
+    assert done.returncode == 1
+    assert "soak_gpu: there is no torch: its products run beside the collectives; without: --no-torch" in done.stderr
+    assert done.stdout.splitlines()[-1].startswith("soak_gpu: FAIL (processes, thread): ")
+
+
 def test_a_wrong_bit_fails_and_tells_its_episode(fake_cuda: dict[str, str]) -> None:
     words = ["--gpus=2", "--seconds=60", "--seed=7", "--layout=processes", "--no-torch"]
     done = script("soak_gpu.py", *words, timeout=120, **fake_cuda, FAKE_CUDA_WRONG="1")
