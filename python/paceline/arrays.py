@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 from . import dlpack
@@ -260,12 +261,13 @@ def _read_torch(tensor: Any, writable: bool, moved: bool) -> Region:
         number = _number(name, tensor.element_size(), moved and not tensor.is_quantized)
         if number >= 0:
             _torch_types[tensor.dtype] = number
+    torch = sys.modules["torch"]
     keep = tensor
     if not tensor.is_cpu:
         if not tensor.is_cuda:
             raise Unsupported(f"the tensor is on {tensor.device}: pass tensor.cpu()")
-        keep = OnGpu(tensor, sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream)
-    if tensor.layout is not sys.modules["torch"].strided:
+        keep = OnGpu(tensor, _torch_stream(torch)(tensor.get_device()))
+    if tensor.layout is not torch.strided:
         raise InvalidArgument(f"the tensor's layout is {tensor.layout}: pass tensor.to_dense()")
     if not tensor.is_contiguous():
         raise _not_contiguous("tensor", "tensor.contiguous()", writable)
@@ -274,6 +276,13 @@ def _read_torch(tensor: Any, writable: bool, moved: bool) -> Region:
     if number < 0 and tensor.is_conj():  # complex
         raise InvalidArgument("the tensor is a lazy conjugate: pass tensor.resolve_conj()")
     return tensor.data_ptr(), tensor.numel(), number, keep
+
+
+@cache
+def _torch_stream(torch: Any) -> Callable[[int], int]:
+    """Of a GPU's number the stream on which torch works there now: without an object for it, where torch lets us."""
+    raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return raw or (lambda gpu: torch.cuda.current_stream(gpu).cuda_stream)
 
 
 # ---- The buffer protocol ----
@@ -343,19 +352,29 @@ _INTERFACE_KINDS = {"i": "int", "u": "uint", "f": "float", "b": "bool", "c": "co
 _TYPESTR = re.compile(r"([<>|=])([a-zA-Z])([0-9]*)(\[[^]]*\])?")
 
 
+@lru_cache(maxsize=256)
+def _element_of(typestr: str) -> tuple[str, str, int, str] | None:
+    """Of a typestr: byte order, kind, bytes of an element, and its type's name."""
+    read = _TYPESTR.fullmatch(typestr)
+    if read is None:
+        return None
+    kind, size = read[2], int(read[3] or 0)
+    name = f"{_INTERFACE_KINDS[kind]}{size * 8}" if kind in _INTERFACE_KINDS else repr(read[0])
+    return read[1], kind, size, name
+
+
 def _read_array_interface(array: Any, writable: bool, moved: bool) -> Region:
     return _from_interface(array, array.__array_interface__, writable, moved)
 
 
 def _from_interface(array: Any, interface: dict[str, Any], writable: bool, moved: bool) -> Region:
-    read = _TYPESTR.fullmatch(str(interface.get("typestr")))
+    element = _element_of(str(interface.get("typestr")))
     shape, strides = interface.get("shape"), interface.get("strides")
-    if read is None or not isinstance(shape, (tuple, list)):
+    if element is None or not isinstance(shape, (tuple, list)):
         raise InvalidArgument(
             f"{type(array).__name__}'s array interface has no typestr or no shape: pass a NumPy array"
         )
-    order, kind, size = read[1], read[2], int(read[3] or 0)
-    name = f"{_INTERFACE_KINDS[kind]}{size * 8}" if kind in _INTERFACE_KINDS else repr(read[0])
+    order, kind, size, name = element
     number = _number(name, size, moved and kind in "iufbcmM")
     if order in _SWAPPED:
         raise InvalidArgument(f"the array's bytes are swapped ({interface['typestr']}): pass it in native order")

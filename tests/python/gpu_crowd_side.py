@@ -76,9 +76,10 @@ def at_once(side: Side, other: OtherWork | None, episode: Episode, chosen: list[
 
 def products(gpu: Gpu) -> OtherWork | None:
     try:
-        return OtherWork(gpu.number)
+        import torch
     except ImportError:
         return None
+    return OtherWork(gpu.number) if torch.cuda.is_available() else None
 
 
 def main() -> None:
