@@ -307,9 +307,10 @@ PACE_API paceResult_t paceMemFree(void* ptr);
 PACE_API paceResult_t paceExplain(paceComm_t comm, const char* collective, size_t count, paceDataType_t type,
                                   paceRedOp_t op, int root, pacePlanInfo_t* info);
 /* Force an algorithm by name wherever it applies, from the next call on (the same on every rank, else that call is
- * paceMismatch); NULL: choose. After the name may stand "chunk=BYTES", its longest chunk, and "protocol=staged" or
- * "protocol=single_copy", the way of long messages inside a node: "ring chunk=65536". paceInvalidArgument for a name
- * that is not in the table. */
+ * paceMismatch); NULL: choose. After the name may stand "chunk=BYTES", its longest chunk, "radix=K", the ranks that
+ * meet in a step of a k-nomial tree or of recursive doubling, and "protocol=staged" or "protocol=single_copy", the way
+ * of long messages inside a node: "ring chunk=65536", "knomial radix=8". paceInvalidArgument for a name that is not in
+ * the table. */
 PACE_API paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorithm);
 /* The algorithm table, the configuration table or the build as JSON text: which = "algorithms", "configuration",
  * "build" ("topology" of an algorithm: it goes by one, see PACELINE_TOPOLOGY); "cuda": {"devices"} where calls on GPU

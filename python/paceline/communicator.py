@@ -507,8 +507,9 @@ class Communicator(Membership):
         that call raises Mismatch.
 
         Args:
-            name: of the algorithm; after it may stand "chunk=BYTES", its longest chunk, and "protocol=staged" or
-                "protocol=single_copy", the way of long messages inside a node: "ring chunk=65536".
+            name: of the algorithm; after it may stand "chunk=BYTES", its longest chunk, "radix=K", the ranks that meet
+                in a step of a k-nomial tree or of recursive doubling, and "protocol=staged" or "protocol=single_copy",
+                the way of long messages inside a node: "ring chunk=65536", "knomial radix=8".
 
         Raises:
             InvalidArgument: there is no such algorithm, or what stands after it is none of these.

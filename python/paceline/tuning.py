@@ -60,6 +60,9 @@ def setting(comm: Communicator, times: Times, *, fit: bool) -> dict[str, Any]:
     return found
 
 
+_LEAST = {"chunk": 1, "radix": 2}  # of the numbers that may stand after an algorithm's name
+
+
 def fields(algorithm: str) -> dict[str, Any]:
     """What set_algorithm takes, as the rows of a profile have it.
 
@@ -72,20 +75,21 @@ def fields(algorithm: str) -> dict[str, Any]:
     found: dict[str, Any] = {"algorithm": name}
     for word in words:
         key, _, value = word.partition("=")
-        if key == "chunk" and re.fullmatch("0*[1-9][0-9]{0,18}", value):
+        if key in _LEAST and re.fullmatch("[0-9]{1,19}", value) and int(value) >= _LEAST[key]:
             found[key] = int(value)
         elif key == "protocol" and value in ("staged", "single_copy"):
             found[key] = value
         else:
             raise InvalidArgument(
-                f"{word!r} after the algorithm {name}: there are chunk=BYTES, protocol=staged and protocol=single_copy"
+                f"{word!r} after the algorithm {name}: there are chunk=BYTES, radix=K, protocol=staged "
+                "and protocol=single_copy"
             )
     return found
 
 
 def algorithm(row: Mapping[str, Any]) -> str:
     """What a row of a profile says, as set_algorithm takes it."""
-    return " ".join([row["algorithm"], *(f"{key}={row[key]}" for key in ("chunk", "protocol") if key in row)])
+    return " ".join([row["algorithm"], *(f"{key}={row[key]}" for key in ("chunk", "radix", "protocol") if key in row)])
 
 
 def gpu_table(comm: Communicator) -> dict[str, Any]:

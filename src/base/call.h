@@ -22,8 +22,8 @@ static_assert(sizeof(Call) == 16);
 
 inline constexpr int max_ranks = 1 << 20;  // what the root's 20 bits can tell apart
 
-// Of an algorithm and its chunk, which every rank must have chosen.
-std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes);
+// Of an algorithm, its chunk and, if one is asked for, its radix, which every rank must have chosen.
+std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes, int radix = 0);
 
 // A recv carries the same words as the send that it wants. `way`: of the call's plan.
 Call make_call(Collective which, DataType type, Operation op, int root, std::uint64_t count, std::uint32_t sequence,

@@ -150,9 +150,11 @@ class Communicator {
   // id: the same on all of its ranks and used once a session.
   Communicator(std::shared_ptr<Session> session, std::uint64_t id, std::vector<int> session_ranks, int rank,
                const CommunicatorOptions& options);
-  // The longest chunk that is asked for, bytes; 0: none.
-  [[nodiscard]] std::size_t forced_chunk() const {
-    return forced_.variant.chunk > 0 ? forced_.variant.chunk : options_.chunk;
+  // How the forced algorithm is to run, and how long chunks may be whatever runs.
+  [[nodiscard]] Variant asked() const {
+    Variant asked = forced_.variant;
+    if (asked.chunk == 0) asked.chunk = options_.chunk;
+    return asked;
   }
   // One communicator's part of a group: first its messages, all together, then its collectives, one a turn.
   struct Part {
@@ -199,6 +201,7 @@ class Communicator {
   // Whether each rank has a GPU in the topology that is announced.
   [[nodiscard]] Status check_places() const;
   Status use_topology(std::string_view text);
+  [[nodiscard]] std::string reason_against(const Topology& topology, std::span<const int> gpus) const;
   // Rank r is on GPU gpus[r].
   void follow(std::shared_ptr<const Topology> topology, std::vector<int> gpus);
   // Of the first communicator: between the first ranks of the machines.

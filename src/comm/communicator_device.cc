@@ -71,7 +71,7 @@ Status Communicator::run_on_device(const Request& request, void* stream) {
   const Status begun = begun_by([&]() -> Status {
     const Algorithm* const forced = algorithm_named(forced_.algorithm);
     if (forced != nullptr && request.count != 0 && serves(*forced, problem_of(request, size()), paths_.get()))
-      return engine->run_schedule(request, {forced, forced_chunk(), paths_}, stream);
+      return engine->run_schedule(request, {forced, asked(), paths_}, stream);
     return engine->run(request, stream);
   });
   return begun.ok() ? begun : not_begun(request.which, begun);

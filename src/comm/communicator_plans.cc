@@ -85,7 +85,7 @@ Result<Communicator::Decision> Communicator::decide(const Request& request, cons
   if (algorithm.empty() && tuned_ == nullptr && !connections_.several_nodes && request.which == Collective::scatter &&
       reads_in_place(forced_.variant.protocol))
     algorithm = "direct";
-  auto choice = choose(problem, model, algorithm, forced_chunk(), tuned_.get());
+  auto choice = choose(problem, model, algorithm, asked(), tuned_.get());
   if (!choice.ok()) return choice.status();
   const bool single_copy = reads_in_place(forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol
                                                                                           : choice->variant.protocol);
@@ -110,7 +110,7 @@ Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {
   plan.single_copy = single_copy;
   plan.algorithm = choice.algorithm->name;
   plan.chunk_bytes = chunk_bytes;
-  plan.way = way_of(plan.algorithm, plan.chunk_bytes);
+  plan.way = way_of(plan.algorithm, plan.chunk_bytes, choice.variant.radix);
   plan.predicted_us = choice.predicted_us;
   log(LogLevel::info, rank(), "{} of {} {}: {}, chunks of {} bytes, {:.1f} us predicted", title(request.which),
       request.count, name(request.type), plan.algorithm, plan.chunk_bytes, plan.predicted_us);

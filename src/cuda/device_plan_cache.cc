@@ -109,8 +109,9 @@ void DevicePlanCache::trim(const Kept& current, cudaStream_t stream) {
 Result<ReadyPlan> DevicePlanCache::ready(const Request& request, const Forced& forced, cudaStream_t stream) {
   bool captured = false;
   PACE_TRY(ask_for_capture(stream, captured));
-  const Key key{forced.algorithm, request.which, request.type,       request.op,
-                request.root,     request.count, forced.chunk_bytes, is_in_place(request, rank_)};
+  const Key key{forced.algorithm,     request.which,        request.type,
+                request.op,           request.root,         request.count,
+                forced.variant.chunk, forced.variant.radix, is_in_place(request, rank_)};
   auto found = plans_.find(key);
   if (found == plans_.end()) {
     const OutsideOfCapture outside;

@@ -46,6 +46,7 @@ class DevicePlanCache {
     int root;
     std::size_t count;
     std::size_t chunk_bytes;  // asked for; 0: none
+    int radix;                // the same
     bool in_place;
     auto operator<=>(const Key&) const = default;
   };

@@ -24,38 +24,55 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
   const std::size_t limit = variant.chunk == 0 ? model.largest_chunk : std::min(variant.chunk, model.largest_chunk);
   const std::size_t elements = std::max<std::size_t>(1, limit / model.element);
   choice.parameters.chunk = variant.chunk == 0 ? std::min(choice.parameters.chunk, elements) : elements;
+  if (variant.radix > 0) choice.parameters.radix = std::clamp(variant.radix, 2, std::max(2, problem.ranks));
   choice.predicted_us = time_of(choice, problem, model, tuned);
   return choice;
 }
 
-// Whether only measured algorithms compete: if one of them serves. What a machine takes beyond the formulas is in their
-// corrections, so one without any would win by that alone. The median of the others' would let a guess beat what is
-// known.
-bool compares_measured_alone(const Problem& problem, Paths* paths, const Tuned* tuned) {
-  return tuned != nullptr && std::ranges::any_of(algorithms(), [&](const Algorithm& algorithm) {
-           return serves(algorithm, problem, paths) && tuned->corrects(algorithm, problem.collective);
-         });
-}
+// Whether an algorithm may be chosen: one that has been measured, or of those that are corrected by this machine's
+// times where one of them serves. What a machine takes beyond the formulas is in their corrections, so one without any
+// would win by that alone. The median of the others' would let a guess beat what is known.
+//
+// That an algorithm serves is asked last: one that goes by a topology searches it then.
+class Competitors {
+ public:
+  Competitors(const Problem& problem, Paths* paths, const Tuned* tuned) : problem_(problem), paths_(paths) {
+    const auto corrected = [&](const Algorithm& algorithm) {
+      return tuned->corrects(algorithm, problem.collective) && serves(algorithm, problem, paths);
+    };
+    if (tuned != nullptr && std::ranges::any_of(algorithms(), corrected)) corrections_ = tuned;
+  }
+
+  [[nodiscard]] bool has(const Algorithm& algorithm) const {
+    const bool known =
+        corrections_ != nullptr ? corrections_->corrects(algorithm, problem_.collective) : algorithm.measured;
+    return known && serves(algorithm, problem_, paths_);
+  }
+
+ private:
+  const Problem& problem_;
+  Paths* const paths_;
+  const Tuned* corrections_ = nullptr;
+};
 
 // For a problem that is the same on all ranks.
 Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, std::string_view forced,
-                              std::size_t chunk_bytes, const Tuned* tuned, std::span<const Algorithm> rows) {
+                              const Variant& asked, const Tuned* tuned, std::span<const Algorithm> rows) {
   Paths* const paths = model.paths.get();
-  const TableRow* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, problem.count * model.element, paths);
-  const bool measured_alone = compares_measured_alone(problem, paths, tuned);
-  const Variant own{.chunk = chunk_bytes};
-  Choice best;
-  if (fastest != nullptr) {
+  const auto named = std::ranges::find(rows, forced, &Algorithm::name);
+  if (named != rows.end() && serves(*named, problem, paths))
+    return with(*named, problem, model, {.chunk = asked.chunk, .radix = asked.radix}, tuned);
+  const std::size_t bytes = problem.count * model.element;
+  if (const TableRow* fastest = tuned == nullptr ? nullptr : tuned->fastest(problem, bytes, paths)) {
     Variant variant = fastest->variant;
-    if (chunk_bytes > 0) variant.chunk = chunk_bytes;
-    best = with(*fastest->algorithm, problem, model, variant, tuned);
+    if (asked.chunk > 0) variant.chunk = asked.chunk;
+    return with(*fastest->algorithm, problem, model, variant, tuned);
   }
+  const Competitors competitors(problem, paths, tuned);
+  Choice best;
   for (const Algorithm& algorithm : rows) {
-    if (!serves(algorithm, problem, paths)) continue;
-    if (algorithm.name == forced) return with(algorithm, problem, model, own, tuned);
-    if (fastest != nullptr) continue;
-    if (measured_alone ? !tuned->corrects(algorithm, problem.collective) : !algorithm.measured) continue;
-    Choice choice = with(algorithm, problem, model, own, tuned);
+    if (!competitors.has(algorithm)) continue;
+    Choice choice = with(algorithm, problem, model, {.chunk = asked.chunk}, tuned);
     if (best.algorithm == nullptr || choice.predicted_us < best.predicted_us) best = std::move(choice);
   }
   if (best.algorithm == nullptr)
@@ -68,11 +85,11 @@ Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, st
 
 bool chosen_in_place(Collective which, const Tuned* tuned) { return tuned == nullptr && may_be_in_place(which); }
 
-Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
+Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, const Variant& asked,
                       const Tuned* tuned, std::span<const Algorithm> rows) {
   Problem common = problem;
   common.in_place = chosen_in_place(problem.collective, tuned);
-  auto choice = choose_for_all(common, model, forced, chunk_bytes, tuned, rows);
+  auto choice = choose_for_all(common, model, forced, asked, tuned, rows);
   if (choice.ok() && problem.in_place != common.in_place)
     choice->predicted_us = time_of(*choice, problem, model, tuned);
   return choice;

@@ -23,11 +23,12 @@ struct Choice {
 // root else makes for itself delays nobody. Measured times are of calls out of place.
 bool chosen_in_place(Collective which, const Tuned* tuned);
 
-// forced: used wherever it serves the problem; empty: none. chunk_bytes: largest chunk; 0: the table's or the
-// algorithm's own.
+// forced: used wherever it serves the problem; empty: none. asked: its radix, and the largest chunk of whatever is
+// chosen.
 // tuned: what was measured, or nullptr; its table goes before costs, its times correct them, and what it has not
 // measured is chosen only where it has measured nothing that serves. rows: the table, but in tests.
-Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced, std::size_t chunk_bytes,
-                      const Tuned* tuned = nullptr, std::span<const Algorithm> rows = algorithms());
+Result<Choice> choose(const Problem& problem, const CostModel& model, std::string_view forced = {},
+                      const Variant& asked = {}, const Tuned* tuned = nullptr,
+                      std::span<const Algorithm> rows = algorithms());
 
 }  // namespace paceline

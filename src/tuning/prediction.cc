@@ -173,7 +173,7 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
     for (const Algorithm& algorithm : algorithms()) {
       if (!serves(algorithm, problem) || (question.algorithm != "all" && question.algorithm != algorithm.name))
         continue;
-      const auto choice = choose(problem, of_type, algorithm.name, question.chunk_bytes, tuned);
+      const auto choice = choose(problem, of_type, algorithm.name, {.chunk = question.chunk_bytes}, tuned);
       PACE_TRY(choice.status());
       Prediction row = row_of(question, problem, algorithm.name, choice->predicted_us);
       row.method = method_of(*choice, problem, of_type, tuned);

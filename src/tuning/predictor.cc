@@ -60,7 +60,7 @@ Prediction row_of(const Question& question, const Problem& problem, std::string_
 std::vector<std::string_view> names_that_serve(const Problem& problem) {
   std::vector<std::string_view> names;
   for (const Algorithm& algorithm : algorithms())
-    if (serves(algorithm, problem)) names.push_back(algorithm.name);
+    if (algorithm.finds == nullptr && serves(algorithm, problem)) names.push_back(algorithm.name);
   return names;
 }
 
@@ -208,7 +208,7 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
 
 Status Predictor::add_table(const Problem& problem) {
   for (const Algorithm& algorithm : algorithms())
-    if (asked(algorithm.name) && serves(algorithm, problem))
+    if (algorithm.finds == nullptr && asked(algorithm.name) && serves(algorithm, problem))
       PACE_TRY(add_row(algorithm, algorithm.name, problem, algorithm.parameters(problem, model_)));
   return {};
 }

@@ -26,7 +26,7 @@ bool parts_count(Collective which);
 Problem problem_of(const Question& question, int ranks, std::size_t bytes);
 Prediction row_of(const Question& question, const Problem& problem, std::string_view algorithm, double time);
 
-// Names of the table's algorithms that serve the problem.
+// Names of the table's algorithms that serve the problem, but those that go by a topology.
 std::vector<std::string_view> names_that_serve(const Problem& problem);
 // An error that lists those that there are.
 Status no_algorithm(const Question& question, const Problem& problem, const std::vector<std::string_view>& names);

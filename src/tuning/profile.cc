@@ -90,6 +90,10 @@ bool read_variant_of(const json& row, Variant& variant) {
     if (!is_number(row, "chunk", 1, most_bytes)) return false;
     variant.chunk = row["chunk"].get<std::size_t>();
   }
+  if (row.contains("radix")) {
+    if (!is_number(row, "radix", 2, 1 << 20)) return false;
+    variant.radix = row["radix"].get<int>();
+  }
   if (row.contains("protocol")) {
     if (!is_text(row, "protocol")) return false;
     const auto read = read_variant("any protocol=" + row["protocol"].get<std::string>());
@@ -101,6 +105,7 @@ bool read_variant_of(const json& row, Variant& variant) {
 
 void write_variant(json& row, const Variant& variant) {
   if (variant.chunk > 0) row["chunk"] = variant.chunk;
+  if (variant.radix > 0) row["radix"] = variant.radix;
   if (variant.protocol != Protocol::automatic) row["protocol"] = name(variant.protocol);
 }
 
@@ -110,7 +115,8 @@ Result<std::vector<Curve>> read_curves(const json& rows) {
     if (!row.is_object() || !is_text(row, "collective") || !is_text(row, "algorithm") || !is_list(row, "points"))
       return bad_profile("has a measured row without collective, algorithm and points");
     Curve curve;
-    if (!read_variant_of(row, curve.variant)) return bad_profile("has a measured row with a wrong chunk or protocol");
+    if (!read_variant_of(row, curve.variant))
+      return bad_profile("has a measured row with a wrong chunk, radix or protocol");
     for (const json& point : row["points"]) {
       if (!point.is_array() || point.size() != 2 || !point[0].is_number_unsigned() || !point[1].is_number())
         return bad_profile("has a point that is not [bytes, microseconds]");
@@ -133,7 +139,8 @@ Result<std::vector<TableRow>> read_table(const json& rows) {
         !is_number(row, "from", 0, most_bytes) || (row.contains("below") && !is_number(row, "below", 0, most_bytes)))
       return bad_profile("has a table row without collective, algorithm and range");
     TableRow read;
-    if (!read_variant_of(row, read.variant)) return bad_profile("has a table row with a wrong chunk or protocol");
+    if (!read_variant_of(row, read.variant))
+      return bad_profile("has a table row with a wrong chunk, radix or protocol");
     read.from = row["from"].get<std::size_t>();
     if (row.contains("below")) read.below = row["below"].get<std::size_t>();
     read.algorithm = algorithm_of(row, read.collective);

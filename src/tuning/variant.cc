@@ -15,6 +15,11 @@ bool read_chunk(std::string_view text, std::size_t& chunk) {
   return error == std::errc() && end == text.data() + text.size() && chunk > 0;
 }
 
+bool read_radix(std::string_view text, int& radix) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), radix);
+  return error == std::errc() && end == text.data() + text.size() && radix >= 2;
+}
+
 bool read_protocol(std::string_view text, Protocol& protocol) {
   for (const Protocol one : {Protocol::staged, Protocol::single_copy}) {
     if (text != name(one)) continue;
@@ -30,6 +35,7 @@ std::string_view name(Protocol protocol) { return names[static_cast<std::size_t>
 
 Result<NamedVariant> read_variant(std::string_view text) {
   constexpr std::string_view chunk = "chunk=";
+  constexpr std::string_view radix = "radix=";
   constexpr std::string_view protocol = "protocol=";
   const auto next_word = [&] {
     const std::string_view word = text.substr(0, text.find(' '));
@@ -41,12 +47,13 @@ Result<NamedVariant> read_variant(std::string_view text) {
   while (!text.empty()) {
     const std::string_view word = next_word();
     const bool good = word.starts_with(chunk)      ? read_chunk(word.substr(chunk.size()), read.variant.chunk)
+                      : word.starts_with(radix)    ? read_radix(word.substr(radix.size()), read.variant.radix)
                       : word.starts_with(protocol) ? read_protocol(word.substr(protocol.size()), read.variant.protocol)
                                                    : false;
     if (!good)
       return Status(Code::invalid_argument,
-                    fmt::format("'{}' after the algorithm {}: there are chunk=BYTES, protocol=staged and "
-                                "protocol=single_copy",
+                    fmt::format("'{}' after the algorithm {}: there are chunk=BYTES, radix=K, protocol=staged "
+                                "and protocol=single_copy",
                                 word, read.algorithm));
   }
   return read;

@@ -1,5 +1,5 @@
 // How an algorithm is to run, beside what it chooses itself. As text, after the algorithm's name: "ring",
-// "ring chunk=65536", "direct protocol=single_copy".
+// "ring chunk=65536", "knomial radix=8", "direct protocol=single_copy".
 //
 // Channels are no part of it: how many a schedule has is the algorithm's.
 #pragma once
@@ -23,6 +23,7 @@ std::string_view name(Protocol protocol);
 
 struct Variant {
   std::size_t chunk = 0;  // bytes, the longest; 0: the algorithm's own
+  int radix = 0;          // Parameters::radix, of algorithms that have one; 0: the algorithm's own
   Protocol protocol = Protocol::automatic;
 
   bool operator==(const Variant&) const = default;
@@ -33,8 +34,8 @@ struct NamedVariant {
   Variant variant;
 };
 
-// Errors (invalid_argument): anything but chunk=BYTES and protocol=staged|single_copy after the name. The name may be
-// of no algorithm.
+// Errors (invalid_argument): anything but chunk=BYTES, radix=K and protocol=staged|single_copy after the name. The name
+// may be of no algorithm.
 Result<NamedVariant> read_variant(std::string_view text);
 
 }  // namespace paceline

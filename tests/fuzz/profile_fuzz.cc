@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (tuned == nullptr) continue;
     const CostModel model = tuned->model(CostModel());
     for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{1} << 24}) {
-      const auto choice = choose({Collective::all_reduce, ranks, 0, count, false}, model, "", 0, tuned.get());
+      const auto choice = choose({Collective::all_reduce, ranks, 0, count, false}, model, "", {}, tuned.get());
       if (!choice.ok() || !(choice->predicted_us >= 0)) std::abort();
     }
   }

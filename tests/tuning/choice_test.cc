@@ -2,13 +2,17 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+
+#include "topology/paths.h"
+
 using namespace paceline;
 
 namespace {
 
 Result<Choice> chosen(Problem problem, const CostModel& model, bool in_place, std::string_view forced = "") {
   problem.in_place = in_place;
-  return choose(problem, model, forced, 0);
+  return choose(problem, model, forced);
 }
 
 }  // namespace
@@ -42,7 +46,7 @@ TEST_CASE("an algorithm that nobody has measured is not chosen, but runs where i
     cheap.measured = measured;
     const Algorithm rows[] = {*algorithm_named("ring"), cheap, *algorithm_named("bruck")};
     const auto name = [&](std::string_view forced) {
-      return choose(problem, CostModel(), forced, 0, nullptr, rows)->algorithm->name;
+      return choose(problem, CostModel(), forced, {}, nullptr, rows)->algorithm->name;
     };
     CHECK((name("") == "cheap") == measured);
     CHECK(name("cheap") == "cheap");
@@ -73,4 +77,34 @@ TEST_CASE("without measured times, what is fastest in place is chosen") {
   // Out of place too, where the root's copy would speak for another.
   const Problem broadcast{.collective = Collective::broadcast, .ranks = 2, .count = 1024};
   CHECK(chosen(broadcast, model, false)->algorithm->name == "direct");
+}
+
+TEST_CASE("a radix is that of the forced algorithm, and no larger than there are ranks") {
+  const Problem problem{.collective = Collective::broadcast, .ranks = 8, .count = 100};
+  const auto radix = [&](std::string_view forced, int asked) {
+    return choose(problem, CostModel(), forced, {.radix = asked})->parameters.radix;
+  };
+  CHECK(radix("knomial", 5) == 5);
+  CHECK(radix("knomial", 1 << 20) == 8);
+  CHECK(radix("", 5) == choose(problem, CostModel())->parameters.radix);
+}
+
+TEST_CASE("a topology is searched only for what may be chosen") {
+  static int searches;
+  searches = 0;
+  Algorithm searching = *algorithm_named("ring");
+  searching.name = "searching";
+  searching.measured = false;
+  searching.finds = [](const Problem&, Paths&) { return ++searches > 0; };
+  const Algorithm rows[] = {searching, *algorithm_named("one_shot")};
+  CostModel model;
+  Topology pair;
+  pair.connect(pair.add(VertexKind::gpu, "a"), pair.add(VertexKind::gpu, "b"), LinkKind::nvlink, {1, 0});
+  model.paths = std::make_shared<Paths>(pair, std::vector{0, 1});
+  const Problem problem{.collective = Collective::all_reduce, .ranks = 2, .count = 100};
+  CHECK(choose(problem, model, "", {}, nullptr, rows)->algorithm->name == "one_shot");
+  CHECK(choose(problem, model, "one_shot", {}, nullptr, rows)->algorithm->name == "one_shot");
+  CHECK(searches == 0);
+  CHECK(choose(problem, model, "searching", {}, nullptr, rows)->algorithm->name == "searching");
+  CHECK(searches == 1);
 }

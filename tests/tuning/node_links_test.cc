@@ -130,7 +130,7 @@ TEST_CASE("on a topology what goes by it is chosen where it is faster") {
   REQUIRE(tuned != nullptr);
   const std::size_t count = 1 << 18;
   const auto goes_by_it = [&](Collective collective, int root, const CostModel& by) {
-    const auto choice = choose({collective, 6, root, count, false}, by, "", 0, tuned.get());
+    const auto choice = choose({collective, 6, root, count, false}, by, "", {}, tuned.get());
     REQUIRE(choice.ok());
     return choice->algorithm->finds != nullptr;
   };

@@ -431,7 +431,7 @@ TEST_CASE("a model answers without a topology") {
   const auto answer = predict(model, 8, question);
   REQUIRE(answer.ok());
   const auto choice =
-      choose({.collective = Collective::all_reduce, .ranks = 8, .count = 1 << 18, .in_place = true}, model, "ring", 0);
+      choose({.collective = Collective::all_reduce, .ranks = 8, .count = 1 << 18, .in_place = true}, model, "ring");
   CHECK(answer->rows[0].time_us == choice->predicted_us);
   CHECK(answer->rows[0].method == "model");
   Question sources = question_of(Collective::broadcast, 0, {1 << 20}, "ring");

@@ -167,7 +167,7 @@ TEST_CASE("the table says how the fastest ran, and what is written of it is read
     std::string changed = text;
     REQUIRE(changed.find(good) != std::string::npos);
     changed.replace(changed.find(good), std::string_view(good).size(), bad);
-    CHECK(read_setting(changed).status().message().find("chunk or protocol") != std::string::npos);
+    CHECK(read_setting(changed).status().message().find("chunk, radix or protocol") != std::string::npos);
   }
 }
 

@@ -121,7 +121,7 @@ TEST_CASE("the table goes before costs, for the ranks that it was measured with"
   const Profile profile{"", "", {setting}};
   const auto chosen = [&](int ranks, std::size_t bytes, std::string_view forced) {
     const auto tuned = Tuned::of(profile, "shm", ranks);
-    const auto choice = choose(all_reduce(ranks, bytes), tuned->model(CostModel()), forced, 0, tuned.get());
+    const auto choice = choose(all_reduce(ranks, bytes), tuned->model(CostModel()), forced, {}, tuned.get());
     REQUIRE(choice.ok());
     return choice->algorithm;
   };
@@ -135,12 +135,12 @@ TEST_CASE("the table's chunk and protocol are the choice's, unless a chunk is as
   Setting setting = setting_of(4, 1, 1);
   setting.table = {{Collective::all_reduce, 0, SIZE_MAX, ring, {.chunk = 4096, .protocol = Protocol::single_copy}}};
   const auto tuned = Tuned::of({"", "", {setting}}, "shm", 4);
-  const auto chosen = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "", 0, tuned.get());
+  const auto chosen = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "", {}, tuned.get());
   CHECK(chosen->parameters.chunk == 1024);
   CHECK(chosen->variant.protocol == Protocol::single_copy);
-  const auto asked = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "", 8192, tuned.get());
+  const auto asked = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "", {.chunk = 8192}, tuned.get());
   CHECK(asked->parameters.chunk == 2048);
-  const auto forced = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "ring", 0, tuned.get());
+  const auto forced = choose(all_reduce(4, 1 << 20), tuned->model(CostModel()), "ring", {}, tuned.get());
   CHECK(forced->parameters.chunk > 2048);
   CHECK(forced->variant.protocol == Protocol::automatic);
 }
@@ -150,12 +150,12 @@ TEST_CASE("what was not measured is not preferred to what was, however slow, unl
   const auto tuned = Tuned::of({"", "", {setting_of(4, 100, 1), setting_of(8, 100, 1)}}, "shm", 6);
   REQUIRE(tuned != nullptr);
   const CostModel model = tuned->model(CostModel());
-  REQUIRE(choose(all_reduce(6, bytes), model, "", 0)->algorithm != ring);
-  CHECK(choose(all_reduce(6, bytes), model, "", 0, tuned.get())->algorithm == ring);
-  CHECK(choose(all_reduce(6, bytes), model, "one_shot", 0, tuned.get())->algorithm == one_shot);
+  REQUIRE(choose(all_reduce(6, bytes), model, "")->algorithm != ring);
+  CHECK(choose(all_reduce(6, bytes), model, "", {}, tuned.get())->algorithm == ring);
+  CHECK(choose(all_reduce(6, bytes), model, "one_shot", {}, tuned.get())->algorithm == one_shot);
   // Of other collectives nothing was measured.
   const Problem gathered{Collective::all_gather, 6, 0, bytes / 4, false};
-  CHECK(choose(gathered, model, "", 0, tuned.get())->algorithm == choose(gathered, model, "", 0)->algorithm);
+  CHECK(choose(gathered, model, "", {}, tuned.get())->algorithm == choose(gathered, model, "")->algorithm);
 }
 
 TEST_CASE("what was measured with one of two numbers of ranks is corrected by that") {

@@ -11,17 +11,19 @@ TEST_CASE("an algorithm's name may say how it is to run") {
   CHECK(read("ring").variant == Variant());
   CHECK(read("ring chunk=65536").variant == Variant{.chunk = 65536});
   CHECK(read("direct protocol=single_copy").variant == Variant{.protocol = Protocol::single_copy});
-  CHECK(read("direct chunk=1 protocol=staged").variant == Variant{1, Protocol::staged});
+  CHECK(read("direct chunk=1 protocol=staged").variant == Variant{.chunk = 1, .protocol = Protocol::staged});
+  CHECK(read("knomial radix=8").variant == Variant{.radix = 8});
 }
 
 TEST_CASE("what else it says is an error") {
   for (const char* text : {"ring chunk=0", "ring chunk=", "ring chunk=4K", "ring chunk=-1", "ring protocol=automatic",
-                           "ring protocol=", "ring fast", "ring  chunk=1"}) {
+                           "ring protocol=", "ring fast", "ring  chunk=1", "knomial radix=1",
+                           "knomial radix=", "knomial radix=9999999999"}) {
     INFO(text);
     CHECK(read_variant(text).status().code() == Code::invalid_argument);
   }
   CHECK(read_variant("ring fast").status().message() ==
-        "'fast' after the algorithm ring: there are chunk=BYTES, protocol=staged and protocol=single_copy");
+        "'fast' after the algorithm ring: there are chunk=BYTES, radix=K, protocol=staged and protocol=single_copy");
 }
 
 }  // namespace paceline

@@ -205,7 +205,7 @@ Result<DevicePlan> device_plan(const Request& request, int rank, int ranks, cons
     const auto blocks = static_cast<unsigned>(most_blocks(call.layout, ranks, channels, spreading));
     CostModel model = model_of(element, std::uint64_t{call.layout.chunk_slot} * blocks);
     model.paths = forced.paths;
-    auto choice = choose(problem, model, algorithm.name, forced.chunk_bytes);
+    auto choice = choose(problem, model, algorithm.name, forced.variant);
     if (!choice.ok()) return choice.status();
     schedule.emplace(problem, choice->parameters, rank);
     algorithm.write(*schedule);
@@ -218,6 +218,7 @@ Result<DevicePlan> device_plan(const Request& request, int rank, int ranks, cons
       std::max({std::size_t{1}, input_elements(problem, problem.root), output_elements(problem, problem.root)});
   const std::size_t chunk = std::min(schedule->parameters().chunk, most);
   plan.chunk_bytes = chunk * element;
+  plan.radix = forced.variant.radix;
   plan.aside = rounded_up(schedule->scratch_elements(rank) * element, 256);
   plan.scratch_bytes = plan.aside;
   const std::uint64_t input = input_elements(problem, rank) * element;
@@ -241,7 +242,7 @@ WalkTask task_of(const DevicePlan& plan, const Walk& walk, const Request& reques
   start(task, rank, ranks, request);
   if (reduces(request.which)) set_operation(task, request);
   task.call_what |= static_cast<std::uint32_t>(plan.algorithm) << algorithm_shift;
-  const std::uint16_t way = way_of(algorithms()[plan.algorithm - 1U].name, plan.chunk_bytes);
+  const std::uint16_t way = way_of(algorithms()[plan.algorithm - 1U].name, plan.chunk_bytes, plan.radix);
   task.call_count = with_way(request.count, way);
   if (walk.stage != Stage::set_aside) task.scales = false;
   if (walk.stage != Stage::divide) task.divides = 0;

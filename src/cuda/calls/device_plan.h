@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "cuda/calls/walk.h"
 #include "schedule/request.h"
+#include "tuning/variant.h"
 
 namespace paceline::cuda {
 
@@ -42,14 +43,14 @@ struct DevicePlan {
   std::uint64_t scratch_bytes = 0;  // of the schedule, then of the input set aside
   std::uint64_t aside = 0;          // where that begins in the scratch
   std::uint8_t algorithm = 0;       // its number in the table, from 1
-  // For the log.
+  int radix = 0;                    // asked for; 0: none
   std::size_t chunk_bytes = 0;
 };
 
 // An algorithm that is forced.
 struct Forced {
   const Algorithm* algorithm = nullptr;
-  std::size_t chunk_bytes = 0;             // its longest chunk; 0: chosen
+  Variant variant = {};                    // its chunk and radix
   std::shared_ptr<Paths> paths = nullptr;  // of the ranks' topology; nullptr: none is known
 };
 

@@ -86,7 +86,7 @@ class RankStandIn {
   }
 
   void plan() {
-    auto made = device_plan(request_, rank_, c_.ranks, {c_.algorithm, c_.chunk}, c_.spreading);
+    auto made = device_plan(request_, rank_, c_.ranks, {c_.algorithm, {.chunk = c_.chunk}}, c_.spreading);
     REQUIRE(made.ok());
     plan_ = std::move(*made);
     scratch_.assign(plan_.scratch_bytes, std::byte{0x5a});

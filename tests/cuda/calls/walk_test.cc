@@ -209,7 +209,7 @@ TEST_CASE("a call by an algorithm announces which, and in which chunks") {
   request.send = request.recv = memory.data();
   request.count = 64;
   const auto task = [&](const char* name, std::size_t chunk_bytes) {
-    const auto plan = device_plan(request, 0, 2, {algorithm_named(name), chunk_bytes});
+    const auto plan = device_plan(request, 0, 2, {algorithm_named(name), {.chunk = chunk_bytes}});
     REQUIRE(plan.ok());
     return task_of(*plan, plan->walks.front(), request, 0, 2, {});
   };
