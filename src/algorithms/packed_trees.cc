@@ -76,6 +76,13 @@ std::vector<Part> blocks_of(const Problem& problem) {
   return blocks;
 }
 
+// Of the whole data.
+std::size_t elements_of(const Problem& problem) {
+  const bool in_blocks =
+      problem.collective == Collective::all_gather || problem.collective == Collective::reduce_scatter;
+  return problem.count * (in_blocks ? at(problem.ranks) : 1);
+}
+
 std::vector<bool> without_children(const PackedTree& tree) {
   std::vector<bool> leaf(tree.edges.size() + 1, true);
   for (const TreeEdge& edge : tree.edges) leaf[at(edge.from)] = false;
@@ -268,14 +275,19 @@ const std::vector<TreePacking>& packings_of(const Problem& problem, Paths& paths
   return *paths.trees(problem.collective, problem.root);
 }
 
-bool finds(const Problem& problem, Paths& paths) { return paths.trees(problem.collective, problem.root).ok(); }
+// Every rank works out all ranks' messages: of more ranks or longer data that takes seconds, and gigabytes.
+constexpr int most_ranks = 16;
+constexpr std::size_t most_elements = std::size_t{1} << 28;
+
+bool finds(const Problem& problem, Paths& paths) {
+  return problem.ranks <= most_ranks && elements_of(problem) <= most_elements &&
+         paths.trees(problem.collective, problem.root).ok();
+}
 
 Parameters parameters(const Problem& problem, const CostModel& model) {
   if (problem.ranks == 1) return largest_chunks(problem, model);
   const auto& packings = packings_of(problem, *model.paths);
-  const std::size_t all = over_all_blocks(problem.collective) && problem.collective != Collective::all_reduce
-                              ? problem.count * at(problem.ranks)
-                              : problem.count;
+  const std::size_t all = elements_of(problem);
   const std::size_t trees = std::max<std::size_t>(1, packings.front().trees.size());
   // Of 1 GB in 2048 chunks, filling the trees takes 1%.
   return {.chunk = std::max(all / 2048, pipeline_chunk(all / trees, problem.ranks, model))};

@@ -125,7 +125,6 @@ Status Communicator::measure_links() {
 }
 
 std::optional<Topology> Communicator::topology_between_nodes() const {
-  if (paths_ != nullptr && paths_->part().ok()) return *paths_->part();
   const auto& members = session_->members();
   NodeLinks links{{}, links_->start};
   for (int i = 0; i < size(); ++i) {
@@ -134,6 +133,7 @@ std::optional<Topology> Communicator::topology_between_nodes() const {
       if (members[at(session_ranks_[at(before)])].node == members[at(rank)].node) return {};  // they share a link
     links.rates.push_back(links_->rates[at(rank)]);
   }
+  if (paths_ != nullptr && paths_->part().ok()) return *paths_->part();
   if (std::ranges::min(links.rates) >= fastest_stream) return {};
   return star(links);
 }

@@ -7,6 +7,7 @@
 
 #include "base/configuration.h"
 #include "base/file_text.h"
+#include "base/index.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "comm/topology_file.h"
@@ -57,10 +58,29 @@ Status Communicator::use_topology(std::string_view text) {
   auto topology = read_topology(text);
   PACE_TRY(topology.status());
   std::vector<int> gpus = gpus_of(connections_.job_ranks);
+  if (const std::string why = reason_against(*topology, gpus); !why.empty()) {
+    if (rank() == 0) log(LogLevel::warn, rank(), "{} is not used: {}", configuration().topology, why);
+    return {};
+  }
   log(LogLevel::info, rank(), "a topology of {} GPUs; this rank is on GPU {}", topology->gpus().size(),
-      gpus[static_cast<std::size_t>(rank())]);
+      gpus[at(rank())]);
   follow(std::make_shared<const Topology>(std::move(*topology)), std::move(gpus));
   return {};
+}
+
+// What of it cannot be true, or can be of no use. Empty: nothing.
+std::string Communicator::reason_against(const Topology& topology, std::span<const int> gpus) const {
+  const auto& members = session_->members();
+  const auto node = [&](int r) { return topology.vertex(topology.gpus()[at(gpus[at(r)])]).node; };
+  // A file of one node may be of a network, whose machines are its GPUs.
+  for (int r = 1; r < size() && topology.nodes() > 1; ++r) {
+    for (int other = 0; other < r; ++other) {
+      if (node(other) == node(r) && members[at(other)].node != members[at(r)].node)
+        return fmt::format("ranks {} and {} are on two machines, but there on one node", other, r);
+    }
+  }
+  const auto part = select(topology, gpus);
+  return part.ok() ? "" : part.status().message();
 }
 
 void Communicator::follow(std::shared_ptr<const Topology> topology, std::vector<int> gpus) {

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <future>
+#include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/signals_blocked.h"
@@ -22,17 +25,42 @@ constexpr auto time_to_end = std::chrono::seconds(1);
 
 // GPU memory is freed when all that runs on the GPU has ended, other communicators' kernels too, and these may wait for
 // a rank that waits for this one to have left. So what takes long is left to a thread.
-void end(std::unique_ptr<cuda::GpuEngine> engine) {
-  if (engine == nullptr) return;
-  try {
-    std::packaged_task<void()> task([its = std::move(engine)]() mutable { its.reset(); });
-    const std::future<void> ended = task.get_future();
-    const SignalsBlocked blocked;
-    std::thread(std::move(task)).detach();
-    (void)ended.wait_for(time_to_end);
-  } catch (const std::exception&) {  // no thread: it has ended with the task
+class Ends {
+ public:
+  static void begin(std::unique_ptr<cuda::GpuEngine> engine) {
+    if (engine == nullptr) return;
+    try {
+      std::packaged_task<void()> task([its = std::move(engine)]() mutable { its.reset(); });
+      std::future<void> end = task.get_future();
+      {
+        const SignalsBlocked blocked;
+        std::thread(std::move(task)).detach();
+      }
+      if (end.wait_for(time_to_end) != std::future_status::ready) keep(std::move(end));
+    } catch (const std::exception&) {  // no thread: it has ended with the task
+    }
   }
-}
+
+ private:
+  // At the process's exit they have a moment more: CUDA's exit handlers, which take down what they use, were registered
+  // before this one and come after it.
+  static void keep(std::future<void> end) {
+    static std::once_flag once;
+    std::call_once(once, [] { (void)std::atexit(wait_at_exit); });
+    const std::lock_guard lock(mutex);
+    under_way->push_back(std::move(end));
+  }
+  static void wait_at_exit() {
+    const auto until = std::chrono::steady_clock::now() + time_to_end;
+    const std::lock_guard lock(mutex);
+    for (const std::future<void>& end : *under_way) (void)end.wait_until(until);
+  }
+
+  static std::mutex mutex;
+  static std::vector<std::future<void>>* const under_way;  // never destroyed; guarded by the mutex
+};
+std::mutex Ends::mutex;
+std::vector<std::future<void>>* const Ends::under_way = new std::vector<std::future<void>>;
 
 }  // namespace
 
@@ -49,7 +77,7 @@ DeviceCalls::~DeviceCalls() {
   membership_.when_failed(this, {});
   membership_.when_left({});
   watch_.reset();
-  end(std::move(engine_));
+  Ends::begin(std::move(engine_));
 }
 
 Status DeviceCalls::connect(std::span<const GpuSetting> measured, const Gather& gather) {

@@ -73,7 +73,7 @@ class CudaEngine final : public GpuEngine {
   void let_others_catch_up() const;
   cudaError_t count_ended(std::chrono::steady_clock::time_point until, std::uint32_t& done);
   Status wait_for_blocks(std::chrono::nanoseconds patience);
-  Status wait_for_gpu(std::chrono::nanoseconds patience) const;
+  void wait_for_gpu() const;
   void say_farewell();
 
   const int rank_;

@@ -119,6 +119,11 @@ def test_the_choice_between_nodes_goes_by_it(tmp_path: Path) -> None:
                     in_place=0, asynchronous=False,
                 )  # fmt: skip
                 assert len(set(digests)) == 1
+            # Six machines are no node of a cluster: what goes by such a file is not there.
+            file.write_text(json.dumps({**DGX, "nodes": 2, "network": {"nic_gbs": 12.5}}))
+            with SpreadJob(nodes, PACELINE_TUNING="off", PACELINE_TOPOLOGY=str(file)) as job:
+                job.run("set_algorithm", algorithm="rings")
+                assert "rings" not in job.run("ran", name="all_reduce", count=1001)
             with SpreadJob(nodes, PACELINE_TUNING="off") as job:
                 assert not set(job.run("algorithm_for", name="broadcast", count=1 << 18)) & set(SERVED)
     except NotPermitted as error:
