@@ -16,7 +16,7 @@ import paceline
 import pytest
 from paceline import tuning
 from paceline.cli import main
-from paceline.command import host_tune
+from paceline.command import host_tune, tune
 from paceline.command.bench import algorithm_table
 from paceline.command.explain import _way
 from paceline.command.host_tune import HostTuning, disturbed
@@ -271,6 +271,12 @@ def test_explain_does_not_say_that_links_were_measured_on_one_machine() -> None:
     done = run("explain", "all_reduce", "-n", "2", "--size", "1K", PACELINE_TRANSPORT="tcp")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("# the cheapest by the cost model, not calibrated here")
+
+
+@pytest.mark.parametrize(("gpus", "said"), [(0, ""), (1, ""), (2, "# not its 2 GPUs: paceline tune --device cuda\n")])
+def test_a_machine_with_gpus_is_told_how_to_tune_them(monkeypatch: pytest.MonkeyPatch, gpus: int, said: str) -> None:
+    monkeypatch.setattr(tune, "device_count", lambda: gpus)
+    assert tune._what_of_gpus() == said
 
 
 def test_numbers_of_ranks_are_tuned_once() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from .. import __version__, interpreter, tuning
 from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
-from ..errors import Error
+from ..errors import Error, Unsupported
 from ..launch import launch
 from . import gpu_tune, host_tune
 from .collectives import COLLECTIVES, collective_name
@@ -116,7 +116,17 @@ def job(chosen: argparse.Namespace) -> int:
             found[transport, ranks] = _launch(chosen, transport, ranks, seconds / _PASSES, before)
             taken[transport, ranks] = time.monotonic() - begin
     _finish(chosen, path, [found[transport, ranks] for transport, ranks, _ in jobs])
+    print(_what_of_gpus(), end="")
     return 0
+
+
+def _what_of_gpus() -> str:
+    """What to do for this machine's GPUs, where there are several."""
+    try:
+        gpus = device_count()
+    except Unsupported:
+        gpus = 0
+    return f"# not its {gpus} GPUs: paceline tune --device cuda\n" if gpus > 1 else ""
 
 
 def _job_of_gpus(chosen: argparse.Namespace) -> int:
