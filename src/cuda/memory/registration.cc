@@ -221,7 +221,10 @@ int Registration::entry_of(std::uint64_t base, std::uint64_t id) {
   if (place < 0) return -1;
   IpcHandle handle;
   const Allocation allocation = allocation_of(base);
-  if (!ipc_handle(base, handle)) return -1;
+  if (!ipc_handle(base, handle)) {
+    board.changes.fetch_add(1, std::memory_order_release);  // after what was taken off
+    return -1;
+  }
   Entry* const free = &board.all[place];
   // Release: who reads any of what follows finds the number gone when it looks again. A store orders only what comes
   // before it, also one that releases.
