@@ -81,7 +81,7 @@ def fields(algorithm: str) -> dict[str, Any]:
             found[key] = value
         else:
             raise InvalidArgument(
-                f"{word!r} after the algorithm {name}: there are chunk=BYTES, radix=K, protocol=staged "
+                f"{word!r} after the algorithm {name}: there are chunk=BYTES, radix=K (from 2), protocol=staged "
                 "and protocol=single_copy"
             )
     return found

@@ -267,6 +267,7 @@ Algorithm knomial_row() {
       .parameters = parameters,
       .cost_of_several = cost,
       .write_for_several = write,
+      .has_radix = true,
       .measured = true,
       .gives_only_inputs = gives_only_inputs,
   };

@@ -103,6 +103,7 @@ Algorithm recursive_doubling_row() {
       .parameters = parameters,
       .cost_of_several = cost,
       .write_for_several = write,
+      .has_radix = true,
       .measured = true,
       .by_actors = true,
   };

@@ -31,6 +31,7 @@ struct Algorithm {
   // us, and the schedule: for two ranks or more.
   double (*cost_of_several)(const Problem& problem, const Parameters& parameters, const CostModel& model) = nullptr;
   void (*write_for_several)(Schedule& schedule) = nullptr;
+  bool has_radix = false;  // that can be asked for (Parameters::radix)
   // Whether somebody has compared its formula with measured times. Until then it runs only where it is forced, or where
   // a profile that measured it says so.
   bool measured = false;

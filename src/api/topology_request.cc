@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/wrong.h"
-#include "topology/cluster_file.h"
 #include "topology/detect.h"
 #include "topology/nccl_xml.h"
 #include "topology/presets.h"
+#include "topology/topology_text.h"
 #include "tuning/prediction.h"
 
 namespace paceline::api {
@@ -21,7 +21,7 @@ Result<Topology> topology_of(const nlohmann::json& request) {
   if (!nodes.is_number_integer() || nodes < 0)
     return wrong(fmt::format("nodes must be a whole number, not {}", nodes.dump()));
   if (request.contains("preset")) return preset(text("preset"), nodes > INT32_MAX ? INT32_MAX : nodes.get<int>());
-  if (request.contains("file")) return read_cluster(text("file"));
+  if (request.contains("file")) return read_topology(text("file"));
   if (request.contains("nccl_xml")) return read_nccl_topology(text("nccl_xml"));
   return detect_topology();
 }

@@ -28,9 +28,10 @@ std::string_view service(const Call& call) {
 }  // namespace
 
 std::uint16_t way_of(std::string_view algorithm, std::size_t chunk_bytes, int radix) {
-  std::uint64_t hash = add_to_hash(empty_hash, algorithm);
+  // The radix first: what is added last has not reached the upper bits.
+  std::uint64_t hash = radix > 0 ? add_to_hash(empty_hash, static_cast<std::uint64_t>(radix)) : empty_hash;
+  hash = add_to_hash(hash, algorithm);
   for (int shift = 0; shift < 64; shift += 8) hash = add_to_hash(hash, chunk_bytes >> shift & 0xff);
-  if (radix > 0) hash = add_to_hash(hash, static_cast<std::uint64_t>(radix));
   return static_cast<std::uint16_t>(hash >> 48);
 }
 

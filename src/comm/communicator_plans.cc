@@ -128,7 +128,14 @@ Result<const Plan*> Communicator::plan_for(const Request& request, bool in_place
 Status Communicator::set_algorithm(const std::string& name) {
   auto read = read_variant(name);
   PACE_TRY(read.status());
-  if (!read->algorithm.empty() && algorithm_named(read->algorithm) == nullptr) {
+  const Algorithm* const named = algorithm_named(read->algorithm);
+  if (named != nullptr && read->variant.radix > 0 && !named->has_radix) {
+    std::string others;
+    for (const Algorithm& algorithm : algorithms())
+      if (algorithm.has_radix) others += fmt::format("{}{}", others.empty() ? "" : ", ", algorithm.name);
+    return Status(Code::invalid_argument, fmt::format("{} has no radix; there are {}", named->name, others));
+  }
+  if (!read->algorithm.empty() && named == nullptr) {
     std::string known;
     for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);
     return Status(Code::invalid_argument,

@@ -36,9 +36,12 @@ Status read_topology_file(TopologyFile& into) {
   const std::string& path = configuration().topology;
   if (path.empty()) return {};
   std::error_code error;
+  if (!std::filesystem::exists(path, error)) return about_file("there is no such file");
   // To open a pipe would wait for who writes to it.
-  const auto read = std::filesystem::is_regular_file(path, error) ? read_text(path) : std::nullopt;
-  if (!read || read->empty()) return about_file("it cannot be read");
+  if (!std::filesystem::is_regular_file(path, error)) return about_file("it is not a file");
+  const auto read = read_text(path);
+  if (!read) return about_file("it cannot be read");
+  if (read->empty()) return about_file("it is empty");
   const auto topology = read_topology(*read);
   if (!topology.ok()) return about_file(topology.status().message());
   into = {*read, topology->gpus().size()};

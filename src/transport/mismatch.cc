@@ -13,7 +13,7 @@ Status mismatch(int my_rank, const Call& mine, int other_rank, const Call& their
   detail.sequence = mine.sequence;
   if (same_but_for_way(mine, theirs))
     detail.message = fmt::format(
-        "rank {} and rank {} run {} by different algorithms or chunks: what is forced (paceCommSetAlgorithm, "
+        "rank {} and rank {} run {} by different algorithms, chunks or radices: what is forced (paceCommSetAlgorithm, "
         "PACELINE_ALGORITHM, PACELINE_CHUNK) and the tuning must be the same on every rank",
         my_rank, other_rank, describe(mine));
   else

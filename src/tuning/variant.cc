@@ -52,8 +52,8 @@ Result<NamedVariant> read_variant(std::string_view text) {
                                                    : false;
     if (!good)
       return Status(Code::invalid_argument,
-                    fmt::format("'{}' after the algorithm {}: there are chunk=BYTES, radix=K, protocol=staged "
-                                "and protocol=single_copy",
+                    fmt::format("'{}' after the algorithm {}: there are chunk=BYTES, radix=K (from 2), "
+                                "protocol=staged and protocol=single_copy",
                                 word, read.algorithm));
   }
   return read;

@@ -336,13 +336,13 @@ TEST_CASE("two ranks that call different things are both told") {
 }
 
 // `odd` runs one algorithm, the others another. Who has nothing to wait for may be done before it is found out.
-void check_different_algorithms(const Problem& problem, int odd, const Algorithm& one, const Algorithm& other) {
-  INFO(one.name, " at rank ", odd, ", ", other.name, " at the others");
+void check_different_algorithms(const Problem& problem, int odd, const std::string& one, const std::string& other) {
+  INFO(one, " at rank ", odd, ", ", other, " at the others");
   Case tried;
   tried.problem = problem;
   const Ranks communicator(problem.ranks);
   communicator.run([&](int rank, paceComm_t comm) -> std::string {
-    PACE_EXPECT(paceCommSetAlgorithm(comm, std::string(rank == odd ? one.name : other.name).c_str()));
+    PACE_EXPECT(paceCommSetAlgorithm(comm, (rank == odd ? one : other).c_str()));
     std::vector<std::byte> memory(Buffers::bytes(tried, rank));
     const Buffers buffers(tried, rank, memory.data());
     const paceResult_t result = call(tried, buffers.send, buffers.recv, comm);
@@ -360,10 +360,26 @@ TEST_CASE("ranks that run one call by different algorithms are told") {
     for (const Algorithm& algorithm : algorithms()) {
       if (!serves(algorithm, problem)) continue;
       for (int odd = 0; before != nullptr && odd < problem.ranks; ++odd)
-        check_different_algorithms(problem, odd, *before, algorithm);
+        check_different_algorithms(problem, odd, std::string(before->name), std::string(algorithm.name));
       before = &algorithm;
     }
   }
+}
+
+TEST_CASE("ranks that ask for different radices are told") {
+  for (const Collective which : {Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter})
+    for (int odd = 0; odd < 4; ++odd)
+      check_different_algorithms({.collective = which, .ranks = 4, .count = 100}, odd, "knomial radix=2",
+                                 "knomial radix=3");
+  check_different_algorithms({.collective = Collective::all_reduce, .ranks = 4, .count = 100}, 1,
+                             "recursive_doubling radix=2", "recursive_doubling radix=4");
+}
+
+TEST_CASE("an algorithm without a radix takes none") {
+  const Ranks communicator(1);
+  CHECK(paceCommSetAlgorithm(communicator[0], "ring radix=3") == paceInvalidArgument);
+  CHECK(std::string(paceGetLastError(communicator[0])).find("ring has no radix") != std::string::npos);
+  CHECK(paceCommSetAlgorithm(communicator[0], "knomial radix=3") == paceSuccess);
 }
 
 TEST_CASE("a rank that left is named") {

@@ -167,7 +167,7 @@ TEST_CASE("calls that are the same but for how they go say so") {
     goes(complaint.mine, 1);
     goes(complaint.other, 2);
   });
-  CHECK(chunks.find("by different algorithms or chunks") != std::string::npos);
+  CHECK(chunks.find("by different algorithms, chunks or radices") != std::string::npos);
   const std::string tables = told([](cuda::Complaint& complaint) { complaint.other_table = true; });
   CHECK(tables.find("by another table than rank 1") != std::string::npos);
   const std::string graphs = told([&](cuda::Complaint& complaint) {

@@ -279,7 +279,7 @@ def test_ranks_that_force_different_chunks_are_told() -> None:
         if rank.rank == 1:
             rank.comm.set_algorithm("ring chunk=131072")
 
-    assert_told(1 << 18, differ, "different algorithms or chunks")
+    assert_told(1 << 18, differ, "different algorithms, chunks or radices")
 
 
 def test_a_rank_that_never_comes_to_a_schedule_is_named() -> None:

@@ -77,7 +77,8 @@ START = "import paceline; paceline.init().close()"
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (None, "it cannot be read"),
+        (None, "there is no such file"),
+        ("", "it is empty"),
         ("{", "is not JSON"),
         ("<system", "XML"),
         (json.dumps({"node": {"preset": "rx1"}}), None),

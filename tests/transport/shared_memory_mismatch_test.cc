@@ -57,7 +57,8 @@ TEST_CASE("shm: a message of the same call by another plan is a mismatch that sa
   CHECK(node.send(0, {1}, pattern(8, 1), call(1)) == Attempt::done);
   CHECK(node.attempt(1, 0, 8, call(2)) == Attempt::failed);
   CHECK(node[1].failure().message() ==
-        "rank 1 and rank 0 run broadcast #7 of 2 float32, root 0 by different algorithms or chunks: what is forced "
+        "rank 1 and rank 0 run broadcast #7 of 2 float32, root 0 by different algorithms, chunks or radices: what is "
+        "forced "
         "(paceCommSetAlgorithm, PACELINE_ALGORITHM, PACELINE_CHUNK) and the tuning must be the same on every rank");
 }
 

@@ -23,7 +23,8 @@ TEST_CASE("what else it says is an error") {
     CHECK(read_variant(text).status().code() == Code::invalid_argument);
   }
   CHECK(read_variant("ring fast").status().message() ==
-        "'fast' after the algorithm ring: there are chunk=BYTES, radix=K, protocol=staged and protocol=single_copy");
+        "'fast' after the algorithm ring: there are chunk=BYTES, radix=K (from 2), protocol=staged and "
+        "protocol=single_copy");
 }
 
 }  // namespace paceline

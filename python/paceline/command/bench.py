@@ -196,10 +196,12 @@ class _Bench:
         rows = [row for row in self._rows if row.collective == collective.name]
         if self._comm.rank == 0 and not self._asked_ran(rows):
             name = self._chosen.algorithm.partition(" ")[0]
-            print(
-                f"# {name} does not serve {collective.name} on {ranks_text(self._comm.size)}: others ran",
-                file=sys.stderr,
-            )
+            why = f"does not serve {collective.name} on {ranks_text(self._comm.size)}"
+            if "PACELINE_TOPOLOGY" not in os.environ and any(
+                row["topology"] for row in algorithm_table() if row["name"] == name
+            ):
+                why = "goes by a topology, and none is known (PACELINE_TOPOLOGY)"
+            print(f"# {name} {why}: others ran", file=sys.stderr)
 
     def _asked_ran(self, rows: list[Row]) -> bool:
         """Whether some row is of the algorithm that was asked for, if one was."""

@@ -68,7 +68,13 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
     """Print the rows and the reason for them."""
     forced = os.environ.get("PACELINE_ALGORITHM") or None
     collective, dtype = COLLECTIVES[chosen.collective], DATA_TYPES[chosen.dtype]
-    names = [row["name"] for row in algorithm_table() if collective.name in row["collectives"]]
+    known = os.environ.get("PACELINE_TOPOLOGY") or None
+    # Between machines what goes by a topology competes with the others; elsewhere it runs where it is forced.
+    names = [
+        row["name"]
+        for row in algorithm_table()
+        if collective.name in row["collectives"] and (comm.links_measured() or not row["topology"])
+    ]
     path = tuning.tuning_file()["path"]
     profile = tuning.load(Path(path)) if path else None
     here = tuning.job_of(tuning.setting(comm, {}, fit=False))
@@ -105,7 +111,7 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
     if forced:
         reason = f"PACELINE_ALGORITHM={forced}, wherever it applies"
     elif profile is None:
-        reason = _reason_without_profile(comm.links_measured())
+        reason = _reason_without_profile(comm.links_measured(), known)
     else:
         reason = _reason(profile, path, here, untabled, len(rows))
     print(f"# {reason}")
@@ -122,7 +128,9 @@ def _way(plan: Plan, forced: str | None, in_table: dict[str, Any] | None) -> str
     return tuning.algorithm(told)
 
 
-def _reason_without_profile(links_measured: bool) -> str:
+def _reason_without_profile(links_measured: bool, topology: str | None) -> str:
+    if links_measured and topology:
+        return f"the fastest in simulations on {topology}, where it says what is between these machines"
     if links_measured:
         return "the cheapest on the links measured as the job started: `paceline tune` measures more than links"
     return "the cheapest by the cost model, not calibrated here: `paceline tune` measures this machine"
