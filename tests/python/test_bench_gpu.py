@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_jobs import gpus
 from paceline import cuda_driver
 from paceline.command.collectives import COLLECTIVES
-from paceline.errors import CudaError, Unsupported
+from paceline.errors import Unsupported
 
 SHORT = ["--iterations", "1", "--warmup", "0"]
 Paceline = Callable[..., subprocess.CompletedProcess[str]]
@@ -102,13 +103,6 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda_driver._driver.cache_clear()
     with pytest.raises(Unsupported, match=r"there is no NVIDIA driver: libcuda-of-nobody\.so\.1"):
         cuda_driver.device_count()
-
-
-def gpus() -> int:
-    try:
-        return cuda_driver.device_count()
-    except (Unsupported, CudaError):
-        return 0
 
 
 @pytest.mark.skipif(gpus() == 0, reason="no GPU")

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from paceline import cuda_driver
-from paceline.errors import Unsupported
+from gpu_jobs import gpus
 
 
 def script(name: str, *words: str, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -53,13 +52,6 @@ def test_a_killed_rank_is_named_and_replaced(fake_cuda: dict[str, str]) -> None:
     done = script("kill_gpu.py", "--kills=3", "--seed=1", timeout=120, **fake_cuda, FAKE_CUDA_DEVICES="3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("kill_gpu: PASS: 3 of 3 kills, 3 ranks on 3 GPUs")
-
-
-def gpus() -> int:
-    try:
-        return cuda_driver.device_count()
-    except Unsupported:
-        return 0
 
 
 @pytest.mark.long

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paceline import cuda_driver
-from paceline.errors import Unsupported
+from gpu_jobs import gpus
 
 FIGURES = {"first call of all", "first call of 8 B", "first call of 1 MB", "first call of 16 MB", "creation", "bytes"}
 
@@ -29,13 +28,6 @@ def cost(ranks: int, **environment: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
-
-
-def gpus() -> int:
-    try:
-        return cuda_driver.device_count()
-    except Unsupported:
-        return 0
 
 
 @pytest.mark.skipif(gpus() > 0, reason="without a GPU, on a stand-in for the driver")

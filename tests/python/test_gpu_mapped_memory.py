@@ -9,19 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpu_jobs import gpus
 from mapped_memory import BY_DESCRIPTOR, MappedMemory
 from paceline import cuda_driver
-from paceline.errors import Unsupported
 
 SIDE = str(Path(__file__).with_name("mapped_memory_side.py"))
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-
-
-def gpus() -> int:
-    try:
-        return cuda_driver.device_count()
-    except Unsupported:
-        return 0
 
 
 if gpus() < 1:

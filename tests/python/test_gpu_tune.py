@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paceline import cuda_driver, tuning
+from gpu_jobs import gpus
+from paceline import tuning
 from paceline.command.collectives import COLLECTIVES
 from paceline.command.gpu_ways import Way, between, candidates, choose, curves, rows, summary
-from paceline.errors import CudaError, Unsupported
 
 HERE = Path(__file__).parent
 NAMES = [name for name in COLLECTIVES if name != "barrier"]
@@ -222,13 +222,6 @@ def test_a_profile_whose_tables_are_wrong_is_a_warning(tmp_path: Path, gpus: obj
     assert done.returncode == 0
     assert "profile.json is not used: the GPU table" in done.stderr
     assert tuning.load(path) is None
-
-
-def gpus() -> int:
-    try:
-        return cuda_driver.device_count()
-    except (Unsupported, CudaError):
-        return 0
 
 
 @pytest.mark.skipif(gpus() < 2, reason="fewer than two GPUs")

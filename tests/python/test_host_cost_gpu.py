@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from bench_script import BENCH
-from paceline import cuda_driver
-from paceline.errors import CudaError, Unsupported
+from gpu_jobs import gpus
 
 
 def document(path: Path, **environment: str) -> dict[str, Any]:
@@ -25,13 +24,6 @@ def document(path: Path, **environment: str) -> dict[str, Any]:
     for row in found["rows"]:
         assert 0 <= row["us"]["min"] <= row["us"]["median"] <= row["us"]["max"], row
     return found
-
-
-def gpus() -> int:
-    try:
-        return cuda_driver.device_count()
-    except (Unsupported, CudaError):
-        return 0
 
 
 def test_rows_from_c(fake_cuda: dict[str, str], tmp_path: Path) -> None:
