@@ -95,8 +95,11 @@ Status same_settings(const std::vector<Card>& cards) {
 
 // This process's number among the job's, where there are several; -1: no launcher says one.
 int job_rank() {
-  const auto launch = find_launch(configuration(), [](const char* variable) { return std::getenv(variable); });
-  return launch.ok() && launch->size > 1 ? launch->rank : -1;
+  static const int rank = [] {  // once: looking for a launcher reads /proc, and every split connects
+    const auto launch = find_launch(configuration(), [](const char* variable) { return std::getenv(variable); });
+    return launch.ok() && launch->size > 1 ? launch->rank : -1;
+  }();
+  return rank;
 }
 
 // The communicator's ranks on each node, in order.
