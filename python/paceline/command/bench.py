@@ -63,7 +63,9 @@ def add_parser(commands: Any) -> None:
     add("--op", choices=[*OPERATIONS, "premulsum"], default="sum", metavar="O",
         help=f"{', '.join(OPERATIONS)}, premulsum (default: sum)")  # fmt: skip
     add("--root", type=int, default=0, metavar="R", help="root of broadcast, reduce, gather and scatter (default: 0)")
-    add("--algorithm", metavar="NAME", help="force one; all: every one that applies, side by side (default: chosen)")
+    add("--algorithm", metavar="NAME",
+        help="force one, as ring or 'knomial radix=4'; all: every one that applies, side by side "
+        "(default: chosen)")  # fmt: skip
     add("--device", choices=["cpu", "cuda"], default="cpu",
         help="whose memory; cuda: a node's ranks use its GPUs in turn (default: cpu)")  # fmt: skip
     add("--graph", action="store_true", help="with --device cuda: time calls in CUDA graphs, not launched one by one")
