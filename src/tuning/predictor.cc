@@ -129,19 +129,6 @@ void Predictor::note(const Topology& topology, Simulation result, std::vector<Tr
   }
 }
 
-// Not again where a smaller problem, in chunks as long for it, was too much.
-Effort Predictor::counted(const Algorithm& algorithm, std::string_view name, const Problem& problem,
-                          const Parameters& parameters) {
-  const auto chunks = [](std::size_t count, std::size_t chunk) {
-    return static_cast<double>(count) / static_cast<double>(chunk);
-  };
-  const auto known = too_much_.find(name);
-  if (known != too_much_.end() && problem.count >= known->second.count &&
-      chunks(problem.count, parameters.chunk) >= chunks(known->second.count, known->second.chunk))
-    return known->second.effort;
-  return effort_of(algorithm, problem, parameters, model_, question_.element_bytes);
-}
-
 // Says once why there is no row, also of several sizes.
 void Predictor::leave_out(std::string_view name, std::string_view reason) {
   std::string line = fmt::format("{}: {}", name, reason);
@@ -184,14 +171,14 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
       return run(folded_, std::move(one), problem, name);
     }
   }
-  Effort effort = counted(algorithm, name, problem, parameters);
+  Effort effort = efforts_.of(algorithm, name, problem, parameters, model_, question_.element_bytes);
   for (int times = 0; effort.steps > enough && !asked_chunk() && times < 24; ++times) {
     parameters.chunk += parameters.chunk / 4 + 1;
     effort.steps = std::min(effort.steps, steps_of(algorithm, problem, parameters, model_));
   }
   if (is_left_out(name, too_many_steps(effort, by_name(name)), advice) ||
       is_left_out(name, too_many_connections(effort, by_name(name)))) {
-    too_much_.try_emplace(std::string(name), Counted{problem.count, own, effort});
+    efforts_.was_too_much(name, problem, own, effort);
     return {};
   }
   Schedule schedule(problem, parameters);

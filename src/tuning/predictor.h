@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -70,8 +69,6 @@ class Predictor {
   Status add_reduction_server(const Problem& problem);
   Status add_sources(const Problem& problem);
   [[nodiscard]] std::vector<std::string_view> names(const Problem& problem) const;
-  Effort counted(const Algorithm& algorithm, std::string_view name, const Problem& problem,
-                 const Parameters& parameters);
   void leave_out(std::string_view name, std::string_view reason);
   Status unless_unsupported(std::string_view name, const Status& status);
   bool is_left_out(std::string_view name, std::string_view reason, std::string_view advice = {});
@@ -89,12 +86,7 @@ class Predictor {
   WayFinder folded_;
   int period_ = 0;
   CostModel model_;  // with the ranks' paths
-  struct Counted {
-    std::size_t count = 0;  // the problem's
-    std::size_t chunk = 0;
-    Effort effort;
-  };
-  std::map<std::string, Counted, std::less<>> too_much_;  // by name; the first that was left out for its effort
+  Efforts efforts_;
   Answer answer_;
 };
 

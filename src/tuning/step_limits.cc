@@ -31,6 +31,10 @@ bool fits_in_memory(const Effort& effort) {
   return effort.steps + steps_of_a_connection * effort.connections <= most_steps_by_name;
 }
 
+double chunks(const Problem& problem, std::size_t chunk) {
+  return static_cast<double>(problem.count) / static_cast<double>(chunk);
+}
+
 }  // namespace
 
 double steps_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
@@ -74,6 +78,19 @@ Effort effort_of(const std::vector<Traffic>& traffic) {
     }
   }
   return effort;
+}
+
+Effort Efforts::of(const Algorithm& algorithm, std::string_view name, const Problem& problem,
+                   const Parameters& parameters, const CostModel& model, std::size_t element_bytes) const {
+  const auto known = too_much_.find(name);
+  if (known != too_much_.end() && problem.count >= known->second.count &&
+      chunks(problem, parameters.chunk) >= known->second.chunks)
+    return known->second.effort;
+  return effort_of(algorithm, problem, parameters, model, element_bytes);
+}
+
+void Efforts::was_too_much(std::string_view name, const Problem& problem, std::size_t chunk, const Effort& effort) {
+  too_much_.try_emplace(std::string(name), Counted{problem.count, chunks(problem, chunk), effort});
 }
 
 std::string too_many(double steps) { return fmt::format("{:.0f} steps are too many to simulate", steps); }

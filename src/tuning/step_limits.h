@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "algorithms/table.h"
@@ -34,6 +36,25 @@ double steps_of(const Algorithm& algorithm, const Problem& problem, const Parame
 Effort effort_of(const Algorithm& algorithm, const Problem& problem, const Parameters& parameters,
                  const CostModel& model, std::size_t element_bytes);
 Effort effort_of(const std::vector<Traffic>& traffic);
+
+// The efforts of a question's problems by an algorithm's name. What is at least as much as one that was too much is not
+// counted again: schedules that are too long are long to write, too.
+class Efforts {
+ public:
+  // The known effort of a problem with no more elements, and no more chunks of them; else effort_of().
+  Effort of(const Algorithm& algorithm, std::string_view name, const Problem& problem, const Parameters& parameters,
+            const CostModel& model, std::size_t element_bytes) const;
+  // Of the first problem of a name.
+  void was_too_much(std::string_view name, const Problem& problem, std::size_t chunk, const Effort& effort);
+
+ private:
+  struct Counted {
+    std::size_t count = 0;  // the problem's
+    double chunks = 0;
+    Effort effort;
+  };
+  std::map<std::string, Counted, std::less<>> too_much_;
+};
 
 std::string too_many(double steps);  // in words
 // Why a simulation is left out; empty if it is not for this. `by_name`: it was asked for so.

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <map>
 #include <numeric>
 
@@ -125,18 +124,30 @@ TEST_CASE("steps that are too many for all algorithms at once, but not by name, 
   CHECK_FALSE(answer_of(Collective::all_to_all, "pairwise", 5000, {1 << 10}).status().message().ends_with("by name"));
 }
 
-TEST_CASE("that a size has too many steps is not found out again for larger ones") {
-  const auto time = [](const std::vector<std::size_t>& sizes) {
-    std::clock_t shortest = std::numeric_limits<std::clock_t>::max();
-    for (int turn = 0; turn < 3; ++turn) {
-      const std::clock_t began = std::clock();  // of this process alone, but who shares its core slows it down
-      CHECK_FALSE(answer_of(Collective::all_to_all, "pairwise", 5000, sizes).ok());
-      shortest = std::min(shortest, std::clock() - began);
-    }
-    return shortest;
+TEST_CASE("that a problem has too many steps is not found out again for those with more elements and chunks") {
+  static int written;
+  Algorithm counted = *algorithm_named("pairwise");
+  counted.write_for_several = [](Schedule& schedule) {
+    ++written;
+    algorithm_named("pairwise")->write(schedule);
   };
-  const std::vector<std::size_t> sizes{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10};
-  CHECK(time(sizes) < 4 * time({1 << 10}));
+  Efforts efforts;
+  const auto written_for = [&](std::string_view name, std::size_t count, std::size_t chunk) {
+    written = 0;
+    const Problem problem{.collective = Collective::all_to_all, .ranks = 1300, .count = count};
+    const Effort effort = efforts.of(counted, name, problem, {.chunk = chunk}, {}, 4);
+    if (too_many_steps(effort, false).empty()) return 0;
+    efforts.was_too_much(name, problem, chunk, effort);
+    return written;
+  };
+  const int first = written_for("pairwise", 1000, 100);
+  CHECK(first > 0);
+  CHECK(written_for("pairwise", 1000, 100) == 0);
+  CHECK(written_for("pairwise", 8000, 800) == 0);
+  CHECK(written_for("pairwise", 8000, 100) == 0);
+  CHECK(written_for("pairwise", 8000, 1000) == first);  // fewer chunks
+  CHECK(written_for("pairwise", 900, 90) == first);     // fewer elements
+  CHECK(written_for("other", 1000, 100) == first);
 }
 
 TEST_CASE("longer chunks than an algorithm's own are told, and by name only what takes minutes gets them") {
