@@ -98,7 +98,7 @@ class Sums {
       const auto leaf = without_children(pass.packing->trees[i]);
       for (int rank = 0; rank < ranks; ++rank)
         if (!leaf[at(rank)] && rank != pass.packing->trees[i].root)
-          room(static_cast<int>(i), rank).left.resize(at(pass.chunks));
+          room(static_cast<int>(i), rank).left.resize(at(pass.periods()));
     }
   }
 
@@ -114,7 +114,7 @@ class Sums {
         room.places = std::max(room.places, message.chunk - room.oldest + 1);
       if (Room& room = this->room(message.tree, message.from); room.used()) {
         --room.left[at(message.chunk)];
-        while (room.oldest < pass_.chunks && room.left[at(room.oldest)] == 0) ++room.oldest;
+        while (room.oldest < pass_.periods() && room.left[at(room.oldest)] == 0) ++room.oldest;
       }
     }
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -132,8 +132,7 @@ class Sums {
     const Room& room = this->room(message.tree, rank);
     const auto tree = at(message.tree);
     const std::size_t place = at(message.chunk % room.places) * longest(tree);
-    const std::size_t chunk =
-        pass_.shares[tree].part.offset + part_of(pass_.shares[tree].part.count, pass_.chunks, message.chunk).offset;
+    const std::size_t chunk = chunk_of(pass_, tree, message.chunk).offset;
     return {Buffer::scratch, room.offset + place + message.part.offset - chunk, message.part.count};
   }
 
@@ -248,10 +247,19 @@ class Writer {
   std::vector<bool> begun_;  // by fold
 };
 
+// Each tree as two.
+TreePacking halved(TreePacking packing) {
+  std::vector<PackedTree> trees;
+  for (const PackedTree& tree : packing.trees) trees.insert(trees.end(), 2, tree);
+  packing.trees = std::move(trees);
+  packing.root_weight *= 2;
+  return packing;
+}
+
 // The two passes of an all-reduce touch the same data, and channels must not. Where trees of the same number do not
 // carry the same, a block stays on one channel.
-void channels_by_root(TreePass& pass, int channels) {
-  for (std::size_t i = 0; i < pass.shares.size(); ++i) pass.shares[i].channel = pass.packing->trees[i].root % channels;
+void channels_by_root(TreePass& pass) {
+  for (std::size_t i = 0; i < pass.shares.size(); ++i) pass.shares[i].channel = pass.packing->trees[i].root % 2;
 }
 
 // By packings that check() has passed.
@@ -261,10 +269,15 @@ void write_checked(Schedule& schedule, std::span<const TreePacking> packings, co
   const std::size_t chunk = schedule.parameters().chunk;
   const bool copies = !problem.in_place && !reduces(problem.collective);
   const std::vector<Part> blocks = blocks_of(problem);
+  std::vector<TreePacking> halves;
+  if (timing.channels == TreeChannels::halves) {
+    for (const TreePacking& packing : packings) halves.push_back(halved(packing));
+    packings = halves;
+  }
   std::vector<TreePass> passes;
   for (const TreePacking& packing : packings) passes.push_back(plan_pass(packing, blocks, timing, chunk));
-  if (!same_chunks(passes.front(), passes.back()))
-    for (TreePass& pass : passes) channels_by_root(pass, timing.channels);
+  if (timing.channels != TreeChannels::one && !same_chunks(passes.front(), passes.back()))
+    for (TreePass& pass : passes) channels_by_root(pass);
   const auto periods = periods_of(passes, timing);
   TreeMessages messages;
   for (std::size_t i = 0; i < passes.size(); ++i) add_messages(messages, passes[i], periods[i], copies, chunk);

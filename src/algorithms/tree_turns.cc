@@ -84,7 +84,7 @@ std::vector<TreeShare> shares_of(const TreePacking& packing, std::span<const Par
     begun[at(tree.root)] += tree.weight;
     TreeShare share;
     share.part = {block.offset + begin, offset(begun[at(tree.root)]) - begin};
-    share.channel = static_cast<int>(shares.size()) % timing.channels;
+    share.channel = timing.channels == TreeChannels::one ? 0 : static_cast<int>(shares.size() % 2);
     share.turns = outward_turns(tree, ranks, weights, taken, timing.slack);
     if (packing.inward) turn_round(share.turns);
     shares.push_back(std::move(share));
@@ -173,7 +173,7 @@ void add_chunk(TreeMessages& messages, const TreePass& pass, std::size_t tree_nu
                bool copies, std::size_t chunk) {
   const PackedTree& tree = pass.packing->trees[tree_number];
   const TreeShare& share = pass.shares[tree_number];
-  const Part piece = part_of(share.part.count, pass.chunks, c);
+  const Part piece = chunk_of(pass, tree_number, c);
   if (piece.count == 0) return;
   const bool inward = pass.packing->inward;
   TreeMessage message{.from = tree.root, .to = tree.root, .inward = inward};
@@ -183,7 +183,7 @@ void add_chunk(TreeMessages& messages, const TreePass& pass, std::size_t tree_nu
   message.wait = pass.wait * periods.width;
   message.begin = periods.first + c;
   message.end = periods.first + c + 1;
-  message.part = {share.part.offset + piece.offset, piece.count};
+  message.part = piece;
   if (copies) add_cut(messages.list, message, std::array{1.0}, chunk);
   const std::size_t begin = messages.list.size();
   for (std::size_t e = 0; e < tree.edges.size(); ++e) {
@@ -245,7 +245,7 @@ Order ordered(const TreeMessages& messages, int ranks) {
 
 // What part of the messages of a few full periods is taken early.
 double early_part(const TreePass& pass, int ranks, std::size_t chunk) {
-  const int upto = std::min(pass.chunks, last_lag(pass) + 3);
+  const int upto = std::min(pass.periods(), last_lag(pass) + 3);
   TreeMessages messages;
   for (std::size_t i = 0; i < pass.shares.size(); ++i)
     for (int c = 0; c < upto; ++c) add_chunk(messages, pass, i, c, {}, false, chunk);
@@ -255,9 +255,24 @@ double early_part(const TreePass& pass, int ranks, std::size_t chunk) {
 
 }  // namespace
 
+Part chunk_of(const TreePass& pass, std::size_t tree, int chunk) {
+  const Part& whole = pass.shares[tree].part;
+  const bool late = pass.halves && tree % 2 == 1;
+  const auto begin = [&](int c) {
+    if (late && c > 0) {
+      const Part before = part_of(whole.count, pass.chunks, c - 1);
+      return before.offset + before.count / 2;
+    }
+    return c < pass.chunks ? part_of(whole.count, pass.chunks, c).offset : whole.count;
+  };
+  const std::size_t end = chunk + 1 < pass.periods() ? begin(chunk + 1) : whole.count;
+  return {whole.offset + begin(chunk), end - begin(chunk)};
+}
+
 TreePass plan_pass(const TreePacking& packing, std::span<const Part> blocks, const TreeTiming& timing,
                    std::size_t chunk) {
   TreePass pass{.packing = &packing, .shares = shares_of(packing, blocks, timing)};
+  pass.halves = timing.channels == TreeChannels::halves;
   pass.wait = 0.9 * timing.slack;  // what waits for a message comes after it
   TreePass best;
   double least = 2;
@@ -291,7 +306,7 @@ std::vector<TreePeriods> periods_of(std::span<const TreePass> passes, const Tree
     periods.push_back({first, overlap ? static_cast<double>(periods.size()) * width : 0, width});
     // A chunk that begins its turns in one period ends them, and has been taken, `last_lag` periods and the slack
     // later.
-    first += last_lag(pass) + std::ceil(timing.slack) + (overlap ? 0 : pass.chunks);
+    first += last_lag(pass) + std::ceil(timing.slack) + (overlap ? 0 : pass.periods());
   }
   return periods;
 }
@@ -299,7 +314,7 @@ std::vector<TreePeriods> periods_of(std::span<const TreePass> passes, const Tree
 void add_messages(TreeMessages& messages, const TreePass& pass, const TreePeriods& periods, bool copies,
                   std::size_t chunk) {
   for (std::size_t i = 0; i < pass.shares.size(); ++i)
-    for (int c = 0; c < pass.chunks; ++c) add_chunk(messages, pass, i, c, periods, copies, chunk);
+    for (int c = 0; c < pass.periods(); ++c) add_chunk(messages, pass, i, c, periods, copies, chunk);
 }
 
 std::vector<TreeEvent> order_of(const TreeMessages& messages, int ranks) { return ordered(messages, ranks).events; }

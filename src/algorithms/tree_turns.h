@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -19,12 +20,19 @@
 
 namespace paceline {
 
+// A rank may have as many messages under way on each of two channels as on one, and while one of a connection's
+// channels starts a message the other's has the link.
+enum class TreeChannels : std::uint8_t {
+  one,      // for all trees
+  by_tree,  // trees alternate between two
+  halves    // each tree's data goes in two halves, one on each channel
+};
+
 // How the trees take turns. Messages come a little later than the bandwidth alone says; without slack that delay would
-// be handed round and grow from period to period. But a chunk that waits is under way for longer; trees that alternate
-// between two channels may have twice as many under way.
+// be handed round and grow from period to period. But a chunk that waits is under way for longer.
 struct TreeTiming {
   double slack = 0;  // periods between the end of a message and what waits for it
-  int channels = 1;  // 1 or 2
+  TreeChannels channels = TreeChannels::one;
   // All-reduce: a chunk goes outward soon after it is folded, not after all of them. Where GPUs have unequal links this
   // uses both ways of the full-duplex links at once. Only where both passes cut the data alike, as they do where links
   // are the same both ways.
@@ -50,10 +58,18 @@ struct TreeShare {
 struct TreePass {
   const TreePacking* packing = nullptr;
   std::vector<TreeShare> shares;
+  bool halves = false;  // each two trees are the halves of one
   int slots = 1;
-  int chunks = 1;   // of each tree
+  int chunks = 1;   // of each tree; second halves have one more
   double wait = 0;  // periods from the end of a message until it is taken
+
+  [[nodiscard]] int periods() const { return halves ? chunks + 1 : chunks; }
 };
+
+// Where in the data a chunk lies, from 0 to periods() - 1. Those of a second half begin and end where those of the
+// first are half way: messages that share a link from the same moment on would end at the same time, too, and no bytes
+// would flow while the next two start.
+Part chunk_of(const TreePass& pass, std::size_t tree, int chunk);
 
 struct TreeMessage {
   int from = 0;

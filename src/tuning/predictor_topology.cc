@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <map>
+#include <span>
 #include <utility>
 
 #include "algorithms/packed_trees.h"
@@ -11,6 +14,52 @@
 #include "tuning/tree_predictions.h"
 
 namespace paceline {
+namespace {
+
+// Which timing and chunk suit packings best is seen by trying.
+class TreeTrials {
+ public:
+  // bound: us, at which the trees carry the data. The problem, the question and the packings must outlive it.
+  TreeTrials(const Problem& problem, const Question& question, std::span<const TreePacking> packings, WayFinder finder,
+             double bound)
+      : problem_(problem), question_(question), packings_(packings), finder_(std::move(finder)), bound_(bound) {
+    fastest.time = std::numeric_limits<double>::infinity();
+  }
+
+  // One is as good as at the bound, or it takes too long.
+  [[nodiscard]] bool enough() const { return fastest.time <= 1.015 * bound_ || messages_ > most_steps; }
+
+  // us, in chunks of at most so many elements.
+  Result<double> time_of(const TreeTiming& timing, std::size_t chunk) {
+    Schedule schedule(problem_, {.chunk = chunk});
+    PACE_TRY(write_packed_trees(schedule, packings_, timing));
+    std::vector<Traffic> of_this;
+    of_this.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
+    auto tried = simulate(finder_, of_this, question_.machine, question_.in_detail);
+    PACE_TRY(tried.status());
+    messages_ += static_cast<double>(tried->messages);
+    const double time = tried->time;
+    if (time < fastest.time) {
+      traffic = std::move(of_this);
+      fastest = std::move(*tried);
+    }
+    return time;
+  }
+
+  std::vector<Traffic> traffic;  // of the fastest
+  Simulation fastest;
+
+ private:
+  const Problem& problem_;
+  const Question& question_;
+  std::span<const TreePacking> packings_;
+  WayFinder finder_;
+  double bound_;
+  double messages_ = 0;
+};
+
+}  // namespace
+
 Status Predictor::add_chain(const Problem& problem) {
   const auto& order = model_.paths->chain(question_.root, problem.collective == Collective::reduce);
   if (!order.ok()) return unless_unsupported("topology_chain", order.status());
@@ -53,47 +102,27 @@ Status Predictor::add_trees(const Problem& problem) {
     return 2.0 * (ranks() - 1) * chunks * static_cast<double>(packings->size());
   };
   if (steps_with(chunk) > most_steps) return leave_out(algorithm.name, too_many(steps_with(chunk))), Status();
-  // Which timing and chunk suit the packings best is seen by trying, until one is as good as at the bound or it takes
-  // too long.
   const double roots = problem.collective == Collective::broadcast ? 1 : ranks();
-  const double bound = bound_of(*packings, static_cast<double>(all * question_.element_bytes) / roots);
-  std::vector<Traffic> best;
-  double messages = 0;
-  Simulation fastest;
-  fastest.time = std::numeric_limits<double>::infinity();
-  const auto is_done = [&] { return fastest.time <= 1.015 * bound || messages > most_steps; };
-  const auto is_faster = [&](const TreeTiming& timing, std::size_t length) -> Result<bool> {
-    Schedule schedule(problem, {.chunk = length});
-    PACE_TRY(write_packed_trees(schedule, *packings, timing));
-    std::vector<Traffic> traffic;
-    traffic.push_back(traffic_of(schedule, question_.element_bytes, question_.gpus));
-    auto tried = simulate(finder, traffic, question_.machine, question_.in_detail);
-    PACE_TRY(tried.status());
-    messages += static_cast<double>(tried->messages);
-    if (tried->time >= fastest.time) return false;
-    best = std::move(traffic);
-    fastest = std::move(*tried);
-    return true;
-  };
-  TreeTiming suits;
+  TreeTrials trials(problem, question_, *packings, std::move(finder),
+                    bound_of(*packings, static_cast<double>(all * question_.element_bytes) / roots));
+  std::map<TreeChannels, std::map<double, TreeTiming>> best;  // some of each kind, by time
   for (const TreeTiming& timing : tree_timings(problem.collective)) {
-    const auto faster = is_faster(timing, chunk);
-    PACE_TRY(faster.status());
-    if (*faster) suits = timing;
-    if (is_done()) break;
+    const auto time = trials.time_of(timing, chunk);
+    PACE_TRY(time.status());
+    auto& by_time = best[timing.channels];
+    by_time.emplace(*time, timing);
+    if (by_time.size() > 3) by_time.erase(std::prev(by_time.end()));
+    if (trials.enough()) break;
   }
-  // Longer chunks save starts, shorter ones fill deep trees sooner.
-  for (const double factor : {2.0, 0.5}) {
-    auto length = static_cast<double>(chunk);
-    for (bool better = !asked_chunk(); better && !is_done();) {
-      length *= factor;
-      if (length < 1024 || steps_with(static_cast<std::size_t>(length)) > most_steps) break;
-      const auto faster = is_faster(suits, static_cast<std::size_t>(length));
-      PACE_TRY(faster.status());
-      better = *faster;
-    }
+  // Longer chunks save starts, shorter ones fill deep trees sooner: which suit depends on how channels are used.
+  for (const double factor : {2.0, 0.5, 0.7, 0.25, 4.0, 0.125}) {
+    const auto length = static_cast<std::size_t>(factor * static_cast<double>(chunk));
+    if (asked_chunk() || length < 1024 || steps_with(length) > most_steps) continue;
+    for (const auto& [channels, by_time] : best)
+      for (const auto& [time, timing] : by_time)
+        if (!trials.enough()) PACE_TRY(trials.time_of(timing, length).status());
   }
-  note(topology_, std::move(fastest), std::move(best), problem, algorithm.name, true);
+  note(topology_, std::move(trials.fastest), std::move(trials.traffic), problem, algorithm.name, true);
   return {};
 }
 

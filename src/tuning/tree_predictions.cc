@@ -86,10 +86,15 @@ void give_ways(std::span<const TreePacking> packings, const Topology& topology, 
 // Where trees of several pairs share PCIe links, fair sharing moves messages by more than a period: that takes much
 // slack.
 std::vector<TreeTiming> tree_timings(Collective which) {
+  using enum TreeChannels;
   std::vector<TreeTiming> timings;
-  for (const TreeTiming timing : {TreeTiming{0.1, 1}, {0.2, 1}, {0.3, 2}, {0, 1}, {1.5, 1}, {3, 1}}) {
-    if (which == Collective::all_reduce) timings.push_back({timing.slack, timing.channels, true});
-    timings.push_back(timing);
+  for (const auto& [channels, slacks] : {std::pair{halves, std::vector{0.1, 0.3, 0.45, 0.6, 0.8, 1.5}},
+                                         {one, {0.1, 0.2, 0, 1.5, 3}},
+                                         {by_tree, {0.3, 0.6, 3}}}) {
+    for (const double slack : slacks) {
+      if (which == Collective::all_reduce) timings.push_back({slack, channels, true});
+      timings.push_back({slack, channels});
+    }
   }
   return timings;
 }

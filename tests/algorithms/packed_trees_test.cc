@@ -22,7 +22,14 @@ Problem problem_of(Collective collective, const Topology& topology, int root, st
 }
 
 void check_proved(const Problem& problem, std::span<const TreePacking> packings, std::size_t chunk) {
-  for (const TreeTiming timing : {TreeTiming{}, {0.1, 1}, {0.2, 2}, {0.1, 1, true}, {0.3, 2, true}}) {
+  using enum TreeChannels;
+  for (const TreeTiming timing : {TreeTiming{},
+                                  {0.1},
+                                  {0.2, by_tree},
+                                  {0.2, halves},
+                                  {0.1, one, true},
+                                  {0.3, by_tree, true},
+                                  {0.3, halves, true}}) {
     if (timing.overlaps && problem.collective != Collective::all_reduce) continue;
     Schedule schedule(problem, {.chunk = chunk});
     const Status written = write_packed_trees(schedule, packings, timing);
@@ -171,14 +178,14 @@ TEST_CASE("a reduce-scatter needs scratch for the chunks under way alone") {
   const Topology topology = part("dgx1-v100");
   for (const std::size_t count : {std::size_t{100'000}, std::size_t{1'000'000}}) {
     Schedule schedule(problem_of(Collective::reduce_scatter, topology, 0, count, true), {.chunk = 1000});
-    REQUIRE(write_packed_trees(schedule, *reduce_scatter_trees(topology), {0.1, 1}).ok());
+    REQUIRE(write_packed_trees(schedule, *reduce_scatter_trees(topology), {0.1}).ok());
     std::size_t most = 0;
     for (int rank = 0; rank < 8; ++rank) most = std::max(most, schedule.scratch_elements(rank));
     CHECK(most > 0);
     CHECK(most < 200'000);
   }
   Schedule schedule(problem_of(Collective::all_reduce, topology, 0, 100'000, true), {.chunk = 1000});
-  REQUIRE(write_packed_trees(schedule, *all_reduce_trees(topology), {0.1, 1}).ok());
+  REQUIRE(write_packed_trees(schedule, *all_reduce_trees(topology), {0.1}).ok());
   for (int rank = 0; rank < 8; ++rank) CHECK(schedule.scratch_elements(rank) == 0);
 }
 

@@ -41,11 +41,11 @@ Prediction predicted(const Topology& topology, const Question& question) {
 
 constexpr std::size_t gigabyte = 1'000'000'000;
 
-// Of 1 GB, where messages cost nothing but their bytes' time.
-void check_trees_at_bounds(const Topology& machine, const std::vector<int>& gpus) {
+// Of 1 GB.
+void check_trees_at_bounds(const Topology& machine, const std::vector<int>& gpus, bool messages_cost) {
   const Bounds bounds = throughput_bounds(part(machine, gpus));
   Question question = question_of(Collective::broadcast, 0, {gigabyte}, "packed_trees");
-  question.machine.start = question.machine.delay = 0;
+  if (!messages_cost) question.machine.start = question.machine.delay = 0;
   question.gpus = gpus;
   question.root = bounds.worst_root;
   const double broadcast = predicted(machine, question).algbw_gbs / bounds.broadcast.gbs();
@@ -67,32 +67,33 @@ void check_trees_at_bounds(const Topology& machine, const std::vector<int>& gpus
 
 }  // namespace
 
-// Links have their latency; what messages cost beside it is not the bound's.
+// Links have their latency. What messages cost beside it takes longer to try: on each fifth subset.
 TEST_CASE("packed trees reach 98% of the bound for 1 GB on every subset of a DGX-1V") {
   const auto machine = preset("dgx1-v100");
   for (int set = 1; set < 256; ++set) {
     const std::vector<int> gpus = subset(set);
     if (gpus.size() == 1) continue;
     INFO("set ", set);
-    check_trees_at_bounds(*machine, gpus);
+    check_trees_at_bounds(*machine, gpus, false);
+    if (set % 5 == 0 && gpus.size() < 8) check_trees_at_bounds(*machine, gpus, true);
   }
 }
 
 TEST_CASE("packed trees come within 2% of the bound through switches") {
   for (const char* name :
        {"dgx-a100", "hgx-h200", "hgx-h200-x4", "pcie-4gpu-1socket", "pcie-8gpu-2socket", "cs-storm-k80", "k80-node"}) {
-    INFO(name);
+    INFO(std::string(name));
     const Topology machine = *preset(name);
     std::vector<int> gpus(machine.gpus().size());
     std::iota(gpus.begin(), gpus.end(), 0);
-    check_trees_at_bounds(machine, gpus);
+    check_trees_at_bounds(machine, gpus, true);
   }
 }
 
 // Beside NVLink, trees leave to NICs what PCIe has beyond them: 2.5% of these bounds.
 TEST_CASE("packed trees through switches and NICs come near the bound of two nodes") {
   for (const auto& [name, part_of_bound] :
-       {std::pair{"dgx1-v100", 0.97}, {"hgx-h200-x4", 0.98}, {"hgx-h200", 0.93}, {"dgx-a100", 0.93}}) {
+       {std::pair{"dgx1-v100", 0.98}, {"hgx-h200-x4", 0.98}, {"hgx-h200", 0.93}, {"dgx-a100", 0.93}}) {
     INFO(std::string(name));
     const Topology machine = *preset(name, 2);
     Question question =
