@@ -120,6 +120,7 @@ typedef struct {
   char transport[16]; /* "shm", "tcp", "shm+tcp" or "local" */
   size_t chunkBytes;  /* bytes that one step moves at most */
   int channels;       /* independent lanes of the schedule */
+  int radix;          /* ranks that meet in a step of a k-nomial tree or of recursive doubling; 0: it has none */
   double predictedMicroseconds;
   char protocol[16]; /* of long messages inside a node: "staged" or "single_copy" */
 } pacePlanInfo_t;

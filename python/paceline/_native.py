@@ -55,6 +55,7 @@ class PlanInfo(Structure):
         ("transport", c_char * 16),
         ("chunkBytes", c_size_t),
         ("channels", c_int),
+        ("radix", c_int),
         ("predictedMicroseconds", c_double),
         ("protocol", c_char * 16),
     ]

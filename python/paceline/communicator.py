@@ -56,6 +56,7 @@ class Plan:
     transport: str  # "shm", "tcp", "shm+tcp" or "local"
     chunk_bytes: int  # what one step moves at most
     channels: int  # independent lanes of the schedule
+    radix: int  # ranks that meet in a step of a k-nomial tree or of recursive doubling; 0: the algorithm has none
     predicted_us: float  # microseconds, by the cost model or the tuned table
     protocol: str  # of long messages inside a node: "staged" or "single_copy"
 
@@ -498,6 +499,7 @@ class Communicator(Membership):
             info.transport.decode(),
             info.chunkBytes,
             info.channels,
+            info.radix,
             info.predictedMicroseconds,
             info.protocol.decode(),
         )

@@ -24,6 +24,7 @@ std::string algorithms_text() {
                     {"sentence", std::string(algorithm.sentence)},
                     {"collectives", collectives},
                     {"measured", algorithm.measured},
+                    {"radix", algorithm.has_radix},
                     {"topology", algorithm.finds != nullptr}});
   }
   return rows.dump();
@@ -64,6 +65,7 @@ Status explain(Communicator& communicator, const char* collective, std::size_t c
   put(info->transport, plan->transport);
   info->chunkBytes = plan->chunk_bytes;
   info->channels = plan->channels;
+  info->radix = plan->radix;
   info->predictedMicroseconds = plan->predicted_us;
   put(info->protocol, name(plan->protocol));
   return {};

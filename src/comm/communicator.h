@@ -45,6 +45,7 @@ struct PlanInfo {
   std::string transport;
   std::size_t chunk_bytes = 0;
   int channels = 1;
+  int radix = 0;  // 0: the algorithm has none
   double predicted_us = 0;
   Protocol protocol = Protocol::staged;
 };

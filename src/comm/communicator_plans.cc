@@ -155,6 +155,7 @@ Result<PlanInfo> Communicator::explain(const Request& request) const {
   info.algorithm = choice.algorithm->name;
   info.chunk_bytes = chunk_bytes;
   info.channels = channels_of(*choice.algorithm, problem, choice.parameters);
+  if (choice.algorithm->has_radix) info.radix = choice.parameters.radix;
   info.predicted_us = choice.predicted_us;
   info.transport = transport();
   if (single_copy) info.protocol = Protocol::single_copy;

@@ -42,6 +42,11 @@ TEST_CASE("explain says the same on every rank, and what is forced") {
   REQUIRE(paceCommSetAlgorithm(communicator[0], "ring protocol=single_copy") == paceSuccess);
   REQUIRE(paceExplain(communicator[0], "all_reduce", 10, paceFloat32, paceSum, 0, &infos[0]) == paceSuccess);
   CHECK(std::string_view(infos[0].protocol) == "single_copy");
+  CHECK(infos[0].radix == 0);
+  REQUIRE(paceCommSetAlgorithm(communicator[0], "knomial radix=3") == paceSuccess);
+  REQUIRE(paceExplain(communicator[0], "broadcast", 10, paceFloat32, paceSum, 3, &infos[0]) == paceSuccess);
+  CHECK(infos[0].radix == 3);
+  REQUIRE(paceCommSetAlgorithm(communicator[0], "ring") == paceSuccess);
   // A ring does no broadcast: one is chosen.
   REQUIRE(paceExplain(communicator[0], "broadcast", 10, paceFloat32, paceSum, 3, &infos[0]) == paceSuccess);
   CHECK(std::string_view(infos[0].algorithm) != "ring");

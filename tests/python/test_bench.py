@@ -33,7 +33,7 @@ def test_every_collective_is_right(tmp_path: Path) -> None:
     assert {row["collective"] for row in document["rows"]} == set(COLLECTIVES)
     for row in document["rows"]:
         assert set(row) == {"collective", "bytes", "count", "dtype", "op", "root", "algorithm", "transport",
-                            "chunk_bytes", "time_us", "algbw_gbs", "busbw_gbs", "wrong", "chosen"}  # fmt: skip
+                            "chunk_bytes", "radix", "time_us", "algbw_gbs", "busbw_gbs", "wrong", "chosen"}  # fmt: skip
         assert row["wrong"] == 0
         assert 0 < row["time_us"]["min"] <= row["time_us"]["median"] <= row["time_us"]["max"]
         assert row["algbw_gbs"] == pytest.approx(row["bytes"] / row["time_us"]["median"] / 1000)

@@ -92,6 +92,20 @@ def test_it_says_which_profile_is_used(tmp_path: Path, monkeypatch: pytest.Monke
     assert looks_for(str(path)) == doctor.Check("tuning", "ok", f"algorithms are chosen by {path}")
 
 
+def test_it_says_which_topology_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PACELINE_TOPOLOGY", raising=False)
+    assert doctor.topology_file().finding.startswith("none is given")
+    path = tmp_path / "two.json"
+    monkeypatch.setenv("PACELINE_TOPOLOGY", str(path))
+    assert (found := doctor.topology_file()).state == "fail" and "No such file" in found.finding
+    path.write_text("{")
+    assert (found := doctor.topology_file()).state == "fail" and found.remedy
+    path.write_text(json.dumps({"node": {"preset": "dgx1-v100"}}))
+    assert (found := doctor.topology_file()).state == "ok" and "has 8 GPUs" in found.finding
+    path.write_bytes(b"\xff\xfe")
+    assert doctor.topology_file().state == "fail"
+
+
 def test_a_library_that_does_not_load() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from paceline.command import doctor; print(doctor.library())"],

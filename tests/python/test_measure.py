@@ -33,7 +33,7 @@ class FakeTrial:
 
     def plan(self, count: int, algorithm: str | None) -> Any:
         self._set_algorithm(algorithm)
-        return SimpleNamespace(algorithm=self._algorithm, transport="shm", chunk_bytes=4 * count)
+        return SimpleNamespace(algorithm=self._algorithm, transport="shm", chunk_bytes=4 * count, radix=0)
 
     def repeat(self, count: int, calls: int) -> None:
         self.walked += 4 * count * calls

@@ -24,12 +24,12 @@ def check(name: str, text: str) -> None:
 
 
 ROWS = [
-    Row("all_reduce", 8, 2, "float32", "sum", None, "one_shot", "shm", 8, Times(3.214, 2.9, 88.1), 0.00249, 0.0037, 0,
-        True),
-    Row("all_reduce", 67108864, 16777216, "bfloat16", "premulsum", None, "pipelined_chain", "shm", 524288,
+    Row("all_reduce", 8, 2, "float32", "sum", None, "one_shot", "shm", 8, 0, Times(3.214, 2.9, 88.1), 0.00249, 0.0037,
+        0, True),
+    Row("all_reduce", 67108864, 16777216, "bfloat16", "premulsum", None, "pipelined_chain", "shm", 524288, 0,
         Times(20123.4, 19000.25, 123456.7), 3.335, 5.002, 12, False),
-    Row("broadcast", 4096, 1024, "float32", None, 3, "knomial", "shm+tcp", 4096, Times(12, 11, 13), 0.341, 0.341, None,
-        True),
+    Row("broadcast", 4096, 1024, "float32", None, 3, "knomial", "shm+tcp", 4096, 4, Times(12, 11, 13), 0.341, 0.341,
+        None, True),
 ]  # fmt: skip
 
 

@@ -204,7 +204,7 @@ def test_the_measured_time_is_of_the_way_that_runs() -> None:
 
 def test_what_runs_has_the_chunk_and_the_protocol_that_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PACELINE_CHUNK", raising=False)
-    plan = Plan("ring", "shm", 4096, 1, 1.0, "staged")
+    plan = Plan("ring", "shm", 4096, 1, 0, 1.0, "staged")
     in_table = {"collective": "all_gather", "from": 0, "algorithm": "ring", "protocol": "single_copy"}
     assert _way(plan, None, None) == "ring"
     assert _way(plan, None, in_table) == "ring protocol=single_copy"

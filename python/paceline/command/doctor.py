@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import __version__, _native, interpreter, tuning
+from ..errors import Error
+from ..topology import topology
 from .files import output_file, write_json
 from .sizes import size_text
 
@@ -318,6 +320,18 @@ def tuned() -> Check:
     return Check("tuning", "ok", f"{finding}, which `paceline tune` makes")
 
 
+def topology_file() -> Check:
+    """What jobs started here would know of what is between their machines."""
+    path = os.environ.get("PACELINE_TOPOLOGY")
+    if not path:
+        return Check("topology", "ok", "none is given (PACELINE_TOPOLOGY): links between machines are measured")
+    try:
+        known = topology({"file": Path(path).read_text(encoding="utf-8")})
+    except (OSError, ValueError, Error) as error:
+        return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: {error}", "docs/topology.md has the file's form")
+    return Check("topology", "ok", f"PACELINE_TOPOLOGY={path} has {len(known['gpus'])} GPUs: rank r is on GPU r")
+
+
 def job_on_this_machine() -> Check:
     """Two ranks meet and add two numbers: the whole way of a call."""
     from ..launch import rank_environment
@@ -355,5 +369,5 @@ def _read(path: Path) -> str:
 
 CHECKS: tuple[Callable[[], Check], ...] = (
     library, python, kernel, cpus, shared_memory, descriptors, locked_memory, single_copy, huge_pages, loopback, gpus,
-    tuned, job_on_this_machine,
+    tuned, topology_file, job_on_this_machine,
 )  # fmt: skip

@@ -19,7 +19,7 @@ from .question import add_question, asked_sizes
 from .sizes import positive, ranks_text, size_text
 from .started import join, started_size
 
-_LINE = "{:>12} {:>13}  {:<18} {:<9} {:<11} {:>8} {:>8} {:>13} {:>12}  {}"
+_LINE = "{:>12} {:>13}  {:<20} {:<9} {:<11} {:>8} {:>8} {:>13} {:>12}  {}"
 _RUNNERS_UP = 3
 _RANKS = 4
 
@@ -104,8 +104,9 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
         following = sorted(others, key=lambda name: others[name])[:_RUNNERS_UP]
         runners_up = [{"algorithm": name, "predicted_us": others[name]} for name in following]
         rows.append({"bytes": total, "count": count, **vars(plan), "measured_us": measured, "next": runners_up})
+        radix = f" radix={plan.radix}" if plan.radix else ""
         print(_LINE.format(
-            total, count, plan.algorithm, plan.transport, plan.protocol, size_text(plan.chunk_bytes),
+            total, count, plan.algorithm + radix, plan.transport, plan.protocol, size_text(plan.chunk_bytes),
             plan.channels, f"{plan.predicted_us:.2f}", f"{measured:.2f}" if measured else "-",
             ", ".join(f"{name} {others[name]:.2f}" for name in following)).rstrip())  # fmt: skip
     if forced:
@@ -114,6 +115,8 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
         reason = _reason_without_profile(comm.links_measured(), known)
     else:
         reason = _reason(profile, path, here, untabled, len(rows))
+    if known and not comm.links_measured():
+        reason += f"; what goes by the topology of {known} runs on one machine where it is forced"
     print(f"# {reason}")
     return rows
 

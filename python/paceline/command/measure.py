@@ -43,6 +43,7 @@ class Row:
     algorithm: str
     transport: str
     chunk_bytes: int
+    radix: int  # 0: the algorithm has none
     time_us: Times
     algbw_gbs: float
     busbw_gbs: float
@@ -192,6 +193,7 @@ def _row(trial: Trial, count: int, plan: Plan, times: array[int], wrong: int | N
         algorithm=plan.algorithm,
         transport=plan.transport,
         chunk_bytes=plan.chunk_bytes,
+        radix=plan.radix,
         time_us=Times(middle, min(times) / 1000, max(times) / 1000),
         algbw_gbs=algbw,
         busbw_gbs=algbw * collective.bus_factor(ranks),
