@@ -1,6 +1,11 @@
 #include "algorithms/table.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+
+#include "base/listed.h"
+#include "base/wrong.h"
 
 namespace paceline {
 
@@ -79,6 +84,14 @@ bool serves(const Algorithm& algorithm, const Problem& problem, Paths* paths) {
   if (problem.ranks == 1) return true;
   return algorithm.applies(problem) &&
          (algorithm.finds == nullptr || (paths != nullptr && algorithm.finds(problem, *paths)));
+}
+
+Status check_has_radix(const Algorithm& algorithm) {
+  if (algorithm.has_radix) return {};
+  std::vector<std::string_view> others;
+  for (const Algorithm& other : algorithms())
+    if (other.has_radix) others.push_back(other.name);
+  return wrong(fmt::format("{} has no radix; there are {}", algorithm.name, listed(others)));
 }
 
 int channels_of(const Algorithm& algorithm, Problem problem, const Parameters& parameters) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "algorithms/chunks.h"
+#include "base/status.h"
 #include "schedule/cost.h"
 #include "schedule/schedule.h"
 #include "topology/paths.h"
@@ -49,6 +50,8 @@ struct Algorithm {
 
 std::span<const Algorithm> algorithms();
 const Algorithm* algorithm_named(std::string_view name);
+// Error (invalid_argument): it has no radix; it says which have one.
+Status check_has_radix(const Algorithm& algorithm);
 // Whether the algorithm serves the problem: one rank alone always, of its collectives. paths: of the ranks' topology;
 // nullptr: none is known.
 bool serves(const Algorithm& algorithm, const Problem& problem, Paths* paths = nullptr);

@@ -130,6 +130,7 @@ Status read_question(const json& request, Question& question, int& ranks) {
   PACE_TRY(fields.text("algorithm", question.algorithm));
   PACE_TRY(fields.whole("root", question.root));
   PACE_TRY(fields.whole("chunk_bytes", question.chunk_bytes));
+  PACE_TRY(fields.whole("radix", question.radix));
   PACE_TRY(fields.whole("sources", question.sources));
   PACE_TRY(fields.whole("servers", question.servers));
   PACE_TRY(fields.whole("ranks", ranks));
@@ -201,6 +202,7 @@ json rows_of(const Answer& answer, bool with_links) {
                     {"bytes", row.bytes},
                     {"count", row.count},
                     {"chunk_bytes", row.chunk_bytes},
+                    {"radix", row.radix},
                     {"own_chunk_bytes", row.own_chunk_bytes == 0 ? json() : json(row.own_chunk_bytes)},
                     {"time_us", row.time_us},
                     {"algbw_gbs", row.algbw_gbs},

@@ -129,12 +129,7 @@ Status Communicator::set_algorithm(const std::string& name) {
   auto read = read_variant(name);
   PACE_TRY(read.status());
   const Algorithm* const named = algorithm_named(read->algorithm);
-  if (named != nullptr && read->variant.radix > 0 && !named->has_radix) {
-    std::string others;
-    for (const Algorithm& algorithm : algorithms())
-      if (algorithm.has_radix) others += fmt::format("{}{}", others.empty() ? "" : ", ", algorithm.name);
-    return Status(Code::invalid_argument, fmt::format("{} has no radix; there are {}", named->name, others));
-  }
+  if (named != nullptr && read->variant.radix > 0) PACE_TRY(check_has_radix(*named));
   if (!read->algorithm.empty() && named == nullptr) {
     std::string known;
     for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);

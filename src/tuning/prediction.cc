@@ -52,6 +52,11 @@ Status check(const Question& question, int ranks) {
     return wrong(fmt::format("{} sources: there are {} ranks", question.sources, ranks));
   if (question.sources > 0 && question.collective != Collective::broadcast)
     return wrong("several sources are for broadcast");
+  if (question.radix != 0) {
+    if (question.radix < 2) return wrong(fmt::format("radix is {}: give 2 or more", question.radix));
+    if (question.sources > 0) return wrong("several sources have no radix to be asked for");
+    if (const Algorithm* named = algorithm_named(question.algorithm)) PACE_TRY(check_has_radix(*named));
+  }
   if (question.servers < 0) return wrong(fmt::format("servers is {}: give 0 or more", question.servers));
   if (question.in_detail && (question.sizes.size() != 1 || question.algorithm == "all"))
     return wrong("links and timelines are of one algorithm at one size");
@@ -173,12 +178,14 @@ Result<Answer> predict(const CostModel& model, int ranks, const Question& questi
     for (const Algorithm& algorithm : algorithms()) {
       if (!serves(algorithm, problem) || (question.algorithm != "all" && question.algorithm != algorithm.name))
         continue;
-      const auto choice = choose(problem, of_type, algorithm.name, {.chunk = question.chunk_bytes}, tuned);
+      const Variant asked{.chunk = question.chunk_bytes, .radix = algorithm.has_radix ? question.radix : 0};
+      const auto choice = choose(problem, of_type, algorithm.name, asked, tuned);
       PACE_TRY(choice.status());
       Prediction row = row_of(question, problem, algorithm.name, choice->predicted_us);
       row.method = method_of(*choice, problem, of_type, tuned);
       row.asked_bytes = bytes;
       row.chunk_bytes = std::min(choice->parameters.chunk, problem.count) * of_type.element;
+      if (algorithm.has_radix) row.radix = choice->parameters.radix;
       answer.rows.push_back(std::move(row));
     }
   }

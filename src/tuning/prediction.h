@@ -42,6 +42,7 @@ struct Question {
   std::vector<int> gpus;          // rank r is on GPU gpus[r]
   std::string algorithm = "all";  // or one by name
   std::size_t chunk_bytes = 0;    // the longest chunk; 0: the algorithm's own
+  int radix = 0;                  // of algorithms that have one, which one by name must have; 0: their own
   int sources = 0;                // broadcasts from so many ranks at once; 0: an ordinary collective
   int servers = 0;                // of a reduction_server; 0: as many as there are ranks
   Machine machine;                // stragglers by their numbers in the topology
@@ -68,6 +69,7 @@ struct Prediction {
   // knows no chunks.
   std::size_t chunk_bytes = 0;
   std::size_t own_chunk_bytes = 0;  // the algorithm's, where it is simulated with longer ones; 0: it is not
+  int radix = 0;                    // 0: the algorithm has none
   double time_us = 0;
   double algbw_gbs = 0;
   double busbw_gbs = 0;

@@ -194,9 +194,15 @@ Status Predictor::add_row(const Algorithm& algorithm, std::string_view name, con
 }
 
 Status Predictor::add_table(const Problem& problem) {
-  for (const Algorithm& algorithm : algorithms())
-    if (algorithm.finds == nullptr && asked(algorithm.name) && serves(algorithm, problem))
-      PACE_TRY(add_row(algorithm, algorithm.name, problem, algorithm.parameters(problem, model_)));
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.finds != nullptr || !asked(algorithm.name) || !serves(algorithm, problem)) continue;
+    Parameters parameters = algorithm.parameters(problem, model_);
+    if (question_.radix > 0 && algorithm.has_radix)
+      parameters.radix = std::clamp(question_.radix, 2, std::max(2, problem.ranks));
+    const std::size_t rows = answer_.rows.size();
+    PACE_TRY(add_row(algorithm, algorithm.name, problem, parameters));
+    if (algorithm.has_radix && answer_.rows.size() > rows) answer_.rows.back().radix = parameters.radix;
+  }
   return {};
 }
 

@@ -206,6 +206,33 @@ def test_rings_take_the_chunk_asked_for() -> None:
     assert short["time_us"] > own["time_us"]
 
 
+def test_a_radix_is_taken_and_told() -> None:
+    asked = {"collective": "broadcast", "preset": "rx2", "sizes": [64], "algorithm": "knomial"}
+    (own,) = predict(asked)["rows"]
+    times = {}
+    for radix in (2, 4, 16, own["radix"]):
+        (row,) = predict({**asked, "radix": radix})["rows"]
+        assert row["radix"] == radix
+        times[radix] = row["time_us"]
+    assert times[2] > times[4] > times[16]  # levels, one after the other, of messages that go side by side
+    assert times[own["radix"]] == own["time_us"]
+    assert {row["algorithm"]: row["radix"] for row in predict({**asked, "algorithm": "all"})["rows"]}["chain"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--algorithm", "chain", "--radix", "4"), "chain has no radix; there are knomial"),
+        (("--radix", "1"), "radix is 1: give 2 or more"),
+        (("--radix", "4", "--sources", "2"), "either --radix or --sources"),
+    ],
+)
+def test_a_radix_that_cannot_be(options: tuple[str, ...], reason: str) -> None:
+    shown = paceline("broadcast", "--preset", "rx2", *options)
+    assert shown.returncode != 0
+    assert reason in shown.stderr
+
+
 @pytest.mark.parametrize(("collective", "algorithm"), [("broadcast", "packed_trees"), ("all_reduce", "rings")])
 def test_too_many_steps_are_refused(collective: str, algorithm: str) -> None:
     shown = paceline(collective, "--preset", "dgx1-v100", "--sizes", "1G", "--chunk", "16", "--algorithm", algorithm)

@@ -84,6 +84,8 @@ def add_parser(commands: Any) -> None:
         metavar="NAME",
         help="one algorithm, or several as ring,double_tree (default: all)",
     )
+    add("--radix", type=positive, default=0, metavar="K",
+        help="ranks that meet in a step, of algorithms with a radix (default: their own)")  # fmt: skip
     add("--chunk", type=size, default=0, metavar="SIZE", help="the longest chunk (default: the algorithm's own)")
     add(
         "--sources", type=counts, metavar="M", help="so many ranks broadcast at once, each a message; or several counts"
@@ -210,6 +212,8 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
         refuse("either --gpus or --placement")
     if chosen.chunk and chosen.sources:
         refuse("either --chunk or --sources, whose chunks are their own")
+    if chosen.radix and chosen.sources:
+        refuse("either --radix or --sources, whose trees are binomial")
     names = _algorithms(chosen)
     _refuse_unknown(chosen, names)
     if "all" in names and len(names) > 1:
@@ -249,6 +253,7 @@ def request(chosen: argparse.Namespace, nodes: int, sources: int) -> dict[str, A
     asked["sizes"] = asked_sizes(chosen)
     asked["sources"] = sources
     asked["chunk_bytes"] = chosen.chunk
+    asked["radix"] = chosen.radix
     asked["links"] = bool(chosen.json)
     asked["detail"] = bool(chosen.trace or chosen.link_plot)
     if chosen.ranks:
