@@ -270,7 +270,9 @@ Execution::Turn Execution::advance() {
   return moved ? Turn::moved : Turn::stuck;
 }
 
-Execution::Wait Execution::waiting_for(const Lane& lane) const {
+Execution::Wait Execution::waiting_for(std::size_t number) const {
+  const Lane& lane = lanes_[number];
+  if (lane.next == lane.end || (lane.after >= 0 && !ended_lane(lane.after))) return {};
   const PlanStep& step = *lane.next;
   const std::span<const int> peers(lane.plan->peers.data() + step.first_peer, step.peer_count);
   if (step.action == Action::send) {
@@ -296,10 +298,8 @@ Call Execution::call_with(int rank) const {
 }
 
 Execution::Wait Execution::waiting_for() const {
-  for (const Lane& lane : lanes_) {
-    if (lane.next == lane.end || (lane.after >= 0 && !ended_lane(lane.after))) continue;
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
     if (const Wait wait = waiting_for(lane); wait.rank >= 0) return wait;
-  }
   for (std::size_t t = 0; t < max_transports; ++t) {
     if (wiring_.transports[t] == nullptr) continue;
     for (int channel = 0; channel < channels_; ++channel) {

@@ -85,6 +85,9 @@ class Execution {
     bool owed = false;  // as in Transport::compare(): a message has yet to be sent; else only to be taken
   };
   [[nodiscard]] Wait waiting_for() const;
+  // The same of one lane alone. Rank -1: it has ended, can go on, or is to start when another one has ended.
+  [[nodiscard]] Wait waiting_for(std::size_t lane) const;
+  [[nodiscard]] std::size_t lanes() const { return lanes_.size(); }
   // After `failed`: the transport's reason.
   [[nodiscard]] Status failure() const;
 
@@ -118,7 +121,6 @@ class Execution {
   Attempt send(Lane& lane, const PlanStep& step);
   std::byte* message_to_keep(Lane& lane, const PlanStep& step, int from) const;
   Attempt keep(Lane& lane, const PlanStep& step, int from) const;
-  [[nodiscard]] Wait waiting_for(const Lane& lane) const;
   [[nodiscard]] Call call_with(int rank) const;
   [[nodiscard]] bool may_write(const Lane& lane, const PlanStep& step) const;
   [[nodiscard]] bool everything_left() const;

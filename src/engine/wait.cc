@@ -111,12 +111,27 @@ Status interruption(int rank, const Call& call) {
   return Status(std::move(detail));
 }
 
+Transport& transport_to(const Wiring& wiring, int rank) {
+  return *wiring.transports[wiring.routes.transport[static_cast<std::size_t>(rank)]];
+}
+
+// What a group receives comes in any order: of each rank but the one waited for first, too, it may not come at all.
+Attempt compare_other_receives(const Execution& execution, const Wiring& wiring, int first) {
+  for (std::size_t lane = 0; lane < execution.lanes(); ++lane) {
+    const Execution::Wait wait = execution.waiting_for(lane);
+    if (wait.owed && !is_collective(wait.call) && wait.rank != first &&
+        transport_to(wiring, wait.rank).compare(wait.rank, wait.call, true) == Attempt::failed)
+      return Attempt::failed;
+  }
+  return Attempt::done;
+}
+
 // Whether waiting is in vain: the other rank left, or is in another call. Ok: keep waiting.
 Status doubt(Execution& execution, int& gone) {
   Wiring& wiring = execution.wiring();
   const Execution::Wait wait = execution.waiting_for();
   if (wait.rank < 0 || wait.rank == wiring.rank) return {};
-  const Transport& transport = *wiring.transports[wiring.routes.transport[static_cast<std::size_t>(wait.rank)]];
+  const Transport& transport = transport_to(wiring, wait.rank);
   // On the others, too: the ranks that wait for this one, or have called something else, may be there.
   for (Transport* each : wiring.transports) {
     if (each == nullptr) continue;
@@ -124,6 +139,7 @@ Status doubt(Execution& execution, int& gone) {
     if (each->compare(waits_there ? wait.rank : -1, wait.call, waits_there && wait.owed) == Attempt::failed)
       return end_of(execution);
   }
+  if (compare_other_receives(execution, wiring, wait.rank) == Attempt::failed) return end_of(execution);
   const Leaver how = leaver(wiring, transport, wait, gone);
   return how == Leaver::none ? Status() : wiring.membership->report(left(wiring, wait, how));
 }

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -273,7 +274,7 @@ class SharedMemoryTransport final : public Transport {
   std::uint64_t brought_ = 0;      // bytes, by all shuttles that came
   Presence* presence_;
   std::uint32_t shown_for_ = 0;      // presence_->waiting_words stand until so many more calls have ended
-  int seen_dead_ = -1;               // a rank whose process compare() has found to have ended
+  std::set<int> seen_dead_;          // ranks whose processes compare() has found to have ended
   std::atomic<bool> parted_{false};  // presence_->state is written, or another thread is about to
   Status failure_;
 };

@@ -57,7 +57,7 @@ Attempt SharedMemoryTransport::find_dead(int rank, const Call& call) {
   const NodePeer& peer = peers_[static_cast<std::size_t>(by_rank_[static_cast<std::size_t>(rank)])];
   std::uint32_t last = 0;
   if (!peer.identified || has_left(rank, &last) || !has_ended(peer.pid)) return Attempt::done;
-  if (std::exchange(seen_dead_, rank) != rank) return Attempt::done;
+  if (seen_dead_.insert(rank).second) return Attempt::done;
   Status::Detail detail;
   detail.code = Code::remote;
   detail.rank = rank;

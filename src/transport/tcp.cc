@@ -171,7 +171,8 @@ Attempt TcpTransport::receive(int channel, int from, const Call& call, std::size
     case Flow::done: *data = place; return Attempt::done;
     case Flow::later:
     case Flow::more: return Attempt::later;
-    case Flow::closed: return lost(line, call);
+    case Flow::closed:
+      return is_collective(call) && find_passed(from, call) == Attempt::failed ? Attempt::failed : lost(line, call);
     case Flow::malformed: return malformed(line);
   }
   return Attempt::failed;
@@ -255,12 +256,13 @@ Attempt TcpTransport::announce(Line& line, const Call& call) {
 }
 
 // A rank that waits in a later call, or has ended one, has ended this one, and what it sent for it came before its
-// inquiries, on every channel: if nothing waits here, nothing comes.
+// inquiries, on every channel: if nothing waits here, nothing comes. It may have left since.
 Attempt TcpTransport::find_passed(int from, const Call& call) {
   for (int channel = 0; channel < group_.channels; ++channel) {
     Line& line = this->line(channel, from);
     MessageHeader header;
-    if (line.connection.peek(&header, collective_) != Flow::later) return Attempt::done;
+    const Flow flow = line.connection.peek(&header, collective_);
+    if (flow != Flow::later && flow != Flow::closed) return Attempt::done;
     const auto& theirs = line.connection.asked(collective_);
     if (!theirs || !is_collective(*theirs) || !comes_before(call.sequence, theirs->sequence)) return Attempt::done;
   }

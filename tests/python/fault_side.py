@@ -166,7 +166,14 @@ def scatter(comm: paceline.Communicator, root: int) -> Any:
     return comm.scatter(ones(4 * comm.size) if comm.rank == root else None, root=root, out=ones(4))
 
 
+def receive_in_group(comm: paceline.Communicator, peers: list[int]) -> None:
+    with comm.group():
+        for peer in peers:
+            comm.recv(ones(4), peer)
+
+
 CALLS: Calls = {
+    "nothing": lambda comm: None,
     "barrier": lambda comm: comm.barrier(),
     "all_reduce": lambda comm: comm.all_reduce(ones(4)),
     "all_reduce of 5": lambda comm: comm.all_reduce(ones(5)),
@@ -196,6 +203,7 @@ CALLS: Calls = {
     "recv of none": lambda comm: comm.recv(ones(0), (comm.rank - 1) % comm.size),
     "recv of int32": lambda comm: comm.recv(ones(4, numpy.int32), (comm.rank - 1) % comm.size),
     "recv from next": lambda comm: comm.recv(ones(4), (comm.rank + 1) % comm.size),
+    "recv from 0 and 2": lambda comm: receive_in_group(comm, [0, 2]),
 }
 
 

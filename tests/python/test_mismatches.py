@@ -125,6 +125,18 @@ def test_a_receive_from_a_rank_inside_a_collective_is_a_mismatch(transport: str)
             assert is_mismatch_of(found, 0, 1) and found["seconds"] < 3, found
 
 
+def test_a_receive_of_a_group_is_a_mismatch_while_an_earlier_one_is_waited_for() -> None:
+    """Rank 1 waits for rank 0 first, which is late; rank 2 is in a collective, whose messages lie on its board."""
+    calls = ["nothing", "recv from 0 and 2", "all_reduce"]
+    environment = {"PACELINE_TRANSPORT": "shm", "PACELINE_ALGORITHM": "one_shot", "PACELINE_TIMEOUT": "5"}
+    with ForkedRanks(3, "call_and_compute", {"calls": calls}, **environment) as job:
+        for rank in (1, 2):
+            found = job.told(rank)
+            assert is_mismatch_of(found, 1, 2) and found["seconds"] < 3, found
+        job.say(0, "go on")
+        assert is_mismatch_of(job.told(0), 1, 2)
+
+
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize(
     "call",

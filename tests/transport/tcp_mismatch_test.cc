@@ -129,6 +129,20 @@ TEST_CASE("tcp: a rank that has ended a call of no elements is seen to differ by
   }
 }
 
+TEST_CASE("tcp: a rank that has left after a later call of no elements is past it") {
+  run_ranks(2, 1, [](int rank, TcpTransport& transport) {
+    if (rank == 0) {
+      transport.announce(sum_of(0, 4));
+      transport.announce(sum_of(0, 5));
+    } else {
+      std::vector<std::byte> data(40);
+      CHECK(take(transport, 0, 0, sum_of(10, 4), data) == Attempt::failed);
+      CHECK(transport.failure().code() == Code::mismatch);
+      CHECK(transport.failure().message().find("but rank 0 is past it, in all-reduce #5") != std::string::npos);
+    }
+  });
+}
+
 TEST_CASE("tcp: a rank that has left is asked nothing, for its kernel would drop what it has yet to deliver") {
   BareRank0 rank_0(1);
   CHECK(rank_0.transport->compare(0, sum_of(3, 1)) == Attempt::done);
