@@ -1,5 +1,5 @@
-// How fast a collective among all GPUs of a topology can be at most: no schedule is faster for long messages. Of an
-// all-reduce it is the most of a reduce-scatter and then an all-gather, not of every schedule.
+// How fast a collective among all GPUs of a topology can be at most: no schedule on its links is faster for long
+// messages. Of an all-reduce it is the most of a reduce-scatter and then an all-gather, not of every schedule.
 //
 // Broadcast: everything that the root has must cross every cut between it and another GPU, so its rate is at most the
 // smallest maximum flow from the root to a GPU; arborescences reach it (Edmonds).

@@ -191,10 +191,13 @@ void Search::list(std::vector<int>& order, std::vector<bool>& used, double width
 }
 
 void Search::add(const std::vector<int>& order) {
-  if (ways_[at(order.back())][at(order.front())].empty() || !listed_.insert(order).second) return;
+  if (!listed_.insert(order).second) return;
   std::map<int, Flow> load;
-  for (int i = 0; i < count_; ++i)
-    for (const int link : ways_[at(order[at(i)])][at(order[at((i + 1) % count_)])]) ++load[link];
+  for (int i = 0; i < count_; ++i) {
+    const auto& way = ways_[at(order[at(i)])][at(order[at((i + 1) % count_)])];
+    if (way.empty()) return;
+    for (const int link : way) ++load[link];
+  }
   Candidate ring{order, {load.begin(), load.end()}};
   if (most(ring) > 0)
     rings_.push_back(std::move(ring));

@@ -18,13 +18,7 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
   Choice choice;
   choice.variant = variant;
   choice.algorithm = &algorithm;
-  choice.parameters = algorithm.parameters(problem, model);
-  choice.parameters.order = model.order;
-  choice.parameters.paths = model.paths;
-  const std::size_t limit = variant.chunk == 0 ? model.largest_chunk : std::min(variant.chunk, model.largest_chunk);
-  const std::size_t elements = std::max<std::size_t>(1, limit / model.element);
-  choice.parameters.chunk = variant.chunk == 0 ? std::min(choice.parameters.chunk, elements) : elements;
-  if (variant.radix > 0) choice.parameters.radix = std::clamp(variant.radix, 2, std::max(2, problem.ranks));
+  choice.parameters = parameters_of(algorithm, problem, model, variant);
   choice.predicted_us = time_of(choice, problem, model, tuned);
   return choice;
 }

@@ -40,10 +40,7 @@ std::optional<double> log_ratio(const Setting& setting, const Algorithm& algorit
     measured.in_place = false;
     measured.count = point.bytes / measured_element;
     if (!serves(algorithm, measured, model.paths.get())) return 0.0;
-    Parameters parameters = algorithm.parameters(measured, model);
-    parameters.paths = model.paths;
-    if (curve->variant.chunk > 0) parameters.chunk = std::max<std::size_t>(1, curve->variant.chunk / model.element);
-    const double cost = algorithm.cost(measured, parameters, model);
+    const double cost = algorithm.cost(measured, parameters_of(algorithm, measured, model, curve->variant), model);
     return cost > 0 ? std::log(point.us / cost) : 0.0;
   };
   const auto& points = curve->points;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -32,6 +33,18 @@ bool read_protocol(std::string_view text, Protocol& protocol) {
 }  // namespace
 
 std::string_view name(Protocol protocol) { return names[static_cast<std::size_t>(protocol)]; }
+
+Parameters parameters_of(const Algorithm& algorithm, const Problem& problem, const CostModel& model,
+                         const Variant& variant) {
+  Parameters parameters = algorithm.parameters(problem, model);
+  parameters.order = model.order;
+  parameters.paths = model.paths;
+  const std::size_t limit = variant.chunk == 0 ? model.largest_chunk : std::min(variant.chunk, model.largest_chunk);
+  const std::size_t elements = std::max<std::size_t>(1, limit / model.element);
+  parameters.chunk = variant.chunk == 0 ? std::min(parameters.chunk, elements) : elements;
+  if (variant.radix > 0) parameters.radix = std::clamp(variant.radix, 2, std::max(2, problem.ranks));
+  return parameters;
+}
 
 Result<NamedVariant> read_variant(std::string_view text) {
   constexpr std::string_view chunk = "chunk=";

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "algorithms/table.h"
 #include "base/status.h"
 
 namespace paceline {
@@ -28,6 +29,10 @@ struct Variant {
 
   bool operator==(const Variant&) const = default;
 };
+
+// What the algorithm runs with then.
+Parameters parameters_of(const Algorithm& algorithm, const Problem& problem, const CostModel& model,
+                         const Variant& variant);
 
 struct NamedVariant {
   std::string algorithm;

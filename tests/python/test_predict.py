@@ -319,6 +319,7 @@ def test_a_barrier_is_predicted_once(tmp_path: Path) -> None:
         (("--preset", "dgx1-v100", "--root", "8"), "root 8 is none of the 8 ranks"),
         (("--preset", "dgx1-v100", "--algorithm", "magic"), "there is no algorithm 'magic': take one of direct, "),
         (("--preset", "rx2", "--algorithm", "rng,ring"), "there is no algorithm 'rng': take one of "),
+        (("--preset", "rx2", "--algorithm", "rng"), "packed_trees, multicast, or all"),
         (("--preset", "rx2", "--algorithm", ""), "there is no algorithm '': take one of "),
         *(
             ((option, "f.svg", "--preset", "rx2", "--size", "1M", *words), f"{option} shows one algorithm at one size")

@@ -111,6 +111,17 @@ TEST_CASE("between nodes rings use all NICs") {
   }
 }
 
+TEST_CASE("no ring passes two GPUs between which there is no way") {
+  Topology node;
+  for (const char* name : {"gpu0", "gpu1"}) node.add(VertexKind::gpu, name, 0);
+  node.add(VertexKind::nic, "nic0", 0);
+  node.connect(0, 1, LinkKind::nvlink, {50, 0});
+  node.connect(0, 2, LinkKind::pcie, {8, 0});  // GPU 1 reaches no NIC: GPUs do not relay
+  const RingPacking packing = pack_rings(*cluster(node, 2, {.nic = {10, 0}}));
+  CHECK(packing.rings.empty());
+  CHECK(packing.exact);
+}
+
 TEST_CASE("rings use the NICs of those of a cluster's GPUs that are asked for") {
   const Topology two = *preset("hgx-h200", 2);
   CHECK(pack_rings(part(two, {0, 1, 2, 3, 8, 9, 10, 11})).rate == units(200));

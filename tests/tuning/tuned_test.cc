@@ -145,6 +145,18 @@ TEST_CASE("the table's chunk and protocol are the choice's, unless a chunk is as
   CHECK(forced->variant.protocol == Protocol::automatic);
 }
 
+TEST_CASE("of a way to run that was measured the prediction is what was measured") {
+  for (const Variant& way : {Variant{.radix = 4}, Variant{.chunk = 4096}, Variant{.chunk = 1 << 30}}) {
+    Setting setting = setting_of(8, 1, 1);
+    setting.curves.push_back(
+        {Collective::broadcast, algorithm_named("knomial"), {{4096, 12.0}, {1 << 20, 345.0}}, way});
+    const auto tuned = Tuned::of({"", "", {setting}}, "shm", 8);
+    const Problem broadcast{Collective::broadcast, 8, 0, (1 << 20) / 4, false};
+    const auto forced = choose(broadcast, tuned->model(CostModel()), "knomial", way, tuned.get());
+    CHECK(forced->predicted_us == doctest::Approx(345));
+  }
+}
+
 TEST_CASE("what was not measured is not preferred to what was, however slow, unless it is asked for") {
   const std::size_t bytes = 1024;
   const auto tuned = Tuned::of({"", "", {setting_of(4, 100, 1), setting_of(8, 100, 1)}}, "shm", 6);

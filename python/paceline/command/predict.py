@@ -113,8 +113,8 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(job=job, parser=parser)
 
 
-# What is in no table of algorithms that run: src/tuning/predictor.cc.
-_PREDICTED_ALONE = ("multicast", "reduction_server")
+# What is in no table of algorithms that run, and the collective that it serves: src/tuning/predictor.cc.
+_PREDICTED_ALONE = {"multicast": "broadcast", "reduction_server": "all_reduce"}
 _OF_A_TOPOLOGY = ("gpus", "placement", "sources", "servers", "start", "delay", "ports", "multicast", "slow_gpu",
                   "slow_link", "trace", "link_plot")  # fmt: skip
 
@@ -195,7 +195,8 @@ def _refuse_unknown(chosen: argparse.Namespace, names: list[str]) -> None:
     for name in names:
         if name not in known:
             serving = [row["name"] for row in table if chosen.collective in row["collectives"]]
-            there_are = ", ".join([*serving, *_PREDICTED_ALONE])
+            serving += [alone for alone, collective in _PREDICTED_ALONE.items() if collective == chosen.collective]
+            there_are = ", ".join(serving)
             chosen.parser.error(f"there is no algorithm {name!r}: take one of {there_are}, or all")
 
 
