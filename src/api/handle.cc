@@ -70,6 +70,12 @@ void wait_for_queued(paceComm& comm, std::uint64_t calls) {
     comm.ended.wait(ended, std::memory_order_acquire);
 }
 
+void note_in_group(const Status& status, paceComm* comm) {
+  Status own;
+  (void)beside_calls(comm, [&](const Communicator& communicator) { own = communicator.failure(); });
+  (void)finish(own.ok() ? status : own, comm);
+}
+
 Status check(paceComm* comm) {
   if (is_valid(comm) && comm->in_child()) [[unlikely]]
     return Status(Code::invalid_usage,

@@ -135,6 +135,10 @@ Status beside_calls(paceComm* comm, Look look) {
   return {};
 }
 
+// Note why a group has failed as the last error of one of its communicators: of one that has ended its own reason, with
+// ranks as it numbers them.
+void note_in_group(const Status& status, paceComm* comm);
+
 // Do something on a communicator, behind the calls that are queued for it, and as the only thread inside it.
 template <class Work>
 Status inside(paceComm& comm, Work work) {

@@ -92,7 +92,7 @@ class Joint {
 // that: the stream tells the status all the same.
 void note(const Status& status, paceComm* comm) noexcept {
   try {
-    (void)finish(status, comm);
+    if (!status.ok()) note_in_group(status, comm);
   } catch (const std::bad_alloc&) {
   }
 }
