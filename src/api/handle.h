@@ -5,6 +5,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,7 +30,9 @@ struct paceComm {
   // Calls given to streams so far, and how many of them, the first ones, have ended: in the order in which they were
   // given, on whatever streams.
   std::atomic<std::uint64_t> queued{0};
-  std::atomic<std::uint64_t> ended{0};
+  std::atomic<std::uint64_t> ended{0};  // written under ended_mutex
+  std::mutex ended_mutex;
+  std::condition_variable ended_changed;
   const paceline::Origin origin;
   std::mutex error_mutex;
   paceline::Status last_error;  // under error_mutex
@@ -115,6 +119,11 @@ class Hold {
   bool held_;
 };
 Status two_threads();
+
+// From one question whether to go on waiting to the next.
+inline constexpr std::chrono::milliseconds asking_time{250};
+// Calls on streams end only with their communicator, on every rank, where the program wants no more to wait for them.
+void abort_with_calls(paceComm& comm);
 
 // Wait until the communicator's first `calls` calls on streams have ended. In a forked child there is nothing to wait
 // for.
