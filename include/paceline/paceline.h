@@ -267,7 +267,8 @@ PACE_API paceResult_t paceRecv(void* recv, size_t count, paceDataType_t type, in
  * first message between every two ranks has ended. A group whose call fails its checks starts nothing; one that fails
  * later ends each communicator whose part is not done. What a message receives has a place that no other of the group
  * reads or writes: on one communicator and host memory paceInvalidArgument. Of a message to itself both ends may be
- * one place. Groups nest. */
+ * one place. Where several communicators have ended, paceGroupEnd returns the error of the first one in the order of
+ * the calls; each one's own is its last error, with ranks as it numbers them. Groups nest. */
 PACE_API paceResult_t paceGroupStart(void);
 PACE_API paceResult_t paceGroupEnd(void);
 

@@ -12,6 +12,7 @@
 
 #include "api/group.h"
 #include "base/fork_hold.h"
+#include "base/interrupted.h"
 #include "base/of_thread.h"
 #include "cuda/driver/driver.h"
 
@@ -65,9 +66,26 @@ Status two_threads() {
 }
 
 void wait_for_queued(paceComm& comm, std::uint64_t calls) {
-  for (std::uint64_t ended = comm.ended.load(std::memory_order_acquire); ended < calls && !comm.in_child();
-       ended = comm.ended.load(std::memory_order_acquire))
-    comm.ended.wait(ended, std::memory_order_acquire);
+  if (comm.in_child()) return;
+  std::unique_lock lock(comm.ended_mutex);
+  // Acquire: what the calls wrote comes before what follows.
+  const auto reached = [&] { return comm.ended.load(std::memory_order_acquire) >= calls; };
+  while (!comm.ended_changed.wait_for(lock, asking_time, reached)) {
+    lock.unlock();
+    if (interrupted()) abort_with_calls(comm);
+    if (comm.in_child()) return;  // the handler has forked
+    lock.lock();
+  }
+}
+
+void abort_with_calls(paceComm& comm) {
+  (void)beside_calls(&comm, [](Communicator& communicator) { communicator.abort(); });
+}
+
+void note_in_group(const Status& status, paceComm* comm) {
+  Status own;
+  (void)beside_calls(comm, [&](const Communicator& communicator) { own = communicator.failure(); });
+  (void)finish(own.ok() ? status : own, comm);
 }
 
 Status check(paceComm* comm) {

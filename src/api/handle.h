@@ -5,6 +5,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,7 +30,9 @@ struct paceComm {
   // Calls given to streams so far, and how many of them, the first ones, have ended: in the order in which they were
   // given, on whatever streams.
   std::atomic<std::uint64_t> queued{0};
-  std::atomic<std::uint64_t> ended{0};
+  std::atomic<std::uint64_t> ended{0};  // written under ended_mutex
+  std::mutex ended_mutex;
+  std::condition_variable ended_changed;
   const paceline::Origin origin;
   std::mutex error_mutex;
   paceline::Status last_error;  // under error_mutex
@@ -116,6 +120,11 @@ class Hold {
 };
 Status two_threads();
 
+// From one question whether to go on waiting to the next.
+inline constexpr std::chrono::milliseconds asking_time{250};
+// Calls on streams end only with their communicator, on every rank, where the program wants no more to wait for them.
+void abort_with_calls(paceComm& comm);
+
 // Wait until the communicator's first `calls` calls on streams have ended. In a forked child there is nothing to wait
 // for.
 void wait_for_queued(paceComm& comm, std::uint64_t calls);
@@ -134,6 +143,10 @@ Status beside_calls(paceComm* comm, Look look) {
   look(*comm->communicator);
   return {};
 }
+
+// Note why a group has failed as the last error of one of its communicators: of one that has ended its own reason, with
+// ranks as it numbers them.
+void note_in_group(const Status& status, paceComm* comm);
 
 // Do something on a communicator, behind the calls that are queued for it, and as the only thread inside it.
 template <class Work>

@@ -13,6 +13,7 @@
 
 #include "api/group.h"
 #include "base/fork_hold.h"
+#include "base/interrupted.h"
 
 namespace paceline::api {
 namespace {
@@ -73,11 +74,17 @@ class Joint {
     status_ = status;
     changed_.notify_all();
   }
-  Status come_and_wait() {
+  // `when_interrupted` brings the end about.
+  template <class End>
+  Status come_and_wait(End when_interrupted) {
     std::unique_lock lock(mutex_);
     --to_come_;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return status_.has_value(); });
+    while (!changed_.wait_for(lock, asking_time, [this] { return status_.has_value(); })) {
+      lock.unlock();
+      if (interrupted()) when_interrupted();
+      lock.lock();
+    }
     return *status_;
   }
 
@@ -92,7 +99,7 @@ class Joint {
 // that: the stream tells the status all the same.
 void note(const Status& status, paceComm* comm) noexcept {
   try {
-    (void)finish(status, comm);
+    if (!status.ok()) note_in_group(status, comm);
   } catch (const std::bad_alloc&) {
   }
 }
@@ -107,9 +114,12 @@ void queue_in_order(HostStream& stream, std::vector<Queued> calls, const std::sh
     if (status.ok()) status = guarded([&] { return run_group_now(calls); });
     for (const Turn& turn : turns) {
       note(status, turn.comm);
-      // Release: the calls' results come before their end.
-      turn.comm->ended.store(turn.before + turn.calls, std::memory_order_release);
-      turn.comm->ended.notify_all();
+      {
+        const std::lock_guard lock(turn.comm->ended_mutex);
+        // Release: the calls' results come before their end.
+        turn.comm->ended.store(turn.before + turn.calls, std::memory_order_release);
+      }
+      turn.comm->ended_changed.notify_all();
     }
     if (joint) joint->end(status);
     return status;
@@ -122,8 +132,10 @@ void queue_in_order(HostStream& stream, std::vector<Queued> calls, const std::sh
 // were made, on the first one's stream. A caller that would block waits for the end.
 Status run_jointly(std::vector<Queued> calls) {
   std::vector<HostStream*> streams;
+  std::set<paceComm*> whose;
   bool blocks = false;
   for (const Queued& call : calls) {
+    whose.insert(call.comm);
     blocks = blocks || call.stream == nullptr;
     if (call.stream != nullptr && std::ranges::find(streams, call.stream) == streams.end())
       streams.push_back(call.stream);
@@ -134,13 +146,17 @@ Status run_jointly(std::vector<Queued> calls) {
     const std::lock_guard lock(order);
     queue_in_order(*streams.front(), std::move(calls), joint);
     try {
-      for (HostStream* other : std::span(streams).subspan(1)) other->push([joint] { return joint->come_and_wait(); });
+      for (HostStream* other : std::span(streams).subspan(1))
+        other->push([joint] { return joint->come_and_wait([] {}); });
     } catch (...) {
       joint->end(broken);  // the first stream, and those that were told, would wait for the others
       throw;
     }
   }
-  return blocks ? joint->come_and_wait() : Status();
+  if (!blocks) return {};
+  return joint->come_and_wait([&] {
+    for (paceComm* const comm : whose) abort_with_calls(*comm);
+  });
 }
 
 // Of a group's calls those that have a communicator or a stream in common with the first one, directly or by others.

@@ -106,7 +106,7 @@ Status end_group() {
   Status status = std::exchange(group().error, Status());
   if (status.ok()) status = run_group(std::move(calls), std::move(device_calls));
   if (!status.ok())
-    for (paceComm* comm : whose) (void)finish(status, comm);
+    for (paceComm* comm : whose) note_in_group(status, comm);
   return status;
 }
 

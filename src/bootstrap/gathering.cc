@@ -92,7 +92,7 @@ class Gathering {
     const Clock::time_point until =
         strangers_.next_end(failure_ ? linger_until_ : std::min<Clock::time_point>(deadline_, next_sign_));
     const int ready = ::poll(entries.data(), entries.size(), milliseconds_until(until));
-    if (ready < 0 && interrupted()) fail(own_error(0, Status(Code::aborted, "it was interrupted")).detail());
+    if (ready <= 0 && interrupted()) fail(own_error(0, Status(Code::aborted, "it was interrupted")).detail());
 
     std::size_t position = 0;
     std::erase_if(newcomers_, [&](Newcomer& one) { return entries[position++].revents != 0 && !await_join(one); });

@@ -15,6 +15,7 @@
 
 #include "base/digest.h"
 #include "base/file_descriptor.h"
+#include "base/interrupted.h"
 #include "base/origin.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/member.h"
@@ -146,6 +147,7 @@ Status find(const Directory& directory, const std::string& name, Rendezvous& whe
   const auto deadline = begin + std::chrono::duration_cast<Clock::duration>(Seconds(where.timeout));
   Status last;
   for (; Clock::now() < deadline; std::this_thread::sleep_for(pause)) {
+    if (interrupted()) return Status(Code::aborted, "it was interrupted");
     const Result<bool> found = read_notice(directory, name, where);
     PACE_TRY(found.status());
     if (!*found) continue;
@@ -155,8 +157,8 @@ Status find(const Directory& directory, const std::string& name, Rendezvous& whe
       where.timeout = std::max(0.1, std::round(10 * left) / 10);
       return {};
     }
-    // Anything may listen where a job that crashed did: only an error of our own ends this.
-    if (last.code() == Code::system && !may_pass(last)) return last;
+    // Anything may listen where a job that crashed did: only an error of our own, or an interrupt, ends this.
+    if (last.code() == Code::aborted || (last.code() == Code::system && !may_pass(last))) return last;
   }
   Status::Detail detail;
   detail.code = Code::timeout;

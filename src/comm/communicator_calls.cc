@@ -277,6 +277,9 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
   };
   if (status.ok()) status = done_by("in a group of calls", [&] { return paceline::run(executions, go_on); });
   if (status.ok()) return status;
+  // Of several that have ended the first one's: each numbers the ranks in its own way.
+  const auto ended = std::ranges::find_if(communicators, [](const auto* one) { return !one->known_failure().ok(); });
+  if (ended != communicators.end()) status = (*ended)->known_failure();
   for (auto& [communicator, part] : parts)
     if (part.begun && communicator->execution_->has_ended()) communicator->end_turn(part);
   break_off_undone(parts, not_begun, status);

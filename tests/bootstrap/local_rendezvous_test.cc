@@ -163,3 +163,13 @@ TEST_CASE("without rank 0 the others say so, at the end of their time") {
   CHECK(status.detail().rank == 0);
   CHECK(status.message().starts_with("rank 0 did not come to the rendezvous within 0.1 s: it has not written /tmp/"));
 }
+
+TEST_CASE("who waits for rank 0 asks whether to go on") {
+  const MeetingPlace place;
+  const Interrupted soon;
+  const auto begin = Clock::now();
+  const Status status = meet(1).status();
+  CHECK(status.code() == Code::aborted);
+  CHECK(status.detail().rank == 1);
+  CHECK(Clock::now() - begin < 5s);
+}

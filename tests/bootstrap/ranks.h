@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "base/interrupted.h"
 #include "bootstrap/session.h"
 #include "bootstrap/socket.h"
 
@@ -40,6 +41,20 @@ inline Rendezvous rendezvous(int rank, int size, int port, double timeout = 20) 
   where.timeout = timeout;
   return where;
 }
+
+// While it lives the program wants waits of the process's first thread to end, from the third question on; there is no
+// signal.
+class Interrupted {
+ public:
+  Interrupted() {
+    static int questions;
+    questions = 0;
+    ask_when_waiting([] { return ++questions > 2 ? 1 : 0; });
+  }
+  ~Interrupted() { ask_when_waiting(nullptr); }
+  Interrupted(const Interrupted&) = delete;
+  Interrupted& operator=(const Interrupted&) = delete;
+};
 
 // Runs function(rank) for each rank in a thread of its own, and gives what they return.
 template <class Function>

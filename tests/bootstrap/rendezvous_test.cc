@@ -305,3 +305,22 @@ TEST_CASE("ranks that cannot be are refused, and the listener is closed") {
   CHECK(join(std::move(one)).ok());
   CHECK(::fcntl(listener, F_GETFD) == -1);
 }
+
+TEST_CASE("who waits for the others asks whether to go on") {
+  for (const int here : {0, 1}) {
+    CAPTURE(here);
+    const int port = free_port();
+    std::thread other([&] {
+      const Status status = join(rendezvous(1 - here, 3, port)).status();
+      CHECK(status.code() == Code::aborted);
+      CHECK(status.detail().rank == here);
+    });
+    const Interrupted soon;
+    const auto begin = Clock::now();
+    const Status status = join(rendezvous(here, 3, port)).status();
+    CHECK(status.code() == Code::aborted);
+    CHECK(status.detail().rank == here);
+    CHECK(Clock::now() - begin < 5s);
+    other.join();
+  }
+}

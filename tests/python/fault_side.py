@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from ctypes import c_int
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,32 @@ def die_without_rank_0(line: Line) -> dict[str, Any]:
     if part.rank == 1:
         line.hear()
     return outcome_of(part.barrier)
+
+
+def die_beside_a_group(line: Line, order: list[int]) -> list[int | None]:
+    """The last rank dies while the others are in a group on two communicators, which number the ranks in opposite ways.
+
+    Returns whom the group's error is about, and whom the last error of each communicator is.
+    """
+    comm = paceline.init()
+    turned = comm.split(0, -comm.rank)
+    assert turned is not None
+    comms = comm, turned
+    line.tell("there")
+    if comm.rank == 2:
+        line.hear()
+    found: list[int | None] = []
+    try:
+        with paceline.group():
+            for each in order:
+                comms[each].barrier()
+    except paceline.RemoteError as error:
+        found.append(error.rank)
+    for each in order:
+        rank = c_int()
+        _native.library().paceGetLastErrorRank(comms[each]._handle, rank)
+        found.append(rank.value)
+    return found
 
 
 def fail_and_write(line: Line) -> dict[str, Any]:

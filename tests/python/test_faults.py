@@ -193,6 +193,15 @@ def test_a_death_without_rank_0_is_found_also_where_no_memory_may_be_read(single
         assert found["at"] - moment < 5, found
 
 
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_each_communicator_of_a_group_numbers_the_dead_rank_in_its_own_way(order: list[int]) -> None:
+    with ForkedRanks(3, "die_beside_a_group", {"order": order}) as job:
+        assert job.all_told() == ["there"] * 3
+        job.signal(2, signal.SIGKILL)
+        numbers = [(2, 0)[each] for each in order]
+        assert [job.told(rank) for rank in (0, 1)] == [[numbers[0], *numbers]] * 2
+
+
 def test_what_is_written_after_a_failed_call_reaches_nobody() -> None:
     with ForkedRanks(2, "fail_and_write", PACELINE_TIMEOUT="2") as job:
         assert job.told(1) == "waits"

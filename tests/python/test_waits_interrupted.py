@@ -150,6 +150,29 @@ comm.close()
     assert outputs(program) == [["interrupted True", "2.0"], []]
 
 
+BEHIND = """
+comm = paceline.init()
+comm.barrier()
+if comm.rank == 0:
+    signal_soon()
+    try:
+        comm.all_reduce(x, async_op=True)
+        with paceline.group():
+            comm.barrier()
+            {beside}
+    except KeyboardInterrupt:
+        print("interrupted", time.monotonic() - begin < 7)
+else:
+    time.sleep(8)
+comm.close()
+"""
+
+
+@pytest.mark.parametrize("beside", ["pass", "comm.all_reduce(x, async_op=True)"])
+def test_an_interrupt_ends_a_call_that_waits_for_asynchronous_ones(beside: str) -> None:
+    assert outputs(BEHIND.format(beside=beside))[0][0] == "interrupted True"
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_interrupt_ends_the_wait_for_ranks_that_have_yet_to_come(rank: int) -> None:
     program = f"""
