@@ -1,6 +1,6 @@
 // Predictions as JSON text.
 
-#include "tuning/prediction.h"
+#include "tuning/prediction/prediction.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include "topology/nccl_xml.h"
 #include "topology/presets.h"
 #include "topology/topology_text.h"
-#include "tuning/prediction.h"
+#include "tuning/prediction/prediction.h"
 
 namespace paceline::api {
 

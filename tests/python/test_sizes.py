@@ -7,7 +7,7 @@ import argparse
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from paceline.command.sizes import positive, rounded_size_text, size, size_text, sizes
+from paceline.command.sizes import counts, positive, rounded_size_text, size, size_text, sizes
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,10 @@ def test_positive(text: str) -> None:
     assert positive("12") == 12
     with pytest.raises(argparse.ArgumentTypeError):
         positive(text)
+
+
+def test_counts_are_lists_and_ranges_of_whole_numbers() -> None:
+    assert counts("2,4,8:32:x2") == [2, 4, 8, 16, 32]
+    for text in ("4,foo", "1K", "0", "2:x2"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not a whole number >= 1"):
+            counts(text)

@@ -1,5 +1,6 @@
 // The published times of collectives on n ranks with one full-duplex port each, as closed forms: what the simulator
-// equals where they are exact (closed_forms_test.cc). Those that predictions go by are in tuning/closed_forms.h.
+// equals where they are exact (closed_forms_test.cc). Those that predictions go by are in
+// tuning/prediction/closed_forms.h.
 //
 // M message (bytes), C chunk (bytes), B bandwidth (bytes per us), t_s set-up time of a message (us), n ranks, R bytes
 // per us that a rank folds into its own (infinite: at once).
@@ -12,7 +13,7 @@
 #include <bit>
 #include <cmath>
 
-#include "tuning/closed_forms.h"
+#include "tuning/prediction/closed_forms.h"
 
 namespace paceline::closed_forms {
 

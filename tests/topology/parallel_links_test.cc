@@ -7,7 +7,7 @@
 #include "topology/nccl_xml.h"
 #include "topology/part.h"
 #include "topology/rings.h"
-#include "tuning/prediction.h"
+#include "tuning/prediction/prediction.h"
 
 namespace paceline {
 namespace {

@@ -20,18 +20,10 @@ from .files import input_text, named_file, output_file, picture_file, write_json
 from .interrupts import interrupt_ends
 from .progress import Progress
 from .question import add_question, asked_sizes
-from .sizes import counted, not_negative, positive, ranks_text, size, size_text, sizes
+from .sizes import counted, counts, not_negative, positive, ranks_text, size, size_text
 from .topology_source import add_source, source_request
 
 _LINE = "{:>12} {:>13}  {:<20} {:>8} {:>13} {:>9} {:>9}  {}"
-
-
-def counts(text: str) -> list[int]:
-    """One number >= 1, or several as sizes are written: 2,4,8 or 2:1024:x2."""
-    found = sizes(text)
-    if min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1, or several")
-    return found
 
 
 def slow(text: str) -> tuple[str, float]:
@@ -113,7 +105,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(job=job, parser=parser)
 
 
-# What is in no table of algorithms that run, and the collective that it serves: src/tuning/predictor.cc.
+# What is in no table of algorithms that run, and the collective that it serves: src/tuning/prediction/predictor.cc.
 _PREDICTED_ALONE = {"multicast": "broadcast", "reduction_server": "all_reduce"}
 _OF_A_TOPOLOGY = ("gpus", "placement", "sources", "servers", "start", "delay", "ports", "multicast", "slow_gpu",
                   "slow_link", "trace", "link_plot")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _MOST = 2**31 - 1  # of anything that is counted
@@ -49,21 +50,30 @@ def size(text: str) -> int:
 
 def sizes(text: str) -> list[int]:
     """A list as 8,64K,1M; an item may be a range as 8:64M:x8 (each 8 times the last) or 1M:4M:1M (steps of 1M)."""
+    return _list(text, size)
+
+
+def counts(text: str) -> list[int]:
+    """One number >= 1, or several as sizes are written: 2,4,8 or 2:1024:x2."""
+    return _list(text, positive)
+
+
+def _list(text: str, read: Callable[[str], int]) -> list[int]:
     found: list[int] = []
     for item in text.split(","):
         first, *rest = item.split(":")
         if not rest:
-            found.append(size(first))
+            found.append(read(first))
         elif len(rest) <= 2:
-            found.extend(_range(size(first), size(rest[0]), rest[1] if len(rest) == 2 else "x2"))
+            found.extend(_range(read(first), read(rest[0]), rest[1] if len(rest) == 2 else "x2", read))
         else:
             raise argparse.ArgumentTypeError(f"{item!r} is no range: write FROM:TO:xFACTOR or FROM:TO:STEP")
     return found
 
 
-def _range(first: int, last: int, step: str) -> list[int]:
+def _range(first: int, last: int, step: str, read: Callable[[str], int]) -> list[int]:
     factor = positive(step[1:]) if step[:1] == "x" else 1
-    add = 0 if step[:1] == "x" else size(step)
+    add = 0 if step[:1] == "x" else read(step)
     if first > last:
         raise argparse.ArgumentTypeError(f"the range {first}:{last}:{step} is empty")
     if (factor == 1 and add == 0) or (factor > 1 and first == 0):
@@ -71,7 +81,7 @@ def _range(first: int, last: int, step: str) -> list[int]:
     found = [first]
     while found[-1] * factor + add <= last:
         if len(found) == _MOST_SIZES:
-            raise argparse.ArgumentTypeError(f"the range {first}:{last}:{step} has more than {_MOST_SIZES} sizes")
+            raise argparse.ArgumentTypeError(f"the range {first}:{last}:{step} has more than {_MOST_SIZES} items")
         found.append(found[-1] * factor + add)
     return found
 

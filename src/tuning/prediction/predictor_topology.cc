@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "algorithms/packed_trees.h"
-#include "tuning/predictor.h"
-#include "tuning/topology_costs.h"
-#include "tuning/tree_predictions.h"
+#include "tuning/prediction/predictor.h"
+#include "tuning/prediction/topology_costs.h"
+#include "tuning/prediction/tree_predictions.h"
 
 namespace paceline {
 namespace {

@@ -1,4 +1,4 @@
-#include "tuning/prediction.h"
+#include "tuning/prediction/prediction.h"
 
 #include <fmt/core.h>
 
@@ -9,10 +9,10 @@
 
 #include "base/index.h"
 #include "base/wrong.h"
-#include "tuning/closed_forms.h"
-#include "tuning/predictor.h"
-#include "tuning/sources.h"
-#include "tuning/topology_costs.h"
+#include "tuning/prediction/closed_forms.h"
+#include "tuning/prediction/predictor.h"
+#include "tuning/prediction/sources.h"
+#include "tuning/prediction/topology_costs.h"
 
 namespace paceline {
 namespace {

@@ -1,4 +1,4 @@
-#include "tuning/topology_costs.h"
+#include "tuning/prediction/topology_costs.h"
 
 #include <algorithm>
 #include <limits>

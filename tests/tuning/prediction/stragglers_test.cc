@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "topology/presets.h"
-#include "tuning/prediction.h"
+#include "tuning/prediction/prediction.h"
 
 namespace paceline {
 namespace {

@@ -1,4 +1,4 @@
-#include "tuning/symmetry.h"
+#include "tuning/prediction/symmetry.h"
 
 #include "base/rounding.h"
 

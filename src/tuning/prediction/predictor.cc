@@ -1,4 +1,4 @@
-#include "tuning/predictor.h"
+#include "tuning/prediction/predictor.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,9 @@
 #include "base/listed.h"
 #include "base/wrong.h"
 #include "topology/arborescences.h"
-#include "tuning/symmetry.h"
-#include "tuning/topology_costs.h"
-#include "tuning/tree_predictions.h"
+#include "tuning/prediction/symmetry.h"
+#include "tuning/prediction/topology_costs.h"
+#include "tuning/prediction/tree_predictions.h"
 
 namespace paceline {
 namespace {

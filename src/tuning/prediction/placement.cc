@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/index.h"
-#include "tuning/prediction.h"
+#include "tuning/prediction/prediction.h"
 
 namespace paceline {
 namespace {

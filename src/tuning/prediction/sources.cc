@@ -1,4 +1,4 @@
-#include "tuning/sources.h"
+#include "tuning/prediction/sources.h"
 
 #include "algorithms/table.h"
 

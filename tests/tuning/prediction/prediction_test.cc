@@ -1,4 +1,4 @@
-#include "tuning/prediction.h"
+#include "tuning/prediction/prediction.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 #include "topology/nccl_xml.h"
 #include "topology/part.h"
 #include "topology/rings.h"
-#include "tuning/symmetry.h"
+#include "tuning/prediction/symmetry.h"
 
 namespace paceline {
 namespace {

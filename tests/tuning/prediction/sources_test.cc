@@ -1,11 +1,11 @@
-#include "tuning/sources.h"
+#include "tuning/prediction/sources.h"
 
 #include <doctest/doctest.h>
 
 #include <numeric>
 
 #include "schedule/star.h"
-#include "tuning/closed_forms.h"
+#include "tuning/prediction/closed_forms.h"
 
 namespace paceline {
 namespace {

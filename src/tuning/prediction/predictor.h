@@ -14,8 +14,8 @@
 #include "base/index.h"
 #include "topology/paths.h"
 #include "topology/way_finder.h"
-#include "tuning/prediction.h"
-#include "tuning/step_limits.h"
+#include "tuning/prediction/prediction.h"
+#include "tuning/prediction/step_limits.h"
 
 namespace paceline {
 

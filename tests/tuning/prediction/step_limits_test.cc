@@ -8,8 +8,8 @@
 #include "api/address_limit.h"
 #include "topology/presets.h"
 #include "transport/child.h"
-#include "tuning/prediction.h"
-#include "tuning/step_limits.h"
+#include "tuning/prediction/prediction.h"
+#include "tuning/prediction/step_limits.h"
 
 namespace paceline {
 namespace {

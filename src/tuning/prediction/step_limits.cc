@@ -1,4 +1,4 @@
-#include "tuning/step_limits.h"
+#include "tuning/prediction/step_limits.h"
 
 #include <fmt/core.h>
 

@@ -6,7 +6,7 @@
 
 #include "topology/chain_order.h"
 #include "topology/part.h"
-#include "tuning/prediction.h"
+#include "tuning/prediction/prediction.h"
 
 namespace paceline {
 

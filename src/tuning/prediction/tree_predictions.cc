@@ -1,4 +1,4 @@
-#include "tuning/tree_predictions.h"
+#include "tuning/prediction/tree_predictions.h"
 
 #include <algorithm>
 #include <map>
