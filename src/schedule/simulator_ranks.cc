@@ -80,8 +80,14 @@ double Simulator::time_of(const Lane& lane, const Program::Act& act) const {
 
 void Simulator::take(int number, Lane& lane, const Program::Act& act) {
   if (act.action == Action::send) return send(number, lane, act);
-  for (std::uint32_t i = 0; act.action != Action::copy && i < act.peer_count; ++i)
-    receive(lane, number, lane.program->peers[act.first_peer + i], lane.since);
+  if (act.action == Action::copy) {
+    if (with_timeline_)
+      result_.timeline.push_back(
+          {"copy", lane.collective, lane.rank, lane.channel, lane.rank, act.bytes, lane.since, now_});
+    return;
+  }
+  for (std::uint32_t i = 0; i < act.peer_count; ++i)
+    receive(lane, number, lane.program->peers[act.first_peer + i], act.action == Action::recv_reduce);
 }
 
 void Simulator::send(int number, const Lane& lane, const Program::Act& act) {
@@ -123,13 +129,13 @@ void Simulator::send(int number, const Lane& lane, const Program::Act& act) {
   }
 }
 
-void Simulator::receive(const Lane& lane, int lane_number, int peer, double begin) {
+void Simulator::receive(const Lane& lane, int lane_number, int peer, bool reduces) {
   Connection& connection = connections_[at(connection_from(lane_number, peer))];
   const int parcel = parcels_.pop(connection.arrived);
   const int message = parcels_[parcel].message;
   if (with_timeline_)
     result_.timeline.push_back({"recv", lane.collective, lane.rank, lane.channel, peer, parcels_[parcel].bytes,
-                                std::max(begin, parcels_[parcel].arrived), now_});
+                                std::max(lane.since, parcels_[parcel].arrived), now_, reduces});
   parcels_.give(parcel);
   if (--messages_[message].receivers > 0) return;
   const int sender = messages_[message].lane;

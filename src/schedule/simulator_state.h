@@ -136,7 +136,7 @@ class Simulator {
   [[nodiscard]] double time_of(const Lane& lane, const Program::Act& act) const;
   void take(int number, Lane& lane, const Program::Act& act);
   void send(int number, const Lane& lane, const Program::Act& act);
-  void receive(const Lane& lane, int lane_number, int peer, double begin);
+  void receive(const Lane& lane, int lane_number, int peer, bool reduces);
   int connection_from(int receiver, int sender_rank);
   int connection_to(int sender, int receiver_rank);
   int open(int sender, int receiver, int peer);

@@ -8,7 +8,8 @@
 
 namespace paceline {
 
-// One thing that one rank did, as traces of real runs name it (comm/trace.h): "send", "recv", "wait", "wait for room".
+// One thing that one rank did, as traces of real runs name it (comm/trace.h): "send", "recv", "copy", "wait",
+// "wait for room".
 struct Deed {
   const char* name = "";
   int collective = 0;
@@ -18,6 +19,7 @@ struct Deed {
   double bytes = 0;
   double begin = 0;
   double end = 0;
+  bool reduces = false;  // a message that was folded
 };
 
 // Chrome's trace format, as `paceline bench --trace` records a real run: pid is the rank, tid the channel.

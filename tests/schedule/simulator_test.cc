@@ -264,4 +264,36 @@ TEST_CASE("the timeline has the form of a real run's trace") {
   CHECK(chrome_trace({}, {}) == "[\n]\n");
 }
 
+TEST_CASE("the timeline has copies, and says which messages are folded") {
+  const Topology topology = star(2, 1, 0.5);
+  WayFinder finder(topology);
+  Schedule schedule({.collective = Collective::reduce, .ranks = 2, .count = 2000}, {.chunk = 2000});
+  const Place operands[] = {{0, Buffer::input, 0}, {1, Buffer::input, 0}};
+  schedule.reduce(operands, {0, Buffer::output, 0}, 2000);
+  schedule.move({1, Buffer::input, 0}, {1, Buffer::output, 0}, 2000);
+  const std::vector<Traffic> traffic{traffic_of(schedule, 1)};
+  Machine machine;
+  machine.copy_bandwidth = 500;
+  machine.reduce_bandwidth = 250;
+  const auto result = simulate(finder, traffic, machine, true);
+  REQUIRE(result.ok());
+  const auto events = nlohmann::json::parse(chrome_trace(result->timeline, traffic));
+  const auto event = [&](const char* name) {
+    const auto found = std::ranges::find_if(events, [&](const auto& each) { return each["name"] == name; });
+    REQUIRE(found != events.end());
+    return *found;
+  };
+  const auto copy = event("copy");
+  CHECK(copy["pid"] == 1);
+  CHECK(copy["args"]["peer"] == 1);
+  CHECK(copy["args"]["bytes"] == 2000);
+  CHECK(copy["dur"].get<double>() == doctest::Approx(4));
+  CHECK_FALSE(copy["args"].contains("reduces"));
+  const auto fold = event("recv");
+  CHECK(fold["pid"] == 0);
+  CHECK(fold["args"]["reduces"] == true);
+  CHECK(fold["dur"].get<double>() == doctest::Approx(8));
+  CHECK_FALSE(event("send")["args"].contains("reduces"));
+}
+
 }  // namespace paceline
