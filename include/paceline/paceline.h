@@ -319,8 +319,8 @@ PACE_API paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorith
  * memory can be made, else NULL. Valid for the life of the process. NULL for another name. */
 PACE_API const char* paceDescribe(const char* which);
 /* Times measured on this communicator, made a setting of a profile (JSON text; src/tuning/profile.h says what it has).
- * `measured`: [{"collective", "algorithm", "chunk", "protocol", "points": [[bytes, microseconds], ...]}, ...], sizes
- * ascending, float32; chunk and protocol where they were forced.
+ * `measured`: [{"collective", "algorithm", "chunk", "radix", "protocol", "points": [[bytes, microseconds], ...]}, ...],
+ * sizes ascending, float32; chunk, radix and protocol where they were forced.
  * fits != 0: the cost model's constants are fitted to the times (or are those of the links that were measured when the
  * job started, where these are slower than a CPU can send); 0: the table of the fastest algorithms is made.
  * *setting is valid until this thread's next call. */
@@ -358,19 +358,19 @@ PACE_API paceResult_t paceTopology(const char* request, const char** answer);
  * "placement": ranks go to the GPUs in their order ("gpu", the default) or in turn to the sockets ("socket") or nodes
  * ("node"), "ranks": to the first so many of them; "profile" (text of a profile of `paceline tune`, with "transport")
  * or "model" (a cost model's members) instead of a topology, with "ranks"; "algorithm": one by name ("all"),
- * "chunk_bytes": the longest chunk, "sources": broadcasts at once, "servers": of a reduction server; "machine": what
- * takes time beside the links: "start_us" of a message (0.5), "delay_us" of its arrival (2), "step_us", "send_gbs",
- * "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports": "connections" or "one", "multicast", and how
- * many times as long (10^-6 to 10^6) it takes on "slow_gpus" ({"3": 2}) and "slow_links" ({"gpu0 -> switch0": 2});
- * "links": what goes over each link, too; "detail": for one algorithm at one size, the links and the timeline.
- * The answer has "collective", "ranks", "rows" ("algorithm", "asked_bytes" (the request's size), "bytes" (of whole
- * elements), "count", "chunk_bytes" (the longest message that is simulated; by a model, what longer ones are cut into;
- * 0 where there is none), "own_chunk_bytes" (the algorithm's, where longer ones are simulated; else
- * null), "time_us", "algbw_gbs", "busbw_gbs", "method" ("simulated", "formula", "model", or the model, corrected by
- * what was measured: "measured" inside of that, "estimated" beyond), "busiest_link", "busiest_share", if asked for
- * "links" ("from", "to", "gbs", "bytes", "share"; null: not simulated, or one part's ranks stood for all)), "left_out"
- * (why an algorithm has no row), in detail "trace" (Chrome's format). It is valid until this thread's next call of
- * pacePredict. */
+ * "chunk_bytes": the longest chunk, "radix": of algorithms that have one, "sources": broadcasts at once, "servers": of
+ * a reduction server; "machine": what takes time beside the links: "start_us" of a message (0.5), "delay_us" of its
+ * arrival (2), "step_us", "send_gbs", "take_gbs", "reduce_gbs", "copy_gbs" of the ranks themselves, "ports":
+ * "connections" or "one", "multicast", and how many times as long (10^-6 to 10^6) it takes on "slow_gpus" ({"3": 2})
+ * and "slow_links" ({"gpu0 -> switch0": 2}); "links": what goes over each link, too; "detail": for one algorithm at
+ * one size, the links and the timeline. The answer has "collective", "ranks", "rows" ("algorithm", "asked_bytes" (the
+ * request's size), "bytes" (of whole elements), "count", "chunk_bytes" (the longest message that is simulated; by a
+ * model, what longer ones are cut into; 0 where there is none), "radix" (0: none), "own_chunk_bytes" (the algorithm's,
+ * where longer ones are simulated; else null), "time_us", "algbw_gbs", "busbw_gbs", "method" ("simulated", "formula",
+ * "model", or the model, corrected by what was measured: "measured" inside of that, "estimated" beyond),
+ * "busiest_link", "busiest_share", if asked for "links" ("from", "to", "gbs", "bytes", "share"; null: not simulated,
+ * or one part's ranks stood for all)), "left_out" (why an algorithm has no row), in detail "trace" (Chrome's format).
+ * It is valid until this thread's next call of pacePredict. */
 PACE_API paceResult_t pacePredict(const char* request, const char** answer);
 /* Record what each step of the following calls did and when, until paceTraceStop writes this rank's events, Chrome
  * trace JSON (an array of events, microseconds of the system clock), to `path`. While one is open, another one of the

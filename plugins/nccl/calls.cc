@@ -1,7 +1,5 @@
 // NCCL's collectives, messages and groups: Paceline's, or the real library's.
 
-#include <fmt/format.h>
-
 #include "communicator.h"
 #include "errors.h"
 #include "forward.h"

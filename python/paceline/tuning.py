@@ -167,7 +167,7 @@ def measured_us(
 ) -> float | None:
     """The measured time at a size of the call's count, between two measured sizes interpolated; None: not measured.
 
-    job: as job_of tells it. algorithm: with the chunk and the protocol that it was told, if any, as
+    job: as job_of tells it. algorithm: with the chunk, radix and protocol that it was told, if any, as
     Communicator.set_algorithm takes them.
     """
     way = {"collective": collective, **fields(algorithm)}

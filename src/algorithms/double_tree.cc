@@ -10,8 +10,6 @@
 // Computing 35 (2009).
 #include "algorithms/double_tree.h"
 
-#include <bit>
-
 #include "algorithms/chunks.h"
 #include "algorithms/order.h"
 #include "algorithms/table.h"

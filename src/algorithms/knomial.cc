@@ -108,7 +108,7 @@ Load reduce_parent(const Sizes& m, int children) {
 }
 Load reduce_child(const Sizes& m) { return {.steps = m.chunks, .sent = m.bytes}; }
 
-// The positions below and including `position`, when its parent is `width` away.
+// The end of the positions below and including `position`, whose parent has its children `width` apart.
 int end_of_subtree(int position, int width, int ranks) { return std::min(position + width, ranks); }
 
 void gather(Schedule& schedule, const std::vector<int>& p, int radix) {

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "api/handle.h"

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <fstream>
 #include <istream>
-#include <sstream>
 #include <string>
 #include <vector>
 

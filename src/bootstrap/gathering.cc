@@ -8,6 +8,7 @@
 
 #include "base/interrupted.h"
 #include "base/log.h"
+#include "bootstrap/deadline.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/member.h"
 #include "bootstrap/rendezvous.h"
@@ -287,8 +288,7 @@ Status::Detail Gathering::claimed_twice(std::uint32_t rank, const Member& first,
 }  // namespace
 
 Result<Assembly> gather(const Rendezvous& where, PrivateDescriptor listener) {
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(where.timeout));
+  const auto deadline = after(where.timeout);
   if (!listener.valid()) {
     Result<FileDescriptor> made = listen_at(where.address, where.port, deadline);
     PACE_TRY(made.status());

@@ -10,8 +10,6 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
-#include <string_view>
-#include <vector>
 
 #include "bootstrap/socket.h"
 

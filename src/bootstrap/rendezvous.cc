@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/interrupted.h"
+#include "bootstrap/deadline.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/member.h"
 #include "bootstrap/socket.h"
@@ -19,10 +20,6 @@ constexpr auto first_pause = std::chrono::milliseconds(5);
 constexpr auto longest_pause = std::chrono::milliseconds(250);
 constexpr auto parting_time = std::chrono::milliseconds(200);
 constexpr auto longest_silence = 4 * sign_of_life;  // of rank 0, after which it is the one that is missing
-
-Clock::duration of_seconds(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 Status unreachable(const Rendezvous& where, double seconds, const Status& last) {
   Status::Detail detail = last.detail();
@@ -150,7 +147,7 @@ Result<PrivateDescriptor> reach(const Rendezvous& where, std::uint32_t kind, con
   const Hello hello{kind, static_cast<std::uint32_t>(where.rank), 0, 0};
   const auto deadline = until.deadline;
   const double silence = std::min(where.timeout, where.silence_timeout.value_or(where.timeout));
-  const auto silent_until = std::min(deadline, Clock::now() + of_seconds(silence));
+  const auto silent_until = std::min(deadline, after(silence));
   std::optional<Clock::time_point> others_until;
   for (Clock::duration pause = first_pause;; pause = std::min<Clock::duration>(2 * pause, longest_pause)) {
     Result<PrivateDescriptor> fd = connect_to(where.address, where.port, until);
@@ -182,7 +179,7 @@ Result<Assembly> report_in(Rendezvous& where) {
   for (int rank = 0; rank < where.size; ++rank)
     if (rank != where.rank) others.push_back(rank);
   Lookout lookout([&] { return where.why_not(others); });
-  Until until(Clock::now() + of_seconds(where.timeout));
+  Until until(after(where.timeout));
   if (where.why_not) until.lookout = &lookout;
   const Member self = this_member();  // reads files: before the connection, which may take the last descriptor
   for (bool sent_on = false;; sent_on = true) {

@@ -11,6 +11,7 @@
 #include <list>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>

@@ -13,7 +13,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "base/origin.h"

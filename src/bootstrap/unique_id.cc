@@ -6,7 +6,6 @@
 //   12 length       1, of the address
 //   13 address      51, numeric, as text
 //   64 secret       64, in hexadecimal
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>

@@ -11,7 +11,7 @@
 #include "base/cpus.h"
 #include "base/index.h"
 #include "base/log.h"
-#include "comm/deadline.h"
+#include "bootstrap/deadline.h"
 #include "comm/topology_file.h"
 #include "comm/trace.h"
 #include "tuning/tuning_file.h"

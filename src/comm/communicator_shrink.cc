@@ -12,10 +12,10 @@
 #include "base/configuration.h"
 #include "base/hash.h"
 #include "base/index.h"
+#include "bootstrap/deadline.h"
 #include "bootstrap/member.h"
 #include "bootstrap/socket.h"
 #include "comm/communicator.h"
-#include "comm/deadline.h"
 #include "transport/segment.h"
 
 namespace paceline {

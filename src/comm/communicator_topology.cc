@@ -2,23 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
 #include "base/configuration.h"
-#include "base/file_text.h"
 #include "base/index.h"
 #include "base/log.h"
 #include "comm/communicator.h"
-#include "comm/topology_file.h"
 #include "topology/topology_text.h"
 
 namespace paceline {
 namespace {
-
-Status about_file(std::string_view what) {
-  return {Code::invalid_usage, fmt::format("PACELINE_TOPOLOGY={}: {}", configuration().topology, what)};
-}
 
 // A rank is on the GPU of its number in the job, which other communicators number otherwise. Where no launcher says
 // one, or threads of one process have the same, it is that in the session.
@@ -31,22 +24,6 @@ std::vector<int> gpus_of(const std::vector<int>& job_ranks) {
 }
 
 }  // namespace
-
-Status read_topology_file(TopologyFile& into) {
-  const std::string& path = configuration().topology;
-  if (path.empty()) return {};
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return about_file("there is no such file");
-  // To open a pipe would wait for who writes to it.
-  if (!std::filesystem::is_regular_file(path, error)) return about_file("it is not a file");
-  const auto read = read_text(path);
-  if (!read) return about_file("it cannot be read");
-  if (read->empty()) return about_file("it is empty");
-  const auto topology = read_topology(*read);
-  if (!topology.ok()) return about_file(topology.status().message());
-  into = {*read, topology->gpus().size()};
-  return {};
-}
 
 Status Communicator::check_places() const {
   const Announced& announced = connections_.announced;

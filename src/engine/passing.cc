@@ -7,17 +7,17 @@ namespace paceline {
 namespace {
 
 bool begins_before_end(const auto& each, const Extent& extent) {
-  return each.first.first == extent.space && each.first.second < extent.end;
+  return each.first.first == extent.memory && each.first.second < extent.end;
 }
 
 }  // namespace
 
 // The first message that overlaps, or what comes behind.
 Passing::Messages::iterator Passing::first_in(const Extent& extent) {
-  const auto behind = messages_.lower_bound({extent.space, extent.begin});
+  const auto behind = messages_.lower_bound({extent.memory, extent.begin});
   if (behind == messages_.begin()) return behind;
   const auto before = std::prev(behind);
-  return before->first.first == extent.space && before->second.end > extent.begin ? before : behind;
+  return before->first.first == extent.memory && before->second.end > extent.begin ? before : behind;
 }
 
 void Passing::reads(const Extent& extent) {
@@ -37,12 +37,12 @@ void Passing::writes(const Extent& extent) {
 
 void Passing::receives(const Extent& extent, int transport, bool streams) {
   if (extent.begin < extent.end)
-    messages_[{extent.space, extent.begin}] = {
+    messages_[{extent.memory, extent.begin}] = {
         .end = extent.end, .step = lane_.size() - 1, .transport = transport, .streams = streams};
 }
 
 void Passing::sends(const Extent& extent, int transport) {
-  const auto found = messages_.find({extent.space, extent.begin});
+  const auto found = messages_.find({extent.memory, extent.begin});
   if (found == messages_.end()) return reads(extent);
   Message& message = found->second;
   if (message.end != extent.end || message.transport != transport || message.passed_on) return reads(extent);

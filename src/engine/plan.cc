@@ -19,7 +19,7 @@ class Accesses {
 
   void add(const Extent& extent, int transport, std::uint32_t number) {
     longest_ = std::max(longest_, extent.end - extent.begin);
-    Entry& entry = entries_[{extent.space, extent.begin}];
+    Entry& entry = entries_[{extent.memory, extent.begin}];
     entry.end = std::max(entry.end, extent.end);
     entry.after[static_cast<std::size_t>(transport)] = number + 1;
   }
@@ -28,10 +28,10 @@ class Accesses {
 
   [[nodiscard]] Counts before_writing(const Extent& extent) const {
     Counts after{};
-    auto entry = entries_.lower_bound({extent.space, extent.end});
+    auto entry = entries_.lower_bound({extent.memory, extent.end});
     while (entry != entries_.begin()) {
       --entry;
-      if (entry->first.first != extent.space || entry->first.second + longest_ <= extent.begin) break;
+      if (entry->first.first != extent.memory || entry->first.second + longest_ <= extent.begin) break;
       if (entry->second.end <= extent.begin) continue;
       for (std::size_t t = 0; t < after.size(); ++t) after[t] = std::max(after[t], entry->second.after[t]);
     }
@@ -67,7 +67,7 @@ std::vector<Later> look_ahead(const Problem& problem, int rank, std::span<const 
     } else {
       // What a fold reads where it writes is in the cache already.
       later[i].reads_target = read[step.channel].overlap(target) ||
-                              (step.own >= 0 && source.begin == target.begin && source.space == target.space);
+                              (step.own >= 0 && source.begin == target.begin && source.memory == target.memory);
       written[step.channel].add(target, 0, 0);
     }
     if (step.reads()) read[step.channel].add(source, 0, 0);

@@ -60,7 +60,7 @@ struct CostModel {
   std::shared_ptr<Paths> paths = nullptr;  // of the ranks' topology; nullptr: none is known
 
   // passing_share where ranks share CPUs, so many each. Two on one are as far apart as there are CPUs, so that what is
-  // passed on goes over to another; more are neighbours, and it mostly stays (home_of, tuning/untuned.cc).
+  // passed on goes over to another; more are neighbours, and it mostly stays (home_of() in comm/communicator.cc).
   [[nodiscard]] static double passing_share_of(double sharing) { return sharing <= 2 ? 1 : 0; }
   // Whether the ranks have a CPU each and read a message for several where it is written once.
   [[nodiscard]] bool all_in_shared_memory() const { return multicast_share < 0.5 && node_ranks == 1 && sharing <= 1; }

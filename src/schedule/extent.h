@@ -29,7 +29,7 @@ inline Location locate(const Problem& problem, int rank, Buffer buffer, std::siz
 
 // Elements [begin, end) of one of these memories.
 struct Extent {
-  int space = 0;
+  int memory = 0;
   std::ptrdiff_t begin = 0;
   std::ptrdiff_t end = 0;
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/reduction.h"
-
 namespace paceline {
 
 Problem problem_of(const Request& request, int ranks, bool in_place) {

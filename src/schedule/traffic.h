@@ -41,8 +41,8 @@ struct Traffic {
 // All ranks' programs. The schedule must keep all ranks.
 Traffic traffic_of(Schedule& schedule, std::size_t element_bytes, std::vector<int> gpus = {});
 
-// Whether rank r + `period` does what rank r does, with peers `period` further on, as far as these ranks' programs show
-// it: those of ranks [0, period) and of [first, first + period).
+// Whether ranks first, first + 1, ..., whose programs are `others`, do what ranks 0, 1, ... of all `ranks` do, with
+// peers `first` further on, past the last one from 0 on.
 bool same_shifted(std::span<const Program> programs, std::span<const Program> others, int first, int ranks);
 
 }  // namespace paceline

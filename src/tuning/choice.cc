@@ -30,11 +30,12 @@ Choice with(const Algorithm& algorithm, const Problem& problem, const CostModel&
 // That an algorithm serves is asked last: one that goes by a topology searches it then.
 class Competitors {
  public:
-  Competitors(const Problem& problem, Paths* paths, const Tuned* tuned) : problem_(problem), paths_(paths) {
+  Competitors(const Problem& problem, Paths* paths, const Tuned* tuned, std::span<const Algorithm> rows)
+      : problem_(problem), paths_(paths) {
     const auto corrected = [&](const Algorithm& algorithm) {
       return tuned->corrects(algorithm, problem.collective) && serves(algorithm, problem, paths);
     };
-    if (tuned != nullptr && std::ranges::any_of(algorithms(), corrected)) corrections_ = tuned;
+    if (tuned != nullptr && std::ranges::any_of(rows, corrected)) corrections_ = tuned;
   }
 
   [[nodiscard]] bool has(const Algorithm& algorithm) const {
@@ -62,7 +63,7 @@ Result<Choice> choose_for_all(const Problem& problem, const CostModel& model, st
     if (asked.chunk > 0) variant.chunk = asked.chunk;
     return with(*fastest->algorithm, problem, model, variant, tuned);
   }
-  const Competitors competitors(problem, paths, tuned);
+  const Competitors competitors(problem, paths, tuned, rows);
   Choice best;
   for (const Algorithm& algorithm : rows) {
     if (!competitors.has(algorithm)) continue;

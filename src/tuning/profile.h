@@ -9,7 +9,7 @@
 //      "table": [{"collective": "all_reduce", "from": 0, "below": 32768, "algorithm": "one_shot"}, ...]}],
 //    "gpus": [...]}
 //
-// What ran in another way than by the algorithm's own choice has "chunk" and "protocol" beside "algorithm" (variant.h).
+// What ran in another way than by the algorithm's own choice has "chunk", "radix" or "protocol", too (variant.h).
 //
 // "gpus", which may be missing, are the tables of calls on GPU memory (gpu_setting.h).
 //

@@ -12,7 +12,7 @@ namespace {
 constexpr int output = 0;
 constexpr int scratch = 1;
 
-Extent at(std::ptrdiff_t begin, std::ptrdiff_t end, int space = output) { return {space, begin, end}; }
+Extent at(std::ptrdiff_t begin, std::ptrdiff_t end, int memory = output) { return {memory, begin, end}; }
 
 // A lane whose steps are told as they are added.
 struct Walk {

@@ -185,7 +185,7 @@ def test_in_detail_every_node_is_there(tmp_path: Path) -> None:
     assert {event["pid"] for event in json.loads((tmp_path / "trace.json").read_text())} == set(range(256))
 
 
-def test_the_axis_is_what_was_varied(tmp_path: Path) -> None:
+def test_the_axis_is_what_was_varied() -> None:
     """Counts that are rounded to whole blocks make the rows' bytes differ."""
     asked = {"collective": "all_gather", "preset": "rx2", "sizes": [100_000], "algorithm": "ring"}
     rows = [
@@ -382,7 +382,7 @@ def test_an_algorithm_named_twice_is_predicted_once() -> None:
     assert len(re.findall(" ring ", shown.stdout)) == 1
 
 
-def test_one_rank_is_one_rank(tmp_path: Path) -> None:
+def test_one_rank_is_one_rank() -> None:
     shown = paceline("all_reduce", "--preset", "rx2", "--nodes", "1", "--sizes", "1M")
     assert shown.stdout.startswith("# all_reduce on 1 rank, rx2\n")
     shown = paceline("all_reduce", "--preset", "rx2", "--nodes", "1", "--algorithm", "magic")

@@ -5,7 +5,7 @@
 // M message (bytes), C chunk (bytes), B bandwidth (bytes per us), t_s set-up time of a message (us), n ranks, R bytes
 // per us that a rank folds into its own (infinite: at once).
 //
-// Sources: Awan et al., Parallel Computing 85 (2019); Chu et al., ICPP 2017; Patarasu and Yuan, J. Parallel Distrib.
+// Sources: Awan et al., Parallel Computing 85 (2019); Chu et al., ICPP 2017; Patarasuk and Yuan, J. Parallel Distrib.
 // Comput. 69 (2009); Rabenseifner, ICCS 2004; Sanders, Speck and Traeff, Parallel Computing 35 (2009).
 #pragma once
 

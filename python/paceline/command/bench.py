@@ -116,7 +116,7 @@ def _refuse_impossible(chosen: argparse.Namespace) -> None:
 
 
 def _refuse_unknown(chosen: argparse.Namespace) -> None:
-    """An algorithm, whatever is said of its chunk and protocol, that there is not or that serves nothing asked for."""
+    """An algorithm, however it is to run, that there is not or that serves nothing asked for."""
     table = algorithm_table()
     try:
         name = fields(chosen.algorithm)["algorithm"]
@@ -135,7 +135,7 @@ def _refuse_unknown(chosen: argparse.Namespace) -> None:
 
 
 def algorithm_table() -> list[dict[str, Any]]:
-    """The library's table of algorithms: name, sentence, collectives, measured, topology (it goes by one)."""
+    """The library's table of algorithms: name, sentence, collectives, measured, radix and topology (it has one)."""
     found: list[dict[str, Any]] = json.loads(_native.library().paceDescribe(b"algorithms"))
     return found
 

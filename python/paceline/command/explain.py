@@ -122,7 +122,7 @@ def _explain(comm: Communicator, chosen: argparse.Namespace) -> list[dict[str, A
 
 
 def _way(plan: Plan, forced: str | None, in_table: dict[str, Any] | None) -> str:
-    """What runs, as set_algorithm takes it: the algorithm, with the chunk and the protocol that it was told."""
+    """What runs, as set_algorithm takes it: the algorithm, with the chunk, radix and protocol that it was told."""
     own = {"algorithm": plan.algorithm}
     by_force = tuning.fields(forced) if forced else {}
     told = next(each for each in (by_force, in_table, own) if each and each["algorithm"] == plan.algorithm)

@@ -37,11 +37,11 @@ class Touched {
   // Steps that must have been done by all blocks before one may read or write the region.
   [[nodiscard]] std::uint32_t before(const Extent& extent, bool writes) const {
     std::uint32_t after = 0;
-    auto entry = entries_.lower_bound({extent.space, extent.end, 0});
+    auto entry = entries_.lower_bound({extent.memory, extent.end, 0});
     while (entry != entries_.begin()) {
       --entry;
-      const auto& [space, begin, end] = entry->first;
-      if (space != extent.space || begin + longest_ <= extent.begin) break;
+      const auto& [memory, begin, end] = entry->first;
+      if (memory != extent.memory || begin + longest_ <= extent.begin) break;
       if (end <= extent.begin || (begin == extent.begin && end == extent.end)) continue;
       after = std::max({after, entry->second.written, writes ? entry->second.read : 0});
     }
@@ -50,7 +50,7 @@ class Touched {
   // number: of the step, from 1.
   void add(const Extent& extent, bool writes, std::uint32_t number) {
     longest_ = std::max(longest_, extent.end - extent.begin);
-    Last& last = entries_[{extent.space, extent.begin, extent.end}];
+    Last& last = entries_[{extent.memory, extent.begin, extent.end}];
     (writes ? last.written : last.read) = number;
   }
 

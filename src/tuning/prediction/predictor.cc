@@ -11,7 +11,6 @@
 #include "topology/arborescences.h"
 #include "tuning/prediction/symmetry.h"
 #include "tuning/prediction/topology_costs.h"
-#include "tuning/prediction/tree_predictions.h"
 
 namespace paceline {
 namespace {

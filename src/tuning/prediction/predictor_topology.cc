@@ -1,6 +1,3 @@
-#include <fmt/core.h>
-
-#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>

@@ -95,7 +95,6 @@ class RankStandIn {
 
   [[nodiscard]] bool ended() const { return walk_ == plan_.walks.size(); }
   [[nodiscard]] std::size_t blocks() const { return blocks_.size(); }
-  [[nodiscard]] const DevicePlan& its_plan() const { return plan_; }
   [[nodiscard]] const std::byte* result() const { return request_.recv; }
   [[nodiscard]] std::byte behind_output() const { return output_.back(); }
 
