@@ -303,7 +303,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (comm == nullptr || error == nullptr)
-    return fail(comm, ncclInvalidArgument, "ncclCommGetAsyncError: the communicator or the result pointer is NULL");
+    return fail(nullptr, ncclInvalidArgument, "ncclCommGetAsyncError: the communicator or the result pointer is NULL");
   State state = state_of(comm);
   if (state != State::ready && is_nccls(comm))
     return forward(comm, state, "ncclCommGetAsyncError", &Real::ncclCommGetAsyncError,
