@@ -431,7 +431,7 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void*
                    [=](auto function, ncclComm_t real) { return function(real, buffer, bytes, handle); });
   if (handle == nullptr) return missing(comm, "ncclCommRegister", "handle");
   auto made = std::make_unique<Registration>();
-  if (real_of(comm) != nullptr)
+  if (real_of(comm) != nullptr && real()->ncclCommRegister != nullptr)
     if (ncclResult_t result = from_real(comm, real()->ncclCommRegister(real_of(comm), buffer, bytes, &made->real));
         result != ncclSuccess)
       return result;

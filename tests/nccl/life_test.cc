@@ -129,6 +129,20 @@ TEST_CASE("registrations are handles of ours, and go to NCCL where it is") {
   CHECK(calls.find(", " + std::to_string(0x1234) + ")\n") != std::string::npos);
 }
 
+TEST_CASE("beside an NCCL that knows of no registration a buffer is registered all the same") {
+  nccl::Real older = fake();
+  older.version = 21805;
+  older.ncclCommRegister = nullptr;
+  older.ncclCommDeregister = nullptr;
+  const Door door(has_engine, "gather", &older);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    void* handle = nullptr;
+    NCCL_EXPECT(ncclCommRegister(comm, at<void>(16), 8, &handle));
+    NCCL_EXPECT(ncclCommDeregister(comm, handle));
+    return "";
+  });
+}
+
 TEST_CASE("Paceline's errors are NCCL's codes, with Paceline's sentence") {
   const Door door(has_engine, nullptr, nullptr);
   on_ranks(1, [](int, ncclComm_t comm) -> std::string {
