@@ -473,11 +473,8 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
     return forward(comm, state, "ncclRedOpDestroy", &Real::ncclRedOpDestroy,
                    [=](auto function, ncclComm_t real) { return function(op, real); });
   // Calls of the group that wait for NCCL's communicator still need it.
-  if (waits_for_real(comm)) {
-    group().deferred.push_back({comm, "ncclRedOpDestroy", true, [=] { return destroy_operator(op, comm); }});
-    return ncclSuccess;
-  }
-  return destroy_operator(op, comm);
+  const auto destroy = [=] { return destroy_operator(op, comm); };
+  return waits_for_real(comm) ? end_later(destroy) : destroy();
 }
 
 }  // extern "C"

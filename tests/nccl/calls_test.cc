@@ -169,3 +169,19 @@ TEST_CASE("an operator may be destroyed before the group of its calls ends") {
   CHECK(called != std::string::npos);
   CHECK(calls.find("ncclRedOpDestroy(77, comm") != std::string::npos);
 }
+
+TEST_CASE("an operator that is destroyed in a group is gone also where the group does not run") {
+  const Door door(has_engine);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    ncclRedOp_t op{};
+    float value = 1;
+    NCCL_EXPECT(ncclRedOpCreatePreMulSum(&op, at<void>(48), ncclFloat32, ncclScalarDevice, comm));
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr));
+    NCCL_EXPECT(ncclRedOpDestroy(op, comm));
+    PACE_REQUIRE(ncclSend(&value, 1, ncclFloat32, 7, comm, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(ncclGroupEnd() == ncclInvalidArgument);
+    PACE_REQUIRE(ncclRedOpDestroy(op, comm) == ncclInvalidArgument);
+    return "";
+  });
+}
