@@ -402,3 +402,16 @@ TEST_CASE("the parent of a nonblocking child that cannot be made says so, until 
   CHECK(split() == std::vector<ncclResult_t>(4, ncclSuccess));
   for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
+
+TEST_CASE("why a child could not be made is its parent's last error, whatever failed before") {
+  const Door door(has_engine, "gather");
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    PACE_REQUIRE(ncclRedOpDestroy(static_cast<ncclRedOp_t>(77), comm) == ncclInvalidArgument);
+    nccl::replace_real(nullptr, "it is gone");
+    ncclComm_t child = nullptr;
+    PACE_REQUIRE(ncclCommSplit(comm, 0, 0, &child, nullptr) == ncclInvalidUsage);
+    PACE_REQUIRE(last_error(comm).find("the making of the communicator needs NCCL itself") == 0);
+    nccl::replace_real(&fake(), {});
+    return "";
+  });
+}
