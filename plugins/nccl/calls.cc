@@ -49,9 +49,10 @@ ncclResult_t serve(ncclComm* comm, Call call) {
 
 // Whether Paceline serves the call: `buffer` is one that every rank has in it. NCCL takes pinned host memory too, in
 // the order of a CUDA stream. Paceline's calls on host memory know none, so they would read it before it is written.
-bool served(const ncclComm* comm, State state, Service service, const void* buffer) {
+// Where a call of no elements points to says nothing: often to the end of a buffer.
+bool served(const ncclComm* comm, State state, Service service, const void* buffer, size_t count) {
   if (state != State::ready || !serves(comm, service)) return false;
-  return !choice().on_gpus || buffer == nullptr || is_gpu_memory(buffer);
+  return !choice().on_gpus || count == 0 || buffer == nullptr || is_gpu_memory(buffer);
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ extern "C" {
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::all_reduce, recv))
+  if (served(comm, state, Service::all_reduce, recv, count))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
         return paceAllReduce(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
@@ -77,7 +78,7 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::broadcast, recv))
+  if (served(comm, state, Service::broadcast, recv, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceBroadcast(send, recv, count, pace(type), root, pacers, pace(stream, count));
     });
@@ -88,7 +89,7 @@ ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataT
 ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::broadcast, buffer))
+  if (served(comm, state, Service::broadcast, buffer, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceBroadcast(buffer, buffer, count, pace(type), root, pacers, pace(stream, count));
     });
@@ -99,7 +100,7 @@ ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root
 ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::reduce, send))
+  if (served(comm, state, Service::reduce, send, count))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
         return paceReduce(send, recv, count, pace(type), own.op, root, pacers, pace(stream, count));
@@ -112,7 +113,7 @@ ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::all_gather, recv))
+  if (served(comm, state, Service::all_gather, recv, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceAllGather(send, recv, count, pace(type), pacers, pace(stream, count));
     });
@@ -123,7 +124,7 @@ ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataT
 ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::reduce_scatter, recv))
+  if (served(comm, state, Service::reduce_scatter, recv, count))
     if (const Translated own = translated(comm, op); own.served)
       return serve(comm, [&](paceComm_t pacers) {
         return paceReduceScatter(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
@@ -136,7 +137,7 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclD
 ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                         cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::gather, send))
+  if (served(comm, state, Service::gather, send, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceGather(send, recv, count, pace(type), root, pacers, pace(stream, count));
     });
@@ -147,7 +148,7 @@ ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType
 ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                          cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::scatter, recv))
+  if (served(comm, state, Service::scatter, recv, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceScatter(send, recv, count, pace(type), root, pacers, pace(stream, count));
     });
@@ -158,7 +159,7 @@ ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataTyp
 ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::all_to_all, recv))
+  if (served(comm, state, Service::all_to_all, recv, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceAllToAll(send, recv, count, pace(type), pacers, pace(stream, count));
     });
@@ -169,7 +170,7 @@ ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataTy
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::send_recv, send))
+  if (served(comm, state, Service::send_recv, send, count))
     return serve(
         comm, [&](paceComm_t pacers) { return paceSend(send, count, pace(type), peer, pacers, pace(stream, count)); });
   return forward(comm, state, "ncclSend", &Real::ncclSend,
@@ -178,7 +179,7 @@ ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int p
 
 ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::send_recv, recv))
+  if (served(comm, state, Service::send_recv, recv, count))
     return serve(
         comm, [&](paceComm_t pacers) { return paceRecv(recv, count, pace(type), peer, pacers, pace(stream, count)); });
   return forward(comm, state, "ncclRecv", &Real::ncclRecv,

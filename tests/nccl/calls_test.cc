@@ -142,6 +142,24 @@ TEST_CASE("on GPUs and without NCCL a call on host memory is an error that says 
   with_fake_driver([](const FakeDriver&) {
     const Door door(has_engine, nullptr, nullptr);
     ncclComm_t comm = nullptr;
+TEST_CASE("a call without elements is Paceline's wherever its buffers are") {
+  with_fake_driver([](const FakeDriver&) {
+    const Door door(has_engine);
+    ncclComm_t comm = nullptr;
+    REQUIRE(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
+    nccl::replace_choice(nccl::choose(nullptr, R"({"devices":1})"));
+    paceHostStream_t stream = nullptr;
+    REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+    auto* const on_stream = reinterpret_cast<cudaStream_t>(stream);
+    int value = 1;
+    CHECK(ncclAllReduce(&value, &value, 0, ncclInt32, ncclSum, comm, on_stream) == ncclSuccess);
+    CHECK(ncclBroadcast(&value, &value + 1, 0, ncclInt32, 0, comm, on_stream) == ncclSuccess);
+    CHECK(Door::calls().empty());
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+  });
+}
+
     REQUIRE(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
     nccl::replace_choice(nccl::choose(nullptr, R"({"devices":1})"));
     int value = 1;
