@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "communicator.h"
 #include "errors.h"
 #include "forward.h"
@@ -19,21 +21,20 @@ cudaStream_t pace(cudaStream_t stream, size_t count) {
   return tells_nothing ? reinterpret_cast<cudaStream_t>(1) : stream;
 }
 
-// An operator as Paceline knows it; none: it multiplies by a scalar in device memory, which NCCL reads when it runs.
+// An operator as Paceline knows it.
 struct Translated {
-  bool served = true;
+  enum { pacelines, nccls, nobodys } whose = pacelines;  // NCCL's: it reads the scalar in device memory when it runs
   paceRedOp_t op = paceSum;
 };
 
 Translated translated(ncclComm* comm, ncclRedOp_t op) {
   if (op < ncclNumOps) [[likely]]
-    return {true, static_cast<paceRedOp_t>(op)};
+    return {Translated::pacelines, static_cast<paceRedOp_t>(op)};
   const std::lock_guard lock(comm->mutex);
   const auto number = static_cast<std::size_t>(op - ncclNumOps);
-  if (number >= comm->operators.size() || !comm->operators[number].live)
-    return {true, paceMaxRedOp};  // Paceline refuses it
+  if (number >= comm->operators.size() || !comm->operators[number].live) return {Translated::nobodys};
   const Operator& made = comm->operators[number];
-  return {made.residence == ncclScalarHostImmediate, made.pace};
+  return {made.residence == ncclScalarHostImmediate ? Translated::pacelines : Translated::nccls, made.pace};
 }
 
 // call(communicator of Paceline's), inside this thread's group.
@@ -45,6 +46,17 @@ ncclResult_t serve(ncclComm* comm, Call call) {
   if (result == paceSuccess) [[likely]]
     return ncclSuccess;
   return spoil_if_failed(failed_in_paceline(comm, result));
+}
+
+// call(communicator of Paceline's, operator), likewise; nothing: the operator is NCCL's.
+template <class Call>
+std::optional<ncclResult_t> serve_reduction(ncclComm* comm, const char* function, ncclRedOp_t op, Call call) {
+  const Translated own = translated(comm, op);
+  if (own.whose == Translated::nccls) return {};
+  if (own.whose == Translated::nobodys)
+    return spoil_if_failed(fail(comm, ncclInvalidArgument,
+                                fmt::format("{}: there is no operation {}", function, static_cast<unsigned>(op))));
+  return serve(comm, [&](paceComm_t pacers) { return call(pacers, own.op); });
 }
 
 // Whether Paceline serves the call: `buffer` is one that every rank has in it. NCCL takes pinned host memory too, in
@@ -66,10 +78,10 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
                            ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
   if (served(comm, state, Service::all_reduce, recv, count))
-    if (const Translated own = translated(comm, op); own.served)
-      return serve(comm, [&](paceComm_t pacers) {
-        return paceAllReduce(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
-      });
+    if (const auto done = serve_reduction(comm, "ncclAllReduce", op, [&](paceComm_t pacers, paceRedOp_t own) {
+          return paceAllReduce(send, recv, count, pace(type), own, pacers, pace(stream, count));
+        }))
+      return *done;
   return forward(comm, state, "ncclAllReduce", &Real::ncclAllReduce, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), real, stream);
   });
@@ -101,10 +113,10 @@ ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType
                         ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
   if (served(comm, state, Service::reduce, send, count))
-    if (const Translated own = translated(comm, op); own.served)
-      return serve(comm, [&](paceComm_t pacers) {
-        return paceReduce(send, recv, count, pace(type), own.op, root, pacers, pace(stream, count));
-      });
+    if (const auto done = serve_reduction(comm, "ncclReduce", op, [&](paceComm_t pacers, paceRedOp_t own) {
+          return paceReduce(send, recv, count, pace(type), own, root, pacers, pace(stream, count));
+        }))
+      return *done;
   return forward(comm, state, "ncclReduce", &Real::ncclReduce, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), root, real, stream);
   });
@@ -125,10 +137,10 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclD
                                ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
   if (served(comm, state, Service::reduce_scatter, recv, count))
-    if (const Translated own = translated(comm, op); own.served)
-      return serve(comm, [&](paceComm_t pacers) {
-        return paceReduceScatter(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
-      });
+    if (const auto done = serve_reduction(comm, "ncclReduceScatter", op, [&](paceComm_t pacers, paceRedOp_t own) {
+          return paceReduceScatter(send, recv, count, pace(type), own, pacers, pace(stream, count));
+        }))
+      return *done;
   return forward(comm, state, "ncclReduceScatter", &Real::ncclReduceScatter, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), real, stream);
   });

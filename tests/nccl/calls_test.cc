@@ -64,6 +64,10 @@ TEST_CASE("an operator with a scalar of the host is Paceline's") {
     PACE_REQUIRE(value == 36);
     NCCL_EXPECT(ncclRedOpDestroy(op, comm));
     PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "ncclAllReduce: there is no operation 5");
+    PACE_REQUIRE(ncclReduce(&value, &value, 1, ncclFloat32, static_cast<ncclRedOp_t>(77), 0, comm, nullptr) ==
+                 ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "ncclReduce: there is no operation 77");
     PACE_REQUIRE(ncclRedOpDestroy(op, comm) == ncclInvalidArgument);
     return "";
   });
@@ -138,10 +142,6 @@ TEST_CASE("on GPUs a call on host memory is NCCL's") {
   });
 }
 
-TEST_CASE("on GPUs and without NCCL a call on host memory is an error that says so") {
-  with_fake_driver([](const FakeDriver&) {
-    const Door door(has_engine, nullptr, nullptr);
-    ncclComm_t comm = nullptr;
 TEST_CASE("a call without elements is Paceline's wherever its buffers are") {
   with_fake_driver([](const FakeDriver&) {
     const Door door(has_engine);
@@ -160,6 +160,10 @@ TEST_CASE("a call without elements is Paceline's wherever its buffers are") {
   });
 }
 
+TEST_CASE("on GPUs and without NCCL a call on host memory is an error that says so") {
+  with_fake_driver([](const FakeDriver&) {
+    const Door door(has_engine, nullptr, nullptr);
+    ncclComm_t comm = nullptr;
     REQUIRE(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
     nccl::replace_choice(nccl::choose(nullptr, R"({"devices":1})"));
     int value = 1;
