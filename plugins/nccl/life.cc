@@ -141,12 +141,15 @@ ncclResult_t wait_for_calls_later(ncclComm* comm, ncclResult_t beside) {
   return is_error(beside) ? beside : result;
 }
 
-// A thread that waits for the communicator's calls is inside it until they have ended.
-paceResult_t destroy_finalized(ncclComm* comm) {
+// A thread that waits for the communicator's calls is inside it until they have ended, and one whose call a revocation
+// ends until that has returned.
+paceResult_t destroy_when_left(ncclComm* comm, State before) {
+  const auto returned = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   for (;;) {
     const bool finalizing = comm->finalizing.load(std::memory_order_acquire);  // before the try: as it has come to be
+    const bool returns = before == State::revoked && std::chrono::steady_clock::now() < returned;
     const paceResult_t left = paceCommDestroy(comm->pace);
-    if (left != paceInvalidUsage || !finalizing) return left;
+    if (left != paceInvalidUsage || !(finalizing || returns)) return left;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -250,7 +253,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (!taken) return refuse(comm, before, "ncclCommDestroy");
   ncclResult_t result = ncclSuccess;
   if (comm->pace != nullptr) {
-    const paceResult_t left = destroy_finalized(comm);
+    const paceResult_t left = destroy_when_left(comm, before);
     if (left != paceSuccess) result = failed_in_paceline(comm, left);
     if (left == paceInvalidUsage) return refuse_destroy(comm, before, result);
     result = worse(result, destroy_real(comm));
