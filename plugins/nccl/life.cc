@@ -396,10 +396,10 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
   if (only_nccl(comm, state))
     return forward(comm, state, "ncclCommSuspend", &Real::ncclCommSuspend,
                    [=](auto function, ncclComm_t real) { return function(real, flags); });
-  if (ncclResult_t changed = change(comm, "ncclCommSuspend", State::ready, State::suspended); changed != ncclSuccess)
-    return changed;
-  if (real_of(comm) == nullptr || real()->ncclCommSuspend == nullptr) return ncclSuccess;
-  return from_real(comm, real()->ncclCommSuspend(real_of(comm), flags));
+  if (real_of(comm) != nullptr && real()->ncclCommSuspend != nullptr)
+    if (ncclResult_t beside = from_real(comm, real()->ncclCommSuspend(real_of(comm), flags)); is_error(beside))
+      return beside;
+  return change(comm, "ncclCommSuspend", State::ready, State::suspended);
 }
 
 ncclResult_t ncclCommResume(ncclComm_t comm) {
@@ -407,10 +407,9 @@ ncclResult_t ncclCommResume(ncclComm_t comm) {
   if (comm != nullptr && comm->pace == nullptr)
     return forward(comm, state, "ncclCommResume", &Real::ncclCommResume,
                    [](auto function, ncclComm_t real) { return function(real); });
-  if (ncclResult_t changed = change(comm, "ncclCommResume", State::suspended, State::ready); changed != ncclSuccess)
-    return changed;
-  if (real_of(comm) == nullptr || real()->ncclCommResume == nullptr) return ncclSuccess;
-  return from_real(comm, real()->ncclCommResume(real_of(comm)));
+  if (state == State::suspended && real_of(comm) != nullptr && real()->ncclCommResume != nullptr)
+    if (ncclResult_t beside = from_real(comm, real()->ncclCommResume(real_of(comm))); is_error(beside)) return beside;
+  return change(comm, "ncclCommResume", State::suspended, State::ready);
 }
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
