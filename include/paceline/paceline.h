@@ -173,10 +173,11 @@ PACE_API paceResult_t paceCommSplit(paceComm_t comm, int color, int key, paceCom
 /* The ranks of `comm` but excluded[i], i < count, form a new communicator, in their order, to go on when others have
  * died. Collective over those that stay, who all exclude the same ranks (else paceInvalidUsage, after seconds); none
  * calls it that is excluded. Nothing goes through `comm`: it may have ended, by a death, a timeout or an abort, and is
- * left as it is. Waits for the others, at most joinTimeoutSeconds, but no longer for one that has died
- * (paceRemoteError), nor after paceCommAbort(comm). After an error it can be called again: paceGetLastErrorRank then
- * has the rank's number in `comm`, the sentence its number among those that stay. count may be 0: a new communicator
- * of the same ranks. config may be NULL: the defaults, not what `comm` was told. */
+ * left as it is; another thread's call that ends with it may still be on its way out. Waits for the others, at most
+ * joinTimeoutSeconds, but no longer for one that has died (paceRemoteError), nor after paceCommAbort(comm). After an
+ * error it can be called again: paceGetLastErrorRank then has the rank's number in `comm`, the sentence its number
+ * among those that stay. count may be 0: a new communicator of the same ranks. config may be NULL: the defaults, not
+ * what `comm` was told. */
 PACE_API paceResult_t paceCommShrink(paceComm_t comm, const int* excluded, int count, paceComm_t* newcomm,
                                      const paceConfig_t* config);
 /* Leave, after the calls that are queued on streams. Calls of other ranks that still need this one fail with

@@ -139,8 +139,8 @@ bool tell(ncclComm* parent, ncclComm* made, ncclResult_t result) {
   return true;
 }
 
-// As in NCCL the parent says, too, that a child could not be made behind the program's back: programs ask only the
-// parent. One that the program has aborted meanwhile is no failure.
+// The parent says, too, why a child could not be made, and as in NCCL that one could not be made behind the program's
+// back: programs ask only the parent. One that the program has aborted meanwhile is no failure.
 void tell_parent(ncclComm* parent, ncclComm* made, ncclResult_t error) {
   NotedError noted;
   {
@@ -149,7 +149,7 @@ void tell_parent(ncclComm* parent, ncclComm* made, ncclResult_t error) {
     noted = made->last_error;
   }
   const std::lock_guard lock(parent->mutex);
-  parent->result = error;
+  if (is_made_behind(made)) parent->result = error;
   if (noted.number > parent->last_error.number) parent->last_error = noted;
 }
 
@@ -239,7 +239,7 @@ ncclResult_t hand_out(ncclComm_t* out, ncclComm* made, std::function<ncclResult_
     made->device.enter();
     const ncclResult_t result = parent != nullptr && is_unwanted(parent) ? fail_unwanted() : birth();
     before.restore();
-    if (is_error(result) && parent != nullptr && is_made_behind(made)) tell_parent(parent, made, result);
+    if (is_error(result) && parent != nullptr) tell_parent(parent, made, result);
     return conclude(parent, made, result);
   };
   if (!is_made_behind(made)) {

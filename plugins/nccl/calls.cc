@@ -1,5 +1,9 @@
 // NCCL's collectives, messages and groups: Paceline's, or the real library's.
 
+#include <fmt/format.h>
+
+#include <optional>
+
 #include "communicator.h"
 #include "errors.h"
 #include "forward.h"
@@ -17,21 +21,20 @@ cudaStream_t pace(cudaStream_t stream, size_t count) {
   return tells_nothing ? reinterpret_cast<cudaStream_t>(1) : stream;
 }
 
-// An operator as Paceline knows it; none: it multiplies by a scalar in device memory, which NCCL reads when it runs.
+// An operator as Paceline knows it.
 struct Translated {
-  bool served = true;
+  enum { pacelines, nccls, nobodys } whose = pacelines;  // NCCL's: it reads the scalar in device memory when it runs
   paceRedOp_t op = paceSum;
 };
 
 Translated translated(ncclComm* comm, ncclRedOp_t op) {
   if (op < ncclNumOps) [[likely]]
-    return {true, static_cast<paceRedOp_t>(op)};
+    return {Translated::pacelines, static_cast<paceRedOp_t>(op)};
   const std::lock_guard lock(comm->mutex);
   const auto number = static_cast<std::size_t>(op - ncclNumOps);
-  if (number >= comm->operators.size() || !comm->operators[number].live)
-    return {true, paceMaxRedOp};  // Paceline refuses it
+  if (number >= comm->operators.size() || !comm->operators[number].live) return {Translated::nobodys};
   const Operator& made = comm->operators[number];
-  return {made.residence == ncclScalarHostImmediate, made.pace};
+  return {made.residence == ncclScalarHostImmediate ? Translated::pacelines : Translated::nccls, made.pace};
 }
 
 // call(communicator of Paceline's), inside this thread's group.
@@ -45,11 +48,23 @@ ncclResult_t serve(ncclComm* comm, Call call) {
   return spoil_if_failed(failed_in_paceline(comm, result));
 }
 
+// call(communicator of Paceline's, operator), likewise; nothing: the operator is NCCL's.
+template <class Call>
+std::optional<ncclResult_t> serve_reduction(ncclComm* comm, const char* function, ncclRedOp_t op, Call call) {
+  const Translated own = translated(comm, op);
+  if (own.whose == Translated::nccls) return {};
+  if (own.whose == Translated::nobodys)
+    return spoil_if_failed(fail(comm, ncclInvalidArgument,
+                                fmt::format("{}: there is no operation {}", function, static_cast<unsigned>(op))));
+  return serve(comm, [&](paceComm_t pacers) { return call(pacers, own.op); });
+}
+
 // Whether Paceline serves the call: `buffer` is one that every rank has in it. NCCL takes pinned host memory too, in
 // the order of a CUDA stream. Paceline's calls on host memory know none, so they would read it before it is written.
-bool served(const ncclComm* comm, State state, Service service, const void* buffer) {
+// Where a call of no elements points to says nothing: often to the end of a buffer.
+bool served(const ncclComm* comm, State state, Service service, const void* buffer, size_t count) {
   if (state != State::ready || !serves(comm, service)) return false;
-  return !choice().on_gpus || buffer == nullptr || is_gpu_memory(buffer);
+  return !choice().on_gpus || count == 0 || buffer == nullptr || is_gpu_memory(buffer);
 }
 
 }  // namespace
@@ -62,11 +77,11 @@ extern "C" {
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::all_reduce, recv))
-    if (const Translated own = translated(comm, op); own.served)
-      return serve(comm, [&](paceComm_t pacers) {
-        return paceAllReduce(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
-      });
+  if (served(comm, state, Service::all_reduce, recv, count))
+    if (const auto done = serve_reduction(comm, "ncclAllReduce", op, [&](paceComm_t pacers, paceRedOp_t own) {
+          return paceAllReduce(send, recv, count, pace(type), own, pacers, pace(stream, count));
+        }))
+      return *done;
   return forward(comm, state, "ncclAllReduce", &Real::ncclAllReduce, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), real, stream);
   });
@@ -75,7 +90,7 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::broadcast, recv))
+  if (served(comm, state, Service::broadcast, recv, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceBroadcast(send, recv, count, pace(type), root, pacers, pace(stream, count));
     });
@@ -86,7 +101,7 @@ ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataT
 ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::broadcast, buffer))
+  if (served(comm, state, Service::broadcast, buffer, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceBroadcast(buffer, buffer, count, pace(type), root, pacers, pace(stream, count));
     });
@@ -97,11 +112,11 @@ ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root
 ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::reduce, send))
-    if (const Translated own = translated(comm, op); own.served)
-      return serve(comm, [&](paceComm_t pacers) {
-        return paceReduce(send, recv, count, pace(type), own.op, root, pacers, pace(stream, count));
-      });
+  if (served(comm, state, Service::reduce, send, count))
+    if (const auto done = serve_reduction(comm, "ncclReduce", op, [&](paceComm_t pacers, paceRedOp_t own) {
+          return paceReduce(send, recv, count, pace(type), own, root, pacers, pace(stream, count));
+        }))
+      return *done;
   return forward(comm, state, "ncclReduce", &Real::ncclReduce, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), root, real, stream);
   });
@@ -110,7 +125,7 @@ ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::all_gather, recv))
+  if (served(comm, state, Service::all_gather, recv, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceAllGather(send, recv, count, pace(type), pacers, pace(stream, count));
     });
@@ -121,11 +136,11 @@ ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataT
 ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::reduce_scatter, recv))
-    if (const Translated own = translated(comm, op); own.served)
-      return serve(comm, [&](paceComm_t pacers) {
-        return paceReduceScatter(send, recv, count, pace(type), own.op, pacers, pace(stream, count));
-      });
+  if (served(comm, state, Service::reduce_scatter, recv, count))
+    if (const auto done = serve_reduction(comm, "ncclReduceScatter", op, [&](paceComm_t pacers, paceRedOp_t own) {
+          return paceReduceScatter(send, recv, count, pace(type), own, pacers, pace(stream, count));
+        }))
+      return *done;
   return forward(comm, state, "ncclReduceScatter", &Real::ncclReduceScatter, [=](auto function, ncclComm_t real) {
     return function(send, recv, count, type, real_operator(comm, op), real, stream);
   });
@@ -134,7 +149,7 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t count, ncclD
 ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                         cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::gather, send))
+  if (served(comm, state, Service::gather, send, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceGather(send, recv, count, pace(type), root, pacers, pace(stream, count));
     });
@@ -145,7 +160,7 @@ ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType
 ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                          cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::scatter, recv))
+  if (served(comm, state, Service::scatter, recv, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceScatter(send, recv, count, pace(type), root, pacers, pace(stream, count));
     });
@@ -156,7 +171,7 @@ ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataTyp
 ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::all_to_all, recv))
+  if (served(comm, state, Service::all_to_all, recv, count))
     return serve(comm, [&](paceComm_t pacers) {
       return paceAllToAll(send, recv, count, pace(type), pacers, pace(stream, count));
     });
@@ -167,7 +182,7 @@ ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataTy
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::send_recv, send))
+  if (served(comm, state, Service::send_recv, send, count))
     return serve(
         comm, [&](paceComm_t pacers) { return paceSend(send, count, pace(type), peer, pacers, pace(stream, count)); });
   return forward(comm, state, "ncclSend", &Real::ncclSend,
@@ -176,7 +191,7 @@ ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int p
 
 ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
   const State state = state_of(comm);
-  if (served(comm, state, Service::send_recv, recv))
+  if (served(comm, state, Service::send_recv, recv, count))
     return serve(
         comm, [&](paceComm_t pacers) { return paceRecv(recv, count, pace(type), peer, pacers, pace(stream, count)); });
   return forward(comm, state, "ncclRecv", &Real::ncclRecv,

@@ -141,12 +141,15 @@ ncclResult_t wait_for_calls_later(ncclComm* comm, ncclResult_t beside) {
   return is_error(beside) ? beside : result;
 }
 
-// A thread that waits for the communicator's calls is inside it until they have ended.
-paceResult_t destroy_finalized(ncclComm* comm) {
+// A thread that waits for the communicator's calls is inside it until they have ended, and one whose call a revocation
+// ends until that has returned.
+paceResult_t destroy_when_left(ncclComm* comm, State before) {
+  const auto returned = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   for (;;) {
     const bool finalizing = comm->finalizing.load(std::memory_order_acquire);  // before the try: as it has come to be
+    const bool returns = before == State::revoked && std::chrono::steady_clock::now() < returned;
     const paceResult_t left = paceCommDestroy(comm->pace);
-    if (left != paceInvalidUsage || !finalizing) return left;
+    if (left != paceInvalidUsage || !(finalizing || returns)) return left;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -250,7 +253,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (!taken) return refuse(comm, before, "ncclCommDestroy");
   ncclResult_t result = ncclSuccess;
   if (comm->pace != nullptr) {
-    const paceResult_t left = destroy_finalized(comm);
+    const paceResult_t left = destroy_when_left(comm, before);
     if (left != paceSuccess) result = failed_in_paceline(comm, left);
     if (left == paceInvalidUsage) return refuse_destroy(comm, before, result);
     result = worse(result, destroy_real(comm));
@@ -303,7 +306,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (comm == nullptr || error == nullptr)
-    return fail(comm, ncclInvalidArgument, "ncclCommGetAsyncError: the communicator or the result pointer is NULL");
+    return fail(nullptr, ncclInvalidArgument, "ncclCommGetAsyncError: the communicator or the result pointer is NULL");
   State state = state_of(comm);
   if (state != State::ready && is_nccls(comm))
     return forward(comm, state, "ncclCommGetAsyncError", &Real::ncclCommGetAsyncError,
@@ -393,10 +396,10 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
   if (only_nccl(comm, state))
     return forward(comm, state, "ncclCommSuspend", &Real::ncclCommSuspend,
                    [=](auto function, ncclComm_t real) { return function(real, flags); });
-  if (ncclResult_t changed = change(comm, "ncclCommSuspend", State::ready, State::suspended); changed != ncclSuccess)
-    return changed;
-  if (real_of(comm) == nullptr || real()->ncclCommSuspend == nullptr) return ncclSuccess;
-  return from_real(comm, real()->ncclCommSuspend(real_of(comm), flags));
+  if (real_of(comm) != nullptr && real()->ncclCommSuspend != nullptr)
+    if (ncclResult_t beside = from_real(comm, real()->ncclCommSuspend(real_of(comm), flags)); is_error(beside))
+      return beside;
+  return change(comm, "ncclCommSuspend", State::ready, State::suspended);
 }
 
 ncclResult_t ncclCommResume(ncclComm_t comm) {
@@ -404,10 +407,9 @@ ncclResult_t ncclCommResume(ncclComm_t comm) {
   if (comm != nullptr && comm->pace == nullptr)
     return forward(comm, state, "ncclCommResume", &Real::ncclCommResume,
                    [](auto function, ncclComm_t real) { return function(real); });
-  if (ncclResult_t changed = change(comm, "ncclCommResume", State::suspended, State::ready); changed != ncclSuccess)
-    return changed;
-  if (real_of(comm) == nullptr || real()->ncclCommResume == nullptr) return ncclSuccess;
-  return from_real(comm, real()->ncclCommResume(real_of(comm)));
+  if (state == State::suspended && real_of(comm) != nullptr && real()->ncclCommResume != nullptr)
+    if (ncclResult_t beside = from_real(comm, real()->ncclCommResume(real_of(comm))); is_error(beside)) return beside;
+  return change(comm, "ncclCommResume", State::suspended, State::ready);
 }
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
@@ -431,7 +433,7 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, size_t bytes, void*
                    [=](auto function, ncclComm_t real) { return function(real, buffer, bytes, handle); });
   if (handle == nullptr) return missing(comm, "ncclCommRegister", "handle");
   auto made = std::make_unique<Registration>();
-  if (real_of(comm) != nullptr)
+  if (real_of(comm) != nullptr && real()->ncclCommRegister != nullptr)
     if (ncclResult_t result = from_real(comm, real()->ncclCommRegister(real_of(comm), buffer, bytes, &made->real));
         result != ncclSuccess)
       return result;
@@ -473,11 +475,8 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
     return forward(comm, state, "ncclRedOpDestroy", &Real::ncclRedOpDestroy,
                    [=](auto function, ncclComm_t real) { return function(op, real); });
   // Calls of the group that wait for NCCL's communicator still need it.
-  if (waits_for_real(comm)) {
-    group().deferred.push_back({comm, "ncclRedOpDestroy", true, [=] { return destroy_operator(op, comm); }});
-    return ncclSuccess;
-  }
-  return destroy_operator(op, comm);
+  const auto destroy = [=] { return destroy_operator(op, comm); };
+  return waits_for_real(comm) ? end_later(destroy) : destroy();
 }
 
 }  // extern "C"

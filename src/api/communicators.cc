@@ -236,7 +236,9 @@ paceResult_t paceCommShrink(paceComm_t comm, const int* excluded, int count, pac
     auto options = joining_options_of(config);
     PACE_TRY(options.status());
     const std::span out(excluded, static_cast<std::size_t>(count));
-    return inside(*comm, [&](Communicator& c) { return give(newcomm, c.shrink(out, *options)); });
+    constexpr std::chrono::seconds leaving{2};  // an abort promises one
+    return inside(
+        *comm, [&](Communicator& c) { return give(newcomm, c.shrink(out, *options)); }, leaving);
   });
 }
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -148,12 +149,23 @@ Status beside_calls(paceComm* comm, Look look) {
 // ranks as it numbers them.
 void note_in_group(const Status& status, paceComm* comm);
 
-// Do something on a communicator, behind the calls that are queued for it, and as the only thread inside it.
+// Do something on a communicator, behind the calls that are queued for it, and as the only thread inside it. leaving:
+// how long another thread's call may take to leave one that has ended.
 template <class Work>
-Status inside(paceComm& comm, Work work) {
+Status inside(paceComm& comm, Work work, std::chrono::milliseconds leaving = {}) {
   after_queued(comm);
   std::optional<Hold> hold;
-  PACE_TRY(beside_calls(&comm, [&](Communicator& communicator) { hold.emplace(communicator); }));
+  bool ended = false;
+  const auto enter = [&](Communicator& communicator) {
+    hold.emplace(communicator);
+    ended = !hold->held() && !communicator.failure().ok();
+  };
+  PACE_TRY(beside_calls(&comm, enter));
+  constexpr std::chrono::milliseconds pause{1};
+  for (; ended && leaving > leaving.zero(); leaving -= pause) {
+    std::this_thread::sleep_for(pause);
+    PACE_TRY(beside_calls(&comm, enter));
+  }
   return hold->held() ? work(*comm.communicator) : two_threads();
 }
 

@@ -64,6 +64,10 @@ TEST_CASE("an operator with a scalar of the host is Paceline's") {
     PACE_REQUIRE(value == 36);
     NCCL_EXPECT(ncclRedOpDestroy(op, comm));
     PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "ncclAllReduce: there is no operation 5");
+    PACE_REQUIRE(ncclReduce(&value, &value, 1, ncclFloat32, static_cast<ncclRedOp_t>(77), 0, comm, nullptr) ==
+                 ncclInvalidArgument);
+    PACE_REQUIRE(last_error(comm) == "ncclReduce: there is no operation 77");
     PACE_REQUIRE(ncclRedOpDestroy(op, comm) == ncclInvalidArgument);
     return "";
   });
@@ -138,6 +142,24 @@ TEST_CASE("on GPUs a call on host memory is NCCL's") {
   });
 }
 
+TEST_CASE("a call without elements is Paceline's wherever its buffers are") {
+  with_fake_driver([](const FakeDriver&) {
+    const Door door(has_engine);
+    ncclComm_t comm = nullptr;
+    REQUIRE(ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess);
+    nccl::replace_choice(nccl::choose(nullptr, R"({"devices":1})"));
+    paceHostStream_t stream = nullptr;
+    REQUIRE(paceHostStreamCreate(&stream) == paceSuccess);
+    auto* const on_stream = reinterpret_cast<cudaStream_t>(stream);
+    int value = 1;
+    CHECK(ncclAllReduce(&value, &value, 0, ncclInt32, ncclSum, comm, on_stream) == ncclSuccess);
+    CHECK(ncclBroadcast(&value, &value + 1, 0, ncclInt32, 0, comm, on_stream) == ncclSuccess);
+    CHECK(Door::calls().empty());
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    CHECK(paceHostStreamDestroy(stream) == paceSuccess);
+  });
+}
+
 TEST_CASE("on GPUs and without NCCL a call on host memory is an error that says so") {
   with_fake_driver([](const FakeDriver&) {
     const Door door(has_engine, nullptr, nullptr);
@@ -168,4 +190,20 @@ TEST_CASE("an operator may be destroyed before the group of its calls ends") {
   const std::size_t called = calls.find(", 1, 7, 77, comm");
   CHECK(called != std::string::npos);
   CHECK(calls.find("ncclRedOpDestroy(77, comm") != std::string::npos);
+}
+
+TEST_CASE("an operator that is destroyed in a group is gone also where the group does not run") {
+  const Door door(has_engine);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    ncclRedOp_t op{};
+    float value = 1;
+    NCCL_EXPECT(ncclRedOpCreatePreMulSum(&op, at<void>(48), ncclFloat32, ncclScalarDevice, comm));
+    NCCL_EXPECT(ncclGroupStart());
+    NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr));
+    NCCL_EXPECT(ncclRedOpDestroy(op, comm));
+    PACE_REQUIRE(ncclSend(&value, 1, ncclFloat32, 7, comm, nullptr) == ncclInvalidArgument);
+    PACE_REQUIRE(ncclGroupEnd() == ncclInvalidArgument);
+    PACE_REQUIRE(ncclRedOpDestroy(op, comm) == ncclInvalidArgument);
+    return "";
+  });
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -401,4 +402,46 @@ TEST_CASE("the parent of a nonblocking child that cannot be made says so, until 
   }
   CHECK(split() == std::vector<ncclResult_t>(4, ncclSuccess));
   for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+TEST_CASE("why a child could not be made is its parent's last error, whatever failed before") {
+  const Door door(has_engine, "gather");
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    PACE_REQUIRE(ncclRedOpDestroy(static_cast<ncclRedOp_t>(77), comm) == ncclInvalidArgument);
+    nccl::replace_real(nullptr, "it is gone");
+    ncclComm_t child = nullptr;
+    PACE_REQUIRE(ncclCommSplit(comm, 0, 0, &child, nullptr) == ncclInvalidUsage);
+    PACE_REQUIRE(last_error(comm).find("the making of the communicator needs NCCL itself") == 0);
+    nccl::replace_real(&fake(), {});
+    return "";
+  });
+}
+
+TEST_CASE("who revokes a communicator beside another thread's call can go on at once") {
+  const Door door(has_engine);
+  for (int round = 0; round < 16; ++round) {
+    ncclUniqueId id{};
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    on_every_rank(2, [&](int rank) -> std::string {
+      ncclComm_t comm = nullptr, child = nullptr;
+      NCCL_EXPECT(ncclCommInitRank(&comm, 2, id, rank));
+      ncclResult_t called = ncclRemoteError;
+      int one = 1, sum = 0;
+      std::thread caller;
+      if (rank == 0)
+        caller = std::thread([&] { called = ncclAllReduce(&one, &sum, 1, ncclInt32, ncclSum, comm, nullptr); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const ncclResult_t revoked = ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+      ncclResult_t made = ncclSuccess;
+      if (round % 2 == 0) made = ncclCommSplit(comm, 0, rank, &child, nullptr);
+      const ncclResult_t ended = ncclCommDestroy(comm);
+      if (caller.joinable()) caller.join();
+      NCCL_EXPECT(revoked);
+      NCCL_EXPECT(made);
+      NCCL_EXPECT(ended);
+      PACE_REQUIRE(called == ncclRemoteError);
+      NCCL_EXPECT(ncclCommDestroy(child));
+      return "";
+    });
+  }
 }

@@ -110,6 +110,26 @@ TEST_CASE("a finalized and a suspended communicator take no calls, and are what 
   });
 }
 
+TEST_CASE("a communicator that NCCL beside it cannot suspend, or resume, stays what it was") {
+  const Door door(has_engine, "gather");
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    int one = 1;
+    {
+      const Failing failing("ncclCommSuspend", ncclSystemError);
+      PACE_REQUIRE(ncclCommSuspend(comm, 1) == ncclSystemError);
+    }
+    NCCL_EXPECT(ncclAllReduce(&one, &one, 1, ncclInt32, ncclSum, comm, nullptr));
+    NCCL_EXPECT(ncclCommSuspend(comm, 1));
+    {
+      const Failing failing("ncclCommResume", ncclSystemError);
+      PACE_REQUIRE(ncclCommResume(comm) == ncclSystemError);
+    }
+    PACE_REQUIRE(ncclAllReduce(&one, &one, 1, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage);
+    NCCL_EXPECT(ncclCommResume(comm));
+    return "";
+  });
+}
+
 TEST_CASE("registrations are handles of ours, and go to NCCL where it is") {
   const Door door(has_engine, "gather");
   on_ranks(1, [](int, ncclComm_t comm) -> std::string {
@@ -127,6 +147,20 @@ TEST_CASE("registrations are handles of ours, and go to NCCL where it is") {
   const std::string calls = Door::calls();
   CHECK(calls.find("ncclCommRegister(comm") != std::string::npos);
   CHECK(calls.find(", " + std::to_string(0x1234) + ")\n") != std::string::npos);
+}
+
+TEST_CASE("beside an NCCL that knows of no registration a buffer is registered all the same") {
+  nccl::Real older = fake();
+  older.version = 21805;
+  older.ncclCommRegister = nullptr;
+  older.ncclCommDeregister = nullptr;
+  const Door door(has_engine, "gather", &older);
+  on_ranks(1, [](int, ncclComm_t comm) -> std::string {
+    void* handle = nullptr;
+    NCCL_EXPECT(ncclCommRegister(comm, at<void>(16), 8, &handle));
+    NCCL_EXPECT(ncclCommDeregister(comm, handle));
+    return "";
+  });
 }
 
 TEST_CASE("Paceline's errors are NCCL's codes, with Paceline's sentence") {

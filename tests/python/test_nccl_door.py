@@ -197,6 +197,12 @@ def test_doctor_without_the_preload_tells_the_remedy() -> None:
     assert (found.state, found.remedy) == ("warn", 'eval "$(paceline env nccl)"')
 
 
+def test_doctor_knows_our_library_by_every_path_that_leads_to_it(tmp_path: Path) -> None:
+    link = tmp_path / "lib64"
+    link.symlink_to(nccl_library().parent)
+    assert doctor_nccl.door({"LD_PRELOAD": f"/lib/a.so {link}/libnccl.so.2"}).state == "ok"
+
+
 def test_calls_are_grouped_by_who_serves_them_and_why() -> None:
     functions = [
         {"name": "ncclAllReduce", "served_by": "paceline", "why": "on GPUs"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..door import describe_nccl, nccl_library, why_not_preloaded
@@ -26,7 +27,7 @@ def door(environment: Mapping[str, str]) -> Check:
     if problem := why_not_preloaded():
         return Check("nccl door", "warn", problem)
     preloaded = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
-    if str(ours) in preloaded:
+    if ours.resolve() in [Path(one).resolve() for one in preloaded]:
         return Check("nccl door", "ok", f"LD_PRELOAD names {ours}")
     return Check("nccl door", "warn", f"LD_PRELOAD does not name {ours}: programs run on NCCL alone",
                  'eval "$(paceline env nccl)"')  # fmt: skip
