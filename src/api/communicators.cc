@@ -245,7 +245,7 @@ paceResult_t paceCommShrink(paceComm_t comm, const int* excluded, int count, pac
 paceResult_t paceCommDestroy(paceComm_t comm) {
   return guarded([&] {
     if (Status status = check_in_any_process(comm); !status.ok()) return finish(status);
-    after_queued(*comm);
+    const Status given_up = after_queued(*comm);
     const bool inside = !comm->communicator->enter();
     if (inside && !comm->in_child())
       return finish(Status(Code::invalid_usage,
@@ -262,7 +262,7 @@ paceResult_t paceCommDestroy(paceComm_t comm) {
     comm->communicator.reset();
     comm->familiar.reset();
     comm->operators.clear();
-    return finish(untaken);
+    return finish(given_up.ok() ? untaken : given_up);
   });
 }
 

@@ -59,23 +59,36 @@ Status need(const void* pointer, const char* what) {
   return pointer == nullptr ? Status(Code::invalid_argument, fmt::format("{} is NULL", what)) : Status();
 }
 
+// Why the communicator has ended; ok if it has not.
+Status failure_of(paceComm* comm) {
+  Status failure;
+  (void)beside_calls(comm, [&](const Communicator& communicator) { failure = communicator.failure(); });
+  return failure;
+}
+
 Status two_threads() {
   return Status(Code::invalid_usage,
                 "another thread is inside a call on this communicator: one thread at a time, or a communicator each "
                 "(paceCommSplit)");
 }
 
-void wait_for_queued(paceComm& comm, std::uint64_t calls) {
-  if (comm.in_child()) return;
+Status wait_for_queued(paceComm& comm, std::uint64_t calls) {
+  if (comm.in_child()) return {};
+  bool given_up = false;
   std::unique_lock lock(comm.ended_mutex);
   // Acquire: what the calls wrote comes before what follows.
   const auto reached = [&] { return comm.ended.load(std::memory_order_acquire) >= calls; };
   while (!comm.ended_changed.wait_for(lock, asking_time, reached)) {
     lock.unlock();
-    if (interrupted()) abort_with_calls(comm);
-    if (comm.in_child()) return;  // the handler has forked
+    if (interrupted()) {
+      given_up = true;
+      abort_with_calls(comm);
+    }
+    if (comm.in_child()) return {};  // the handler has forked
     lock.lock();
   }
+  lock.unlock();
+  return given_up ? failure_of(&comm) : Status();
 }
 
 void abort_with_calls(paceComm& comm) {
@@ -83,8 +96,7 @@ void abort_with_calls(paceComm& comm) {
 }
 
 void note_in_group(const Status& status, paceComm* comm) {
-  Status own;
-  (void)beside_calls(comm, [&](const Communicator& communicator) { own = communicator.failure(); });
+  const Status own = failure_of(comm);
   (void)finish(own.ok() ? status : own, comm);
 }
 

@@ -127,12 +127,14 @@ inline constexpr std::chrono::milliseconds asking_time{250};
 void abort_with_calls(paceComm& comm);
 
 // Wait until the communicator's first `calls` calls on streams have ended. In a forked child there is nothing to wait
-// for.
-void wait_for_queued(paceComm& comm, std::uint64_t calls);
-inline void after_queued(paceComm& comm) {
+// for. Error: the program wanted no more to wait, and so the communicator has ended.
+Status wait_for_queued(paceComm& comm, std::uint64_t calls);
+inline Status after_queued(paceComm& comm) {
   // Relaxed: what this thread has queued, it sees. Acquire: what those calls wrote comes before what follows.
   const std::uint64_t queued = comm.queued.load(std::memory_order_relaxed);
-  if (comm.ended.load(std::memory_order_acquire) != queued) wait_for_queued(comm, queued);
+  if (comm.ended.load(std::memory_order_acquire) == queued) [[likely]]
+    return {};
+  return wait_for_queued(comm, queued);
 }
 
 // What any thread may do while another one is inside a call, or destroys the communicator, as after an abort.
@@ -153,7 +155,7 @@ void note_in_group(const Status& status, paceComm* comm);
 // how long another thread's call may take to leave one that has ended.
 template <class Work>
 Status inside(paceComm& comm, Work work, std::chrono::milliseconds leaving = {}) {
-  after_queued(comm);
+  PACE_TRY(after_queued(comm));
   std::optional<Hold> hold;
   bool ended = false;
   const auto enter = [&](Communicator& communicator) {

@@ -14,6 +14,7 @@
 #include "api/group.h"
 #include "base/fork_hold.h"
 #include "base/interrupted.h"
+#include "base/origin.h"
 
 namespace paceline::api {
 namespace {
@@ -83,12 +84,14 @@ class Joint {
     while (!changed_.wait_for(lock, asking_time, [this] { return status_.has_value(); })) {
       lock.unlock();
       if (interrupted()) when_interrupted();
+      if (!origin_.is_here()) return HostStream::no_thread();  // the handler has forked
       lock.lock();
     }
     return *status_;
   }
 
  private:
+  const Origin origin_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t to_come_;
@@ -110,7 +113,7 @@ void queue_in_order(HostStream& stream, std::vector<Queued> calls, const std::sh
   const std::vector<Turn> turns = turns_of(calls);
   stream.push([calls = std::move(calls), turns, joint] {
     Status status = joint ? joint->wait_for_others() : Status();
-    for (const Turn& turn : turns) wait_for_queued(*turn.comm, turn.before);
+    for (const Turn& turn : turns) (void)wait_for_queued(*turn.comm, turn.before);  // this thread asks nobody
     if (status.ok()) status = guarded([&] { return run_group_now(calls); });
     for (const Turn& turn : turns) {
       note(status, turn.comm);
@@ -206,7 +209,7 @@ Status run_on_host(std::vector<Queued> calls, bool any_begun) {
   if (here.empty()) return {};
   if (std::ranges::any_of(here, [](const Queued& call) { return call.stream != nullptr; }))
     return run_jointly(std::move(here));
-  for (const Queued& call : here) after_queued(*call.comm);
+  for (const Queued& call : here) (void)after_queued(*call.comm);  // those of one that has ended fail
   Status status = run_group_now(here);
   // Refused after all, for another thread has come in the meantime: the group is half done.
   if (any_begun && status.code() == Code::invalid_usage)

@@ -27,7 +27,7 @@ bool in_group() { return open_groups.load(std::memory_order_relaxed) != 0 && gro
 Status run_now(paceComm* comm, const Arguments& arguments, const Checked& call) {
   Communicator& communicator = *comm->communicator;
   // Calls on a communicator keep their order: a blocking one comes after those queued on streams.
-  after_queued(*comm);
+  PACE_TRY(after_queued(*comm));
   const Hold hold(communicator);
   if (!hold.held()) [[unlikely]]
     return two_threads();
@@ -41,7 +41,10 @@ Status run_now(paceComm* comm, const Arguments& arguments, const Checked& call) 
 
 Status run_familiar(paceComm* comm, const Arguments& arguments, bool& done) {
   if (!is_valid(comm) || comm->in_child() || in_group()) return {};
-  after_queued(*comm);
+  if (Status given_up = after_queued(*comm); !given_up.ok()) [[unlikely]] {
+    done = true;
+    return given_up;
+  }
   const Hold hold(*comm->communicator);
   if (!hold.held()) [[unlikely]]
     return {};

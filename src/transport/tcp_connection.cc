@@ -84,7 +84,7 @@ TcpConnection::Flow TcpConnection::write_some() {
 }
 
 TcpConnection::Flow TcpConnection::read(std::byte* to, std::size_t most, std::size_t* got) {
-  for (;;) {
+  while (!ended_) {
     const ssize_t arrived = ::recv(fd(), to, most, MSG_DONTWAIT);
     if (arrived > 0) {
       *got = static_cast<std::size_t>(arrived);
@@ -92,9 +92,10 @@ TcpConnection::Flow TcpConnection::read(std::byte* to, std::size_t most, std::si
     }
     if (arrived < 0 && errno == EINTR) continue;
     if (arrived < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Flow::later;
+    ended_ = true;
     error_ = arrived < 0 ? errno : 0;
-    return Flow::closed;
   }
+  return Flow::closed;
 }
 
 TcpConnection::Flow TcpConnection::read_ahead() {

@@ -104,6 +104,7 @@ class TcpConnection {
   bool wants_answer_ = false;
   std::uint32_t asked_at_ = 0;  // the sequence number of this rank's last collective then
 
+  bool ended_ = false;  // nothing more comes. Who meets an error first takes it off the socket: it is read no more.
   int error_ = 0;
   Status problem_;
 };

@@ -97,7 +97,10 @@ def test_it_says_which_topology_is_known(tmp_path: Path, monkeypatch: pytest.Mon
     assert doctor.topology_file().finding.startswith("none is given")
     path = tmp_path / "two.json"
     monkeypatch.setenv("PACELINE_TOPOLOGY", str(path))
-    assert (found := doctor.topology_file()).state == "fail" and "No such file" in found.finding
+    assert (found := doctor.topology_file()).state == "fail" and "there is no such file" in found.finding
+    os.mkfifo(path)
+    assert doctor.topology_file().state == "fail"
+    path.unlink()
     path.write_text("{")
     assert (found := doctor.topology_file()).state == "fail" and found.remedy
     path.write_text(json.dumps({"node": {"preset": "dgx1-v100"}}))

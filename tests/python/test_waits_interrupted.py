@@ -173,6 +173,26 @@ def test_an_interrupt_ends_a_call_that_waits_for_asynchronous_ones(beside: str) 
     assert outputs(BEHIND.format(beside=beside))[0][0] == "interrupted True"
 
 
+def test_an_interrupt_is_told_by_what_waited_for_asynchronous_calls() -> None:
+    """Also by what does nothing that the end of the communicator would hinder."""
+    program = """
+comm = paceline.init()
+comm.barrier()
+if comm.rank == 0:
+    comm.all_reduce(x, async_op=True)
+    signal_soon()
+    try:
+        comm.set_algorithm(None)
+        print("not told")
+    except KeyboardInterrupt:
+        print("interrupted", time.monotonic() - begin < 7)
+else:
+    time.sleep(8)
+comm.close()
+"""
+    assert outputs(program)[0][0] == "interrupted True"
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_interrupt_ends_the_wait_for_ranks_that_have_yet_to_come(rank: int) -> None:
     program = f"""

@@ -243,6 +243,18 @@ TEST_CASE("tcp: a rank whose host does not answer any more is said to be out of 
   CHECK(child.ended_well());
 }
 
+TEST_CASE("tcp: why a connection was lost is told, though it is asked more than once") {
+  BareRank0 rank_0(1);
+  const linger at_once{.l_onoff = 1, .l_linger = 0};  // closing resets the connection
+  REQUIRE(setsockopt(rank_0.lines[0].get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+  rank_0.lines[0] = {};
+  std::vector<std::byte> data(8);
+  CHECK(take(*rank_0.transport, 0, 0, sum_of(2), data) == Attempt::failed);
+  CHECK(rank_0.transport->failure().detail().system_errno == ECONNRESET);
+  CHECK(rank_0.transport->failure().message() ==
+        "rank 0 (node-a) closed its connection during all-reduce #1 of 2 float32, sum: Connection reset by peer");
+}
+
 TEST_CASE("tcp: a rank that goes away is named; what it sent before still arrives") {
   run_ranks(2, 1, [](int rank, TcpTransport& transport) {
     std::vector<std::byte> data(100'000);

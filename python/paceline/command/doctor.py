@@ -325,10 +325,13 @@ def topology_file() -> Check:
     path = os.environ.get("PACELINE_TOPOLOGY")
     if not path:
         return Check("topology", "ok", "none is given (PACELINE_TOPOLOGY): links between machines are measured")
+    remedy = "docs/topology.md has the file's form"
+    if not Path(path).is_file():  # to open a pipe would wait for who writes to it
+        return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: there is no such file", remedy)
     try:
         known = topology({"file": Path(path).read_text(encoding="utf-8")})
     except (OSError, ValueError, Error) as error:
-        return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: {error}", "docs/topology.md has the file's form")
+        return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: {error}", remedy)
     return Check("topology", "ok", f"PACELINE_TOPOLOGY={path} has {len(known['gpus'])} GPUs: rank r is on GPU r")
 
 
