@@ -78,7 +78,7 @@ Status wait_for_queued(paceComm& comm, std::uint64_t calls) {
   std::unique_lock lock(comm.ended_mutex);
   // Acquire: what the calls wrote comes before what follows.
   const auto reached = [&] { return comm.ended.load(std::memory_order_acquire) >= calls; };
-  while (!comm.ended_changed.wait_for(lock, asking_time, reached)) {
+  while (!comm.ended_changed.wait_for(lock, between_questions, reached)) {
     lock.unlock();
     if (interrupted()) {
       given_up = true;

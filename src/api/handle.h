@@ -121,8 +121,6 @@ class Hold {
 };
 Status two_threads();
 
-// From one question whether to go on waiting to the next.
-inline constexpr std::chrono::milliseconds asking_time{250};
 // Calls on streams end only with their communicator, on every rank, where the program wants no more to wait for them.
 void abort_with_calls(paceComm& comm);
 

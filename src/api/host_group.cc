@@ -81,7 +81,7 @@ class Joint {
     std::unique_lock lock(mutex_);
     --to_come_;
     changed_.notify_all();
-    while (!changed_.wait_for(lock, asking_time, [this] { return status_.has_value(); })) {
+    while (!changed_.wait_for(lock, between_questions, [this] { return status_.has_value(); })) {
       lock.unlock();
       if (interrupted()) when_interrupted();
       if (!origin_.is_here()) return HostStream::no_thread();  // the handler has forked

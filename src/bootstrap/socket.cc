@@ -22,7 +22,6 @@
 namespace paceline {
 namespace {
 
-constexpr auto asking_time = std::chrono::milliseconds(250);  // from one question whether to go on waiting to the next
 constexpr int waiting_connections = 1024;  // of ranks that come at the same moment; the kernel may cut it
 
 Result<FileDescriptor> make_socket(const SocketAddress& address) {
@@ -272,7 +271,7 @@ Status wait_for(int fd, short events, const Until& until) {
   for (;;) {
     if (until.lookout != nullptr) PACE_TRY(until.lookout->look());
     const auto look = until.lookout == nullptr ? until.deadline : until.lookout->next();
-    const auto next = std::min<Clock::time_point>({until.deadline, look, Clock::now() + asking_time});
+    const auto next = std::min<Clock::time_point>({until.deadline, look, Clock::now() + between_questions});
     pollfd entries[] = {{fd, events, 0}, {until.given_up, POLLIN, 0}};
     const int ready = ::poll(entries, 2, milliseconds_until(next));
     if (entries[1].revents != 0) return Status(Code::aborted, "the wait was given up");

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "algorithms/tree_timings.h"
 #include "schedule/proof.h"
 #include "topology/part.h"
 
@@ -22,14 +23,7 @@ Problem problem_of(Collective collective, const Topology& topology, int root, st
 }
 
 void check_proved(const Problem& problem, std::span<const TreePacking> packings, std::size_t chunk) {
-  using enum TreeChannels;
-  for (const TreeTiming timing : {TreeTiming{},
-                                  {0.1},
-                                  {0.2, by_tree},
-                                  {0.2, halves},
-                                  {0.1, one, true},
-                                  {0.3, by_tree, true},
-                                  {0.3, halves, true}}) {
+  for (const TreeTiming& timing : testing::every_tree_timing) {
     if (timing.overlaps && problem.collective != Collective::all_reduce) continue;
     Schedule schedule(problem, {.chunk = chunk});
     const Status written = write_packed_trees(schedule, packings, timing);

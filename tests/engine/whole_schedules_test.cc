@@ -8,6 +8,7 @@
 
 #include "algorithms/packed_trees.h"
 #include "algorithms/table.h"
+#include "algorithms/tree_timings.h"
 #include "engine/fakes.h"
 #include "topology/part.h"
 
@@ -104,8 +105,7 @@ TEST_CASE("packed trees run on the host engine, whatever their timing") {
   const Topology topology = part("dgx1-v100");
   const auto trees = broadcast_trees(topology, 3);
   const auto forest = all_gather_trees(topology);
-  using enum TreeChannels;
-  for (const TreeTiming timing : {TreeTiming{}, {0.2}, {0.2, by_tree}, {0.2, halves}}) {
+  for (const TreeTiming& timing : testing::every_tree_timing) {
     const std::size_t count = 700;
     const auto inputs = inputs_of(8, count);
     Schedule broadcast({.collective = Collective::broadcast, .ranks = 8, .root = 3, .count = count}, {.chunk = 20});
@@ -120,7 +120,6 @@ TEST_CASE("packed trees run on the host engine, whatever their timing") {
 }
 
 TEST_CASE("reductions along packed trees run on the host engine, with odd sizes and whatever their timing") {
-  using enum TreeChannels;
   for (const std::vector<int>& gpus : {std::vector{0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 4, 5}, {0, 1, 2, 3, 4}, {1, 3, 6}}) {
     const Topology topology = part("dgx1-v100", gpus);
     const int n = static_cast<int>(gpus.size());
@@ -131,13 +130,7 @@ TEST_CASE("reductions along packed trees run on the host engine, with odd sizes 
       Floats sum(inputs[0].size());
       for (const Floats& input : inputs)
         std::transform(sum.begin(), sum.end(), input.begin(), sum.begin(), std::plus());
-      for (const TreeTiming timing : {TreeTiming{},
-                                      {0.2},
-                                      {0.2, by_tree},
-                                      {0.2, halves},
-                                      {0.1, one, true},
-                                      {0.3, by_tree, true},
-                                      {0.3, halves, true}}) {
+      for (const TreeTiming& timing : testing::every_tree_timing) {
         INFO("ranks ", n, ", count ", count, ", slack ", timing.slack, ", overlaps ", timing.overlaps);
         Schedule scatter({.collective = Collective::reduce_scatter, .ranks = n, .count = count}, {.chunk = 20});
         REQUIRE(write_packed_trees(scatter, *scatter_trees, timing).ok());
