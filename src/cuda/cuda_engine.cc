@@ -102,6 +102,18 @@ bool any_share_a_gpu(const std::vector<Card>& cards) {
   return std::ranges::any_of(cards, [&](const Card& card) { return !seen.insert(card.bus.data()).second; });
 }
 
+// A kernel may have every multiprocessor that one of its blocks is on to itself, and waits for its like of other ranks.
+Status check_kernels_fit(const std::vector<Card>& cards, const Card& mine) {
+  int multiprocessors = 0;
+  PACE_CUDA("the GPU's multiprocessors cannot be told",
+            cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, mine.device));
+  const auto sharing = std::ranges::count(cards, mine.bus, &Card::bus);
+  if (sharing == 1 || sharing * max_blocks <= multiprocessors) return {};
+  return Status(Code::unsupported,
+                fmt::format("{} ranks share GPU {}, whose {} multiprocessors hold the kernels of at most {}", sharing,
+                            mine.bus.data(), multiprocessors, std::max(multiprocessors / max_blocks, 1)));
+}
+
 // The first rank's trouble, if one has any.
 Status trouble(const std::vector<Card>& cards) {
   for (std::size_t i = 0; i < cards.size(); ++i)
@@ -287,7 +299,8 @@ Status CudaEngine::connect(std::span<const GpuSetting> measured, const Gather& g
   auto cards = show_trouble(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
   shares_gpu_ = any_share_a_gpu(*cards);
-  status = map(*cards);
+  status = check_kernels_fit(*cards, card);
+  if (status.ok()) status = map(*cards);
   open_boards(*cards);
   look_at_machine(*cards);
   use_tables(measured);

@@ -147,6 +147,7 @@ def test_a_group_on_several_streams_is_one(count: int) -> None:
     on_gpus(2, body)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="kernels of eight ranks do not fit on one GPU")
 def test_pairs_exchange_more_than_rings_hold() -> None:
     count = (16 << 20) // 4  # the longest that goes by strips: with eight ranks, 69 strips in rings of 16
 

@@ -33,6 +33,27 @@ def test_one_thread_has_all_ranks() -> None:
             comm.close()
 
 
+def test_ranks_whose_kernels_do_not_fit_on_their_gpu() -> None:
+    """Kernels of up to 32 blocks wait for each other, and each block may need a multiprocessor."""
+    fitting = torch.cuda.get_device_properties(0).multi_processor_count // 32
+    for ranks in (fitting, fitting + 1):
+        comms = paceline.init_all([0] * ranks)
+        try:
+            assert [comm.gpus_direct() for comm in comms] == [ranks == fitting] * ranks
+            x = [torch.full((3_000_000,), float(comm.rank), device="cuda") for comm in comms]
+            streams = [torch.cuda.Stream() for _ in comms]
+            torch.cuda.synchronize()
+            with paceline.group():
+                for comm, own, stream in zip(comms, x, streams):
+                    with torch.cuda.stream(stream):
+                        comm.all_reduce(own)
+            torch.cuda.synchronize()
+            assert all(bool((own == sum(range(ranks))).all()) for own in x)
+        finally:
+            for comm in comms:
+                comm.close()
+
+
 def test_groups_name_communicators_in_any_order() -> None:
     first, second = paceline.init_all([0] * RANKS), paceline.init_all([0] * RANKS)
     try:
