@@ -62,32 +62,32 @@ def test_times_out_of_place_are_found() -> None:
     assert disturbed({0: 1.0}) == disturbed({}) == []
 
 
-def test_the_median_of_the_passes_counts() -> None:
+def test_the_geometric_mean_of_the_passes_counts() -> None:
     run, rows = ("broadcast", "direct"), []
-    for disturbed_us, us in ((9.0, 4.0), (50.0, 50.0), (6.0, 5.0), (7.0, 1.0)):
+    for before_us, us, was_disturbed in ((9.0, 4.0, True), (32.0, 50.0, False), (1.0, 5.0, True), (4.0, 1.0, False)):
         one = PassTimes(rows)
-        one.add(run, 1024, disturbed_us)
-        one.add(run, 1024, us)  # measured again in this pass
+        one.add(run, 1024, before_us)
+        one.add(run, 1024, us, was_disturbed)  # measured again in this pass
         rows = json.loads(json.dumps(one.rows()))  # as a file takes it from pass to pass
-    assert rows == [[*run, 1024, [4.0, 50.0, 5.0, 1.0]]]
-    assert one.typical == {run: {1024: 4.5}}
+    assert rows == [[*run, 1024, [4.0, 40.0, 1.0, 2.0]]]
+    assert one.typical == {run: {1024: pytest.approx(320 ** (1 / 4))}}
     assert PassTimes(rows).typical == one.typical
 
 
 def test_a_way_to_run_counts_by_what_it_took_of_the_algorithm_in_the_same_passes() -> None:
     own, way = ("broadcast", "direct"), ("broadcast", "direct chunk=4096")
-    passes, rows = ((10.0, None), (20.0, 16.0), (12.0, 12.0), (30.0, 24.0)), []
+    passes, rows = ((8.0, None), (16.0, 12.8), (16.0, 16.0), (32.0, 25.6)), []
     for us, way_us in passes:
         one = PassTimes(rows)
         one.add(own, 1 << 20, us)
         if way_us is not None:
             one.add(way, 1 << 20, way_us)
         rows = json.loads(json.dumps(one.rows()))
-    assert one.typical[own] == {1 << 20: 16.0}
-    assert one.typical[way] == {1 << 20: 0.8 * 16.0}
-    one.add(own, 1 << 20, 24.0)  # again in the last pass, where the way took as long
-    assert one.typical[own] == {1 << 20: 16.0}
-    assert one.typical[way] == {1 << 20: 16.0}
+    assert one.typical[own] == {1 << 20: pytest.approx(16.0)}
+    assert one.typical[way] == {1 << 20: pytest.approx(0.8 * 16.0)}
+    one.add(own, 1 << 20, 20.48)  # again in the last pass, where the way took as long
+    assert one.typical[own] == {1 << 20: pytest.approx((16 * 8 * 16 * 25.6) ** (1 / 4))}
+    assert one.typical[way] == {1 << 20: pytest.approx(one.typical[own][1 << 20])}
     assert PassTimes(one.rows()).typical == one.typical
 
 

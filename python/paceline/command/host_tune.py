@@ -169,10 +169,12 @@ class HostTuning:
         if plan.transport == "shm":
             runs += [f"{fastest} protocol={protocol}" for protocol in _PROTOCOLS if protocol != plan.protocol]
         self._comm.set_algorithm(None)
-        if runs:  # beside the algorithm by itself, of which the shorter time counts: a pass is long, a machine changes
+        if runs:  # beside the algorithm by itself: a pass is long, a machine changes
             self._measure(name, size, [fastest, *runs], progress)
 
-    def _measure(self, name: str, size: int, algorithms: Sequence[str], progress: Progress) -> None:
+    def _measure(
+        self, name: str, size: int, algorithms: Sequence[str], progress: Progress, disturbed: bool = False
+    ) -> None:
         progress.step(f"{self._comm.size} ranks: {name} {size_text(size)}")
         if not algorithms:
             return
@@ -182,7 +184,7 @@ class HostTuning:
         known = {algorithm: self._times.get((name, algorithm), {}).get(nbytes) for algorithm in algorithms}
         rows = measure(trial, count, algorithms, self._effort, False, rounds=1, known_us=known)
         for algorithm, row in rows.items():
-            self._passes.add((name, algorithm or row.algorithm), nbytes, row.time_us.median)
+            self._passes.add((name, algorithm or row.algorithm), nbytes, row.time_us.median, disturbed)
             if row.time_us.median > _LONGEST:
                 self._limit[name, row.algorithm] = size
 
@@ -194,7 +196,7 @@ class HostTuning:
                 for size in disturbed(points):
                     found.setdefault((name, size * factor), []).append(algorithm)
         for (name, size), algorithms in found.items():
-            self._measure(name, size, algorithms, progress)
+            self._measure(name, size, algorithms, progress, disturbed=True)
 
     def _count(self, name: str, size: int) -> int:
         trial = self._trials[name]

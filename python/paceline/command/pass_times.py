@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import median
+from math import sqrt
+from statistics import geometric_mean, median
 from typing import Any
 
 from .. import tuning
@@ -12,15 +13,15 @@ _Place = tuple[str, str, int]  # collective, algorithm, bytes
 
 
 def typical(times_us: Sequence[float]) -> float:
-    """What counts of the times of several passes: the median; of two the shorter, for the other may be disturbed.
+    """What counts of the times of several passes: the geometric mean; of two the shorter, the other may be disturbed.
 
-    Unlike the least it does not depend on how often one has looked, and where a machine moves the CPUs about it comes
-    out the same twice as well in a second run (docs/tuning.md).
+    Where calls take one of two times, as long as a group of ranks lives, it says how often they took which; the median
+    of a few passes is one of the two by luck, and so is the least (docs/notes/predictions.md, Which time counts).
 
-    >>> typical([3.0, 1.0, 2.0]), typical([4.0, 1.0, 2.0, 3.0]), typical([1.5, 1.0])
-    (2.0, 2.5, 1.0)
+    >>> typical([4.0, 1.0, 2.0]), typical([1.5, 1.0])
+    (2.0, 1.0)
     """
-    return median(times_us) if len(times_us) > 2 else min(times_us)
+    return geometric_mean(times_us) if len(times_us) > 2 else min(times_us)
 
 
 def _measured(times_us: Sequence[float | None]) -> list[float]:
@@ -44,15 +45,15 @@ class PassTimes:
     what counts of it is the algorithm's own time, times the median of what the way took of that in the same passes.
 
     >>> times = PassTimes()
-    >>> for us in (5.0, 7.0, 6.0):
+    >>> for us in (5.0, 8.0):
     ...     times = PassTimes(times.rows())  # a new pass
     ...     times.add(("broadcast", "direct"), 1024, us)
-    >>> times.add(("broadcast", "direct"), 1024, 4.0)  # in the last pass once more
+    >>> times.add(("broadcast", "direct"), 1024, 2.0)  # in the last pass once more
     >>> times.add(("broadcast", "direct chunk=512"), 1024, 3.0)
     >>> times.typical
-    {('broadcast', 'direct'): {1024: 5.0}, ('broadcast', 'direct chunk=512'): {1024: 3.75}}
+    {('broadcast', 'direct'): {1024: 4.0}, ('broadcast', 'direct chunk=512'): {1024: 3.0}}
     >>> times.rows()
-    [['broadcast', 'direct', 1024, [5.0, 7.0, 4.0]], ['broadcast', 'direct chunk=512', 1024, [None, None, 3.0]]]
+    [['broadcast', 'direct', 1024, [5.0, 4.0]], ['broadcast', 'direct chunk=512', 1024, [None, 3.0]]]
     """
 
     def __init__(self, rows: Iterable[list[Any]] = ()) -> None:
@@ -66,12 +67,13 @@ class PassTimes:
         for place in self._passes:
             self._count(*place)
 
-    def add(self, run: tuple[str, str], nbytes: int, us: float) -> None:
-        """A time that this pass has found; of several the shortest is the pass's."""
+    def add(self, run: tuple[str, str], nbytes: int, us: float, disturbed: bool = False) -> None:
+        """A time that this pass has found; of two the pass's is their mean, or if one was disturbed the shorter."""
         times = self._passes.setdefault((*run, nbytes), [])
         times += [None] * (self._pass - len(times))
         if len(times) > self._pass:
-            us = min(us, times.pop() or us)
+            before = times.pop() or us
+            us = min(before, us) if disturbed else sqrt(before * us)
         times.append(us)
         self._count(*run, nbytes)
 
