@@ -221,7 +221,7 @@ def _trial(comm: Any, name: str, largest: int) -> Any:
 
 
 def _row_seconds(transport: str) -> float:
-    return 0.005 if transport == "shm" else 0.1
+    return 0.0025 if transport == "shm" else 0.1
 
 
 def _all_rows(comm: Any, transport: str) -> list[dict[str, Any]]:

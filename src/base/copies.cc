@@ -90,6 +90,19 @@ template <std::size_t pages, Lines lines>
   }
   return end;
 }
+// What makes no pair of pages.
+template <Lines lines>
+[[gnu::target("avx2,prfchw")]] void copy_rest(std::byte* target, const std::byte* source, std::size_t bytes) {
+  std::size_t at = 0;
+  if constexpr (lines == Lines::taken) {
+    take_over<1>(source, 0, std::min(ahead, bytes));
+    for (; at + 2 * line <= bytes; at += 2 * line) {
+      take_over<1>(source, at + ahead, std::min(at + ahead + 2 * line, bytes));
+      copy_two_lines(target + at, source + at);
+    }
+  }
+  std::memcpy(target + at, source + at, bytes - at);
+}
 // Half of the stores to a target that begins within a line would go to two lines.
 template <Lines lines>
 void copy_side_by_side(std::byte* target, const std::byte* source, std::size_t bytes) {
@@ -97,7 +110,7 @@ void copy_side_by_side(std::byte* target, const std::byte* source, std::size_t b
   std::memcpy(target, source, done);
   done += copy_pages<4, lines>(target + done, source + done, bytes - done);
   done += copy_pages<2, lines>(target + done, source + done, bytes - done);
-  std::memcpy(target + done, source + done, bytes - done);
+  copy_rest<lines>(target + done, source + done, bytes - done);
 }
 
 // Four vectors of the baseline fill a line, which leaves the CPU whole: wider ones gain nothing.
@@ -113,11 +126,11 @@ void stream_line(std::byte* target, const std::byte* source) {
   _mm_stream_si128(to + 2, c);
   _mm_stream_si128(to + 3, d);
 }
-// As many whole pairs of pages as there are; returns their bytes.
+// Whole lines: pairs of pages side by side, and the rest.
 template <Lines lines>
-[[gnu::target("prfchw")]] std::size_t stream_pages(std::byte* target, const std::byte* source, std::size_t bytes) {
-  const std::size_t end = bytes / two_pages * two_pages;
-  for (std::size_t at = 0; at < end; at += two_pages) {
+[[gnu::target("prfchw")]] void stream_pages(std::byte* target, const std::byte* source, std::size_t bytes) {
+  const std::size_t pairs = bytes / two_pages * two_pages;
+  for (std::size_t at = 0; at < pairs; at += two_pages) {
     if constexpr (lines == Lines::taken) take_over<2>(source + at, 0, ahead);
     for (std::size_t i = at; i < at + page; i += line) {
       if constexpr (lines == Lines::taken)
@@ -126,7 +139,11 @@ template <Lines lines>
       stream_line(target + i + page, source + i + page);
     }
   }
-  return end;
+  if constexpr (lines == Lines::taken) take_over<1>(source, pairs, std::min(pairs + ahead, bytes));
+  for (std::size_t i = pairs; i < bytes; i += line) {
+    if constexpr (lines == Lines::taken) take_over<1>(source, i + ahead, std::min(i + ahead + line, bytes));
+    stream_line(target + i, source + i);
+  }
 }
 
 // Found when the library is loaded: where it traps, cpuid takes tens of us, in which another thread may fork.
@@ -156,7 +173,7 @@ void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes, 
   static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
   if (has_avx2 && rep_movs_is_slow() && bytes >= rep_movs_from)
     copy_by_avx2(target, source, bytes);
-  else if (has_avx2 && !rep_movs_is_slow() && lines == Lines::taken && bytes >= two_pages)
+  else if (has_avx2 && !rep_movs_is_slow() && lines == Lines::taken)
     copy_side_by_side<Lines::taken>(target, source, bytes);
   else if (has_avx2 && !rep_movs_is_slow() && bytes >= side_by_side_from)
     copy_side_by_side<Lines::read>(target, source, bytes);
@@ -166,11 +183,15 @@ void cached_copy(std::byte* target, const std::byte* source, std::size_t bytes, 
 
 void stream_copy(std::byte* target, const std::byte* source, std::size_t bytes, Lines lines) {
   const Whole whole = copy_edges(target, source, bytes);
-  std::size_t at = whole.begin;
-  if (!rep_movs_is_slow())
-    at += lines == Lines::taken ? stream_pages<Lines::taken>(target + at, source + at, whole.end - at)
-                                : stream_pages<Lines::read>(target + at, source + at, whole.end - at);
-  for (; at < whole.end; at += line) stream_line(target + at, source + at);
+  std::byte* const to = target + whole.begin;
+  const std::byte* const from = source + whole.begin;
+  const std::size_t length = whole.end - whole.begin;
+  if (rep_movs_is_slow())
+    for (std::size_t i = 0; i < length; i += line) stream_line(to + i, from + i);
+  else if (lines == Lines::taken)
+    stream_pages<Lines::taken>(to, from, length);
+  else
+    stream_pages<Lines::read>(to, from, length);
   _mm_sfence();
 }
 

@@ -24,6 +24,7 @@ TEST_CASE("shm: what is short goes in a cell, more in a shuttle, and more, or if
   Node node(2);
   const std::size_t longest = node.layout.shuttle_bytes();
   const std::size_t cell = node.layout.cell_payload();
+  constexpr std::size_t five_lines = 5 * cache_line - offsetof(Cell, data);
   const std::byte* staging = node.segment->data() + node.layout.slot(0, 0, 0);
   const std::byte* mailbox = node.segment->data() + node.layout.mailbox(0, 1, 0);
   std::size_t messages = 0;
@@ -38,13 +39,15 @@ TEST_CASE("shm: what is short goes in a cell, more in a shuttle, and more, or if
   const auto cell_of_next = [&] {
     return mailbox + messages % node.layout.cells() * node.layout.cell_bytes() + offsetof(Cell, data);
   };
-  for (const std::size_t bytes : {std::size_t{1}, std::size_t{40}, cell}) {
+  const auto check_in_cell = [&](std::size_t bytes) {
     const std::byte* expected = cell_of_next();
     CHECK(send(bytes) == expected);
-  }
-  for (const std::size_t bytes : {cell + 1, 2 * cell, longest}) CHECK(shuttle_at(node, send(bytes)) >= 0);
+  };
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{40}, five_lines}) check_in_cell(bytes);
+  for (const std::size_t bytes : {five_lines + 1, 2 * cell, longest}) CHECK(shuttle_at(node, send(bytes)) >= 0);
   CHECK(send(longest + 1) == staging);
   for (std::uint32_t left = shuttles_of_rank - 3; left > 0; --left) CHECK(shuttle_at(node, send(cell + 1)) >= 0);
+  for (const std::size_t bytes : {five_lines + 1, cell}) check_in_cell(bytes);
   CHECK(send(cell + 1) >= staging);
   CHECK(send(cell + 1) < staging + node.layout.slots() * node.layout.slot_bytes());
 }

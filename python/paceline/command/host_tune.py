@@ -2,8 +2,8 @@
 
   1. Calibration: every algorithm of every collective at a few sizes, as planned by the untuned model. From the times
      come the model's constants: start-up, step, bandwidth, reduction, copies, and what goes on side by side.
-  2. Candidates: the same with the fitted model, at many sizes. From the second pass on also half way between two sizes
-     of which another algorithm was the fastest, or where an algorithm's times bend; and, of long messages' fastest
+  2. Candidates: the same with the fitted model, at many sizes. From the second pass on also between two sizes of which
+     another algorithm was the fastest, or where an algorithm's times bend; and, of long messages' fastest
      algorithms, shorter and longer chunks and, inside a node, both protocols.
 
 A pass's time is the median of its calls, and what counts of several passes pass_times.py says. At the end of the first
@@ -17,7 +17,7 @@ import itertools
 import time
 from array import array
 from collections.abc import Iterator, Sequence
-from math import log, sqrt
+from math import log
 from statistics import median
 from typing import Any
 
@@ -43,7 +43,7 @@ _SHORTEST, _GRAIN = 4096, 256  # bytes: a chunk is at least, and a multiple of
 _SETTLING = 0.2  # s, of short calls before anything is measured
 _LEAST = 3  # calls in a pass: of long messages no more fit
 _LONGEST = 30_000.0  # us; no longer calls are made, as of long messages on slow links: their times grow with the size
-_BEND = 0.12  # of ln: how far from the middle of its neighbours a time may be, as a ratio to the formula's
+_BEND = 0.07  # of ln: how far from the middle of its neighbours a time may be, as a ratio to the formula's
 _DISTURBED = 1.15  # by how much a time must be out of place for that
 _WORTH = 1.05  # a change of algorithm that gains less than this is not looked into
 LARGEST = _CANDIDATES[-1]
@@ -203,15 +203,18 @@ class HostTuning:
         return trial.collective.count(size, self._comm.size, trial.dtype.size)
 
     def _between(self) -> dict[tuple[str, int], list[str]]:
-        """Sizes half way between two that were measured, and which algorithms to measure at them.
+        """Sizes between two that were measured, and which algorithms to measure at them.
 
         All algorithms where another one is the fastest at the two; an algorithm by itself where its times bend: the
-        formula explains one size otherwise than those before and after it.
+        formula explains one size otherwise than those before and after it. A quarter of the way to the longer one:
+        what bends times begins just above a power of two (a message is too long for its cell), and what follows is
+        straight.
         """
         found: dict[tuple[str, int], list[str]] = {}
         for name in self._names:
             trial = self._trials[name]
             factor = trial.collective.total_bytes(1, self._comm.size, 1)
+            element = trial.dtype.size
             curves = {
                 algorithm: self._times[name, algorithm]
                 for algorithm in self._algorithms[name]
@@ -221,10 +224,10 @@ class HostTuning:
             best = [min(curves, key=lambda each: curves[each].get(size, float("inf"))) for size in main]
             for here, there, a, b in zip(main, main[1:], best, best[1:]):
                 if curves[a].get(there, float("inf")) > _WORTH * curves[b][there]:
-                    found[name, int(sqrt(here * there)) * factor] = [*curves]
+                    found[name, _a_quarter_on(here, there, element) * factor] = [*curves]
             for algorithm, points in curves.items():
                 for here, there in self._bends(name, algorithm, points):
-                    algorithms = found.setdefault((name, int(sqrt(here * there)) * factor), [])
+                    algorithms = found.setdefault((name, _a_quarter_on(here, there, element) * factor), [])
                     if algorithm not in algorithms:
                         algorithms.append(algorithm)
         return found
@@ -255,6 +258,15 @@ class HostTuning:
         trial = self._trials[name]
         size = trial.dtype.size
         return {trial.collective.count(each, self._comm.size, size) * size for each in self._candidates}
+
+
+def _a_quarter_on(here: int, there: int, element: int) -> int:
+    """A size between two, in bytes of whole elements.
+
+    >>> _a_quarter_on(4096, 8192, 4), _a_quarter_on(4, 16, 4), _a_quarter_on(4, 8, 4)
+    (5120, 8, 8)
+    """
+    return here + -(-(there - here) // (4 * element)) * element
 
 
 def finished(found: dict[str, Any]) -> dict[str, Any]:
