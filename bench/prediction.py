@@ -8,10 +8,10 @@
 In each of several passes, with ranks started anew, `paceline tune` measures --calibrate's numbers of ranks, and then
 every algorithm is measured at other sizes and on all --ranks: in turn, since many a machine is faster in one minute
 than in the next. From tune's times comes a profile (--profile F: one that is there is taken as it is), and from this
-each prediction. What is measured is the call's slowest rank: the median over the calls of a pass, and of the passes
-the geometric mean; tune does the same, and in both each rank has a CPU of its own. No prediction can be better than
-measurements are repeatable: "halves" says how far every other pass is from the rest, as median and 90th percentile
-over all rows.
+each prediction. What is measured is the call's slowest rank: the median over the calls of a pass, and of the passes the
+geometric mean (of two the shorter); tune does the same, and in both each rank has a CPU of its own. No prediction can
+be better than measurements are repeatable: "halves" says how far every other pass is from the rest, as median and 90th
+percentile over all rows.
 
 The nodes of --transport tcp are network namespaces around a bridge. Each sends and receives at 1 Gbit/s, the last one
 at 200 Mbit/s (token buckets, `tc`), so a ring is as slow as its slowest link.
@@ -221,7 +221,7 @@ def _trial(comm: Any, name: str, largest: int) -> Any:
 
 
 def _row_seconds(transport: str) -> float:
-    return 0.0025 if transport == "shm" else 0.1
+    return 0.005 if transport == "shm" else 0.1
 
 
 def _all_rows(comm: Any, transport: str) -> list[dict[str, Any]]:

@@ -201,7 +201,8 @@ PACE_API paceResult_t paceCommNodeRank(paceComm_t comm, int* rank);
 /* Whether the links between the job's machines were measured as it started (1), or it is on one machine (0). */
 PACE_API paceResult_t paceCommLinksMeasured(paceComm_t comm, int* measured);
 /* Whether calls on GPU memory are made by kernels between the ranks' GPUs (1), or go through host memory (0): because
- * of several nodes, GPUs that do not reach each other, or a program that has used none of them yet. */
+ * of several nodes, GPUs that do not reach each other or have no room for their ranks' kernels, or a program that has
+ * used none of them yet. */
 PACE_API paceResult_t paceCommGpuDirect(paceComm_t comm, int* direct);
 /* How many calls on GPU memory have read and written the ranks' buffers where they lie, without a window between, since
  * the communicator was made; a graph's replays are counted too. Waits for the calls that were begun. */

@@ -21,7 +21,7 @@ namespace {
 struct Facts {
   Services forwarded = 0;
   std::uint8_t engine = 0;  // Paceline serves GPU memory there
-  std::uint8_t direct = 0;  // and the GPUs of the ranks reach each other
+  std::uint8_t direct = 0;  // and between the ranks' GPUs themselves
   std::uint8_t real_in_reach = 0;
 };
 
@@ -43,7 +43,7 @@ std::string why_nccl_serves_all(paceComm_t pace, const std::vector<Facts>& facts
     return "the ranks are on several machines";
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     if (facts[rank].engine == 0) return fmt::format("Paceline has no engine for GPUs on rank {}", rank);
-    if (facts[rank].direct == 0) return fmt::format("rank {}'s GPU does not reach those of the other ranks", rank);
+    if (facts[rank].direct == 0) return fmt::format("calls on rank {}'s GPU would go through host memory", rank);
   }
   return {};
 }

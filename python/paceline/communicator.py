@@ -446,8 +446,9 @@ class Communicator(Membership):
     def gpus_direct(self) -> bool:
         """Whether calls on GPU memory are made by kernels between the ranks' GPUs, as far as is known now.
 
-        False where they go through host memory: several nodes, GPUs that do not reach each other, or no call on GPU
-        memory so far of a program that had not used a GPU when the communicator was made.
+        False where they go through host memory: several nodes, GPUs that do not reach each other or have no room for
+        their ranks' kernels, or no call on GPU memory so far of a program that had not used a GPU when the communicator
+        was made.
         """
         return self._number(self._library.paceCommGpuDirect) == 1
 

@@ -94,8 +94,9 @@ template <std::size_t pages, Lines lines>
 template <Lines lines>
 [[gnu::target("avx2,prfchw")]] void copy_rest(std::byte* target, const std::byte* source, std::size_t bytes) {
   std::size_t at = 0;
-  if constexpr (lines == Lines::taken) {
+  if (lines == Lines::taken && bytes > 0) {
     take_over<1>(source, 0, std::min(ahead, bytes));
+    take_over<1>(source, bytes - 1, bytes);  // the last line, where the source begins within one
     for (; at + 2 * line <= bytes; at += 2 * line) {
       take_over<1>(source, at + ahead, std::min(at + ahead + 2 * line, bytes));
       copy_two_lines(target + at, source + at);

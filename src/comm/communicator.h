@@ -62,7 +62,7 @@ class Communicator {
   [[nodiscard]] int node_rank() const { return connections_.node_rank; }
   [[nodiscard]] int node_size() const { return connections_.node_size; }
   [[nodiscard]] bool links_measured() const { return links_ != nullptr; }
-  // Whether the ranks' GPUs reach each other, as far as is known now.
+  // Whether there is an engine for the ranks' GPUs, as far as is known now.
   [[nodiscard]] bool gpus_direct() const { return device_calls_ != nullptr && device_calls_->engine() != nullptr; }
   // Whether that is known.
   [[nodiscard]] bool knows_gpus() const { return device_calls_ != nullptr; }
@@ -95,7 +95,7 @@ class Communicator {
   // A group has failed in which others still wait for a call of this communicator. here: it was this one that failed.
   void break_off_group(const Status& cause, bool here);
 
-  // Make it known whether the ranks' GPUs reach each other: where it is not yet, all take part, as in a collective.
+  // Make it known whether there is one for the ranks' GPUs: where it is not yet, all take part, as in a collective.
   Status meet_on_gpus();
   // One call on GPU memory: begun on `stream` (a cudaStream_t) when it returns. The first needs all ranks, as a
   // collective does.

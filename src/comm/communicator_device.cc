@@ -40,7 +40,7 @@ Result<std::string> Communicator::gpu_table() const {
   return written.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-// The host's engine does the work, on copies. Slow and blocking: for GPUs that do not reach each other.
+// The host's engine does the work, on copies. Slow and blocking: where there is none for the GPUs.
 Status Communicator::run_through_host(std::span<const Request> calls, void* stream) {
   HostCopies copies;
   std::vector<Request> on_host;

@@ -1,4 +1,4 @@
-// Calls on GPU memory: by the CUDA engine where the ranks' GPUs reach each other, else through host memory.
+// Calls on GPU memory: by the CUDA engine where there can be one, else through host memory.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ class DeviceCalls {
   DeviceCalls(const std::vector<Member>& members, int rank, double timeout, Membership& membership);
   ~DeviceCalls();
 
-  // Collective. Where the GPUs do not reach each other, calls go through host memory: no error. measured: the profile's
-  // tables.
+  // Collective. Where the GPUs do not reach each other, or have no room for their ranks' kernels, calls go through host
+  // memory: no error. measured: the profile's tables.
   Status connect(std::span<const GpuSetting> measured, const Gather& gather);
   // The engine for the calls from now on.
   void use(std::unique_ptr<cuda::GpuEngine> engine);

@@ -35,8 +35,10 @@ struct Card {
   std::uint64_t process = 0;
   std::uint64_t window = 0;
   std::int32_t device = 0;
-  std::int32_t blocks = 0;     // of a kernel that moves short messages, at most
-  std::array<char, 32> bus{};  // PCI address: the GPU's name across processes
+  std::int32_t blocks = 0;  // of a kernel that moves short messages, at most
+  std::int32_t multiprocessors = 0;
+  std::int32_t shared_by_mps = 0;  // whether processes' kernels run side by side
+  std::array<char, 32> bus{};      // PCI address: the GPU's name across processes
   cudaIpcMemHandle_t handle{};
   std::array<char, 64> board{};  // of its registration; empty: it has none
   std::array<char, 64> gpu{};
@@ -102,16 +104,19 @@ bool any_share_a_gpu(const std::vector<Card>& cards) {
   return std::ranges::any_of(cards, [&](const Card& card) { return !seen.insert(card.bus.data()).second; });
 }
 
-// A kernel may have every multiprocessor that one of its blocks is on to itself, and waits for its like of other ranks.
-Status check_kernels_fit(const std::vector<Card>& cards, const Card& mine) {
-  int multiprocessors = 0;
-  PACE_CUDA("the GPU's multiprocessors cannot be told",
-            cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, mine.device));
-  const auto sharing = std::ranges::count(cards, mine.bus, &Card::bus);
-  if (sharing == 1 || sharing * max_blocks <= multiprocessors) return {};
-  return Status(Code::unsupported,
-                fmt::format("{} ranks share GPU {}, whose {} multiprocessors hold the kernels of at most {}", sharing,
-                            mine.bus.data(), multiprocessors, std::max(multiprocessors / max_blocks, 1)));
+// Kernels of ranks wait for each other, so those that run side by side on one GPU must find room there together; a
+// block may need a multiprocessor for itself. Processes take turns on a GPU, each with all of it, but under MPS.
+Status check_kernels_fit(const std::vector<Card>& cards) {
+  for (const Card& one : cards) {
+    const auto beside = std::ranges::count_if(cards, [&](const Card& other) {
+      return other.bus == one.bus && (other.process == one.process || one.shared_by_mps != 0);
+    });
+    if (beside == 1 || beside * max_blocks <= one.multiprocessors) continue;
+    return Status(Code::unsupported,
+                  fmt::format("{} ranks share GPU {}, whose {} multiprocessors have room for the kernels of {}", beside,
+                              one.bus.data(), one.multiprocessors, std::max(one.multiprocessors / max_blocks, 1)));
+  }
+  return {};
 }
 
 // The first rank's trouble, if one has any.
@@ -137,6 +142,11 @@ Status CudaEngine::allocate(Card& card) {
   PACE_CUDA("the GPU's PCI address cannot be told",
             cudaDeviceGetPCIBusId(card.bus.data(), static_cast<int>(card.bus.size()), device_));
   put(card.gpu, name_of(device_));
+  PACE_CUDA("the GPU's multiprocessors cannot be told",
+            cudaDeviceGetAttribute(&card.multiprocessors, cudaDevAttrMultiProcessorCount, device_));
+  // Drivers before 12.1 do not know this question.
+  if (cudaDeviceGetAttribute(&card.shared_by_mps, cudaDevAttrMpsEnabled, device_) != cudaSuccess)
+    (void)cudaGetLastError();
   PACE_CUDA("making a stream", cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking));
   PACE_CUDA("making an event", cudaEventCreateWithFlags(&last_call_, cudaEventDisableTiming));
   int generation = 0;
@@ -299,8 +309,8 @@ Status CudaEngine::connect(std::span<const GpuSetting> measured, const Gather& g
   auto cards = show_trouble(card, gather);
   if (!cards.ok()) return status.ok() ? cards.status() : status;
   shares_gpu_ = any_share_a_gpu(*cards);
-  status = check_kernels_fit(*cards, card);
-  if (status.ok()) status = map(*cards);
+  PACE_TRY(check_kernels_fit(*cards));
+  status = map(*cards);
   open_boards(*cards);
   look_at_machine(*cards);
   use_tables(measured);

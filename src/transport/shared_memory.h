@@ -1,11 +1,11 @@
 // The shared-memory transport, for ranks of one node (node_layout.h shows the memory).
 //
-// A message of up to a cell's payload travels in its cell: one cache line for the smallest, no system call, no atomic
-// read-modify-write. (Beyond five lines only if the rank has no shuttle: a rank that answers is faster by these.) One
-// to all ranks is written once, on its sender's board, where they all read it: 128 B from one of 16 ranks take 0.65 us
-// so, 1.8 us in a mailbox of each (Xeon). A longer one stays where it is if its receivers can read it there: in memory
-// of paceMemAlloc, which they map, or, where single copy is in use, in the sender's process. Else it is copied: for one
-// receiver into a shuttle, if this rank has one, or into a staging slot that its receivers read.
+// A message of up to five lines, or, where its rank has no shuttles to spare, up to a cell's payload, travels in its
+// cell: one cache line for the smallest, no system call, no atomic read-modify-write. One to all ranks is written once,
+// on its sender's board, where they all read it: 128 B from one of 16 ranks take 0.65 us so, 1.8 us in a mailbox of
+// each (Xeon). A longer one stays where it is if its receivers can read it there: in memory of paceMemAlloc, which they
+// map, or, where single copy is in use, in the sender's process. Else it is copied: for one receiver into a shuttle, if
+// this rank has one, or into a staging slot that its receivers read.
 //
 // A sender knows from the receiver's `taken` counters what it may reuse. Wake-ups cost the sender one load: a rank that
 // goes to sleep says so and then looks for longer than a message under way takes, so that the fast side needs no fence.

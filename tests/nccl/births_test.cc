@@ -92,8 +92,8 @@ TEST_CASE("NCCL_DEBUG says that a communicator became NCCL's, and why") {
     (void)std::fclose(output);
   });
   CHECK(child.line() ==
-        "] NCCL INFO a communicator of 1 ranks: NCCL serves all its calls: rank 0's GPU does not reach those of the "
-        "other ranks");
+        "] NCCL INFO a communicator of 1 ranks: NCCL serves all its calls: calls on rank 0's GPU would go "
+        "through host memory");
 }
 
 TEST_CASE("a rank is waited for as long as NCCL waits, unless the user set a limit") {
@@ -150,7 +150,7 @@ TEST_CASE("without a thread, nothing is made behind the program's back, and its 
   CHECK(child.line() == "0");
 }
 
-TEST_CASE("GPUs that do not reach each other make all calls NCCL's") {
+TEST_CASE("GPUs whose calls would go through host memory make all calls NCCL's") {
   const Both both = make_in({R"({"devices":8})", nullptr, &fake()}, {R"({"devices":8})", nullptr, &fake()});
   CHECK(both.here == "made");
   CHECK(both.calls_here.find("ncclCommInitRankConfig(") != std::string::npos);
@@ -159,9 +159,9 @@ TEST_CASE("GPUs that do not reach each other make all calls NCCL's") {
 
 TEST_CASE("without NCCL they get no communicator, and are told why") {
   const Both both = make_in({R"({"devices":8})", nullptr, nullptr}, {R"({"devices":8})", nullptr, nullptr});
-  CHECK(both.here.find("5 the making of the communicator needs NCCL itself (rank 0's GPU does not reach those of the "
-                       "other ranks), and there is no libnccl.so.2 in /nowhere.") == 0);
-  CHECK(both.there.find("5 the making of the communicator needs NCCL itself (rank 0's GPU does not reach") == 0);
+  CHECK(both.here.find("5 the making of the communicator needs NCCL itself (calls on rank 0's GPU would go "
+                       "through host memory), and there is no libnccl.so.2 in /nowhere.") == 0);
+  CHECK(both.there.find("5 the making of the communicator needs NCCL itself (calls on rank 0's GPU would") == 0);
 }
 
 TEST_CASE("a rank without NCCL, where NCCL is needed, is named on every rank") {

@@ -149,6 +149,7 @@ def test_a_group_on_several_streams_is_one(count: int) -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="kernels of eight ranks do not fit on one GPU")
 def test_pairs_exchange_more_than_rings_hold() -> None:
+    assert torch.cuda.get_device_properties(0).multi_processor_count >= 4 * 32
     count = (16 << 20) // 4  # the longest that goes by strips: with eight ranks, 69 strips in rings of 16
 
     def body(rank: Rank, barrier: threading.Barrier) -> None:

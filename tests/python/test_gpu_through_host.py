@@ -35,7 +35,7 @@ def test_one_thread_has_all_ranks() -> None:
 
 def test_ranks_whose_kernels_do_not_fit_on_their_gpu() -> None:
     """Kernels of up to 32 blocks wait for each other, and each block may need a multiprocessor."""
-    fitting = torch.cuda.get_device_properties(0).multi_processor_count // 32
+    fitting = max(1, torch.cuda.get_device_properties(0).multi_processor_count // 32)
     for ranks in (fitting, fitting + 1):
         comms = paceline.init_all([0] * ranks)
         try:

@@ -64,14 +64,17 @@ def test_times_out_of_place_are_found() -> None:
 
 def test_the_geometric_mean_of_the_passes_counts() -> None:
     run, rows = ("broadcast", "direct"), []
-    for before_us, us, was_disturbed in ((9.0, 4.0, True), (32.0, 50.0, False), (1.0, 5.0, True), (4.0, 1.0, False)):
+    for before_us, us, was_disturbed in ((9.0, 4.0, True), (8.0, 12.5, False), (3.0, 5.0, True), (4.0, 9.0, False)):
         one = PassTimes(rows)
         one.add(run, 1024, before_us)
         one.add(run, 1024, us, was_disturbed)  # measured again in this pass
         rows = json.loads(json.dumps(one.rows()))  # as a file takes it from pass to pass
-    assert rows == [[*run, 1024, [4.0, 40.0, 1.0, 2.0]]]
-    assert one.typical == {run: {1024: pytest.approx(320 ** (1 / 4))}}
+    assert rows == [[*run, 1024, [4.0, 10.0, 3.0, 6.0]]]
+    assert one.typical == {run: {1024: pytest.approx(720 ** (1 / 4))}}
     assert PassTimes(rows).typical == one.typical
+    one = PassTimes(rows)
+    one.add(run, 1024, 1000.0)  # a pass that was held up
+    assert one.typical == {run: {1024: pytest.approx(720 ** (1 / 4))}}
 
 
 def test_a_way_to_run_counts_by_what_it_took_of_the_algorithm_in_the_same_passes() -> None:
@@ -85,9 +88,13 @@ def test_a_way_to_run_counts_by_what_it_took_of_the_algorithm_in_the_same_passes
         rows = json.loads(json.dumps(one.rows()))
     assert one.typical[own] == {1 << 20: pytest.approx(16.0)}
     assert one.typical[way] == {1 << 20: pytest.approx(0.8 * 16.0)}
-    one.add(own, 1 << 20, 20.48)  # again in the last pass, where the way took as long
-    assert one.typical[own] == {1 << 20: pytest.approx((16 * 8 * 16 * 25.6) ** (1 / 4))}
-    assert one.typical[way] == {1 << 20: pytest.approx(one.typical[own][1 << 20])}
+    for us, beside_us, way_us in ((16.0, 4.0, 4.0), (4.0, 16.0, 16.0)):  # of two of its own the shorter
+        one = PassTimes(json.loads(json.dumps(one.rows())))
+        one.add(own, 1 << 20, us)
+        one.add(own, 1 << 20, beside_us)
+        one.add(way, 1 << 20, way_us)
+    assert one.typical[own] == {1 << 20: pytest.approx((16.0**4 * 8 * 8) ** (1 / 6))}
+    assert one.typical[way] == {1 << 20: pytest.approx(one.typical[own][1 << 20])}  # shares .8, 1, .8, 1, 4
     assert PassTimes(one.rows()).typical == one.typical
 
 

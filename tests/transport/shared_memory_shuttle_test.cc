@@ -44,12 +44,27 @@ TEST_CASE("shm: what is short goes in a cell, more in a shuttle, and more, or if
     CHECK(send(bytes) == expected);
   };
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{40}, five_lines}) check_in_cell(bytes);
-  for (const std::size_t bytes : {five_lines + 1, 2 * cell, longest}) CHECK(shuttle_at(node, send(bytes)) >= 0);
+  for (const std::size_t bytes : {five_lines + 1, cell, 2 * cell, longest}) CHECK(shuttle_at(node, send(bytes)) >= 0);
   CHECK(send(longest + 1) == staging);
-  for (std::uint32_t left = shuttles_of_rank - 3; left > 0; --left) CHECK(shuttle_at(node, send(cell + 1)) >= 0);
+  for (std::uint32_t left = shuttles_of_rank - 4; left > 4; --left) CHECK(shuttle_at(node, send(five_lines + 1)) >= 0);
+  // The last ones are for what no cell holds.
   for (const std::size_t bytes : {five_lines + 1, cell}) check_in_cell(bytes);
+  for (int left = 4; left > 0; --left) CHECK(shuttle_at(node, send(cell + 1)) >= 0);
+  check_in_cell(cell);
   CHECK(send(cell + 1) >= staging);
   CHECK(send(cell + 1) < staging + node.layout.slots() * node.layout.slot_bytes());
+}
+
+TEST_CASE("shm: what a node of many ranks has no room for in its short cells goes in a shuttle") {
+  Node node(17);
+  const std::size_t cell = node.layout.cell_payload();
+  CHECK(cell < 200);
+  for (const std::size_t bytes : {cell, cell + 1, std::size_t{200}, std::size_t{296}, std::size_t{297}}) {
+    CAPTURE(bytes);
+    CHECK(node.send(0, {1}, pattern(bytes, 1)) == Attempt::done);
+    CHECK((shuttle_at(node, node.look(1, 0, bytes)) >= 0) == (bytes > cell));
+    CHECK(node.take(1, 0, pattern(bytes, 1)));
+  }
 }
 
 TEST_CASE("shm: a shuttle is whose it was sent to") {

@@ -83,8 +83,9 @@ TEST_CASE("shm: ranks of the communicator are not the node's") {
 }
 
 TEST_CASE("shm: a ring takes what it has cells for, and then one more for each that is released") {
-  for (int ranks : {2, 9}) {
-    for (std::size_t bytes : {std::size_t{0}, std::size_t{40}, std::size_t{1000}, std::size_t{5000}}) {
+  for (int ranks : {2, 9, 17}) {  // with all sizes of cells
+    for (std::size_t bytes : {std::size_t{0}, std::size_t{40}, std::size_t{104}, std::size_t{105}, std::size_t{296},
+                              std::size_t{297}, std::size_t{800}, std::size_t{1000}, std::size_t{5000}}) {
       INFO(ranks, " ranks, ", bytes, " bytes");
       Node node(ranks);
       std::uint64_t sent = 0;

@@ -3,8 +3,8 @@
   1. Calibration: every algorithm of every collective at a few sizes, as planned by the untuned model. From the times
      come the model's constants: start-up, step, bandwidth, reduction, copies, and what goes on side by side.
   2. Candidates: the same with the fitted model, at many sizes. From the second pass on also between two sizes of which
-     another algorithm was the fastest, or where an algorithm's times bend; and, of long messages' fastest
-     algorithms, shorter and longer chunks and, inside a node, both protocols.
+     another algorithm was the fastest, or where an algorithm's times bend; and, of long messages' fastest algorithms,
+     shorter and longer chunks and, inside a node, both protocols.
 
 A pass's time is the median of its calls, and what counts of several passes pass_times.py says. At the end of the first
 two passes, which may be the only ones, what looks disturbed is measured again.
@@ -105,11 +105,12 @@ class HostTuning:
             if before["passes"] > 0:
                 for (name, size), algorithms in between.items():
                     self._measure(name, size, algorithms, progress)
+            if before["passes"] < 2:
+                self._measure_disturbed(progress)
+            if before["passes"] > 0:  # last, beside the algorithms themselves once more
                 for name, size in itertools.product(self._names, self._candidates):
                     if size >= _VARIED:
                         self._variants(name, size, progress)
-            if before["passes"] < 2:
-                self._measure_disturbed(progress)
         found = tuning.setting(self._comm, self._times, fit=False)
         return {
             **found,
@@ -207,8 +208,7 @@ class HostTuning:
 
         All algorithms where another one is the fastest at the two; an algorithm by itself where its times bend: the
         formula explains one size otherwise than those before and after it. A quarter of the way to the longer one:
-        what bends times begins just above a power of two (a message is too long for its cell), and what follows is
-        straight.
+        most bends are just above a power of two (one more page, or chunk), and what follows is straight.
         """
         found: dict[tuple[str, int], list[str]] = {}
         for name in self._names:
@@ -223,10 +223,12 @@ class HostTuning:
             main = sorted({size for points in curves.values() for size in points} - {0})
             best = [min(curves, key=lambda each: curves[each].get(size, float("inf"))) for size in main]
             for here, there, a, b in zip(main, main[1:], best, best[1:]):
-                if curves[a].get(there, float("inf")) > _WORTH * curves[b][there]:
+                if there - here > element and curves[a].get(there, float("inf")) > _WORTH * curves[b][there]:
                     found[name, _a_quarter_on(here, there, element) * factor] = [*curves]
             for algorithm, points in curves.items():
                 for here, there in self._bends(name, algorithm, points):
+                    if there - here <= element:
+                        continue
                     algorithms = found.setdefault((name, _a_quarter_on(here, there, element) * factor), [])
                     if algorithm not in algorithms:
                         algorithms.append(algorithm)
@@ -261,10 +263,10 @@ class HostTuning:
 
 
 def _a_quarter_on(here: int, there: int, element: int) -> int:
-    """A size between two, in bytes of whole elements.
+    """A size between two that are more than an element apart, in bytes of whole elements.
 
-    >>> _a_quarter_on(4096, 8192, 4), _a_quarter_on(4, 16, 4), _a_quarter_on(4, 8, 4)
-    (5120, 8, 8)
+    >>> _a_quarter_on(4096, 8192, 4), _a_quarter_on(4, 16, 4)
+    (5120, 8)
     """
     return here + -(-(there - here) // (4 * element)) * element
 

@@ -14,8 +14,8 @@ Status refuse_capture(void* stream) {
   PACE_TRY(ask_for_capture(static_cast<cudaStream_t>(stream), captured));
   if (!captured) return {};
   return Status(Code::invalid_usage,
-                "the ranks' GPUs do not reach each other, so their calls go through host memory and cannot be captured "
-                "into a graph");
+                "the ranks' calls on GPU memory go through host memory (PACELINE_LOG=info says why), so they cannot be "
+                "captured into a graph");
 }
 
 Status copy(void* to, const void* from, std::size_t bytes, void* stream) {
