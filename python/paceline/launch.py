@@ -394,8 +394,10 @@ class _Job:
         if self._tagged:
             self._tagged.say(f"{self._program}: {text}")
             return
-        with contextlib.suppress(OSError):  # nobody reads it any more: no reason to end the job
+        try:
             print(f"{self._program}: {text}", file=sys.stderr, flush=True)
+        except OSError:  # nobody reads it any more: no reason to end the job, nor for Python to fail at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _sent_on(number: int) -> signal.Signals:

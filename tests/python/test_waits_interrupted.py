@@ -50,7 +50,9 @@ comm.close()
 
 def outputs(program: str, ranks: int = 2, **environment: str) -> list[list[str]]:
     """The lines that each rank writes."""
-    shared = {**os.environ, **rank_environment(ranks), "PACELINE_TIMEOUT": "60", **environment}
+    # Unbuffered: what a rank prints comes before what is said of its end.
+    always = {"PACELINE_TIMEOUT": "60", "PYTHONUNBUFFERED": "1"}
+    shared = {**os.environ, **rank_environment(ranks), **always, **environment}
     started = [
         subprocess.Popen(
             [sys.executable, "-c", BEGIN + program],
