@@ -12,6 +12,8 @@ from job import Job
 
 # A profile of this machine would change what the tests expect to run; those of tuning name theirs.
 os.environ.setdefault("PACELINE_TUNING", "off")
+# Ranks of this process that share a GPU wait for each other there, so their streams must not share a queue to it.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 settings.register_profile("quiet", database=None, deadline=None)
 settings.load_profile("quiet")
