@@ -161,7 +161,7 @@ def _reader_for(array: Any) -> Reader:
     kind = type(array)
     numpy = sys.modules.get("numpy")
     if _is_torch(array):
-        reader: Reader = _read_torch
+        reader = _torch_reader(sys.modules["torch"])
     elif hasattr(array, "__cuda_array_interface__"):
         reader = _read_cuda
     elif _is_on_gpu(array):  # JAX offers __array_interface__ too: of a copy in host memory
@@ -253,36 +253,45 @@ def _numpy_type(dtype: Any, moved: bool) -> tuple[int, Any]:
 # ---- torch ----
 
 
-def _read_torch(tensor: Any, writable: bool, moved: bool) -> Region:
-    number = _torch_types.get(tensor.dtype)
-    if number is None:
-        name = str(tensor.dtype).removeprefix("torch.")
-        name = _ALIASES.get(name, name)
-        number = _number(name, tensor.element_size(), moved and not tensor.is_quantized)
-        if number >= 0:
-            _torch_types[tensor.dtype] = number
-    torch = sys.modules["torch"]
-    keep = tensor
-    if not tensor.is_cpu:
-        if not tensor.is_cuda:
-            raise Unsupported(f"the tensor is on {tensor.device}: pass tensor.cpu()")
-        keep = OnGpu(tensor, _torch_stream(torch)(tensor.get_device()))
-    if tensor.layout is not torch.strided:
-        raise InvalidArgument(f"the tensor's layout is {tensor.layout}: pass tensor.to_dense()")
-    if not tensor.is_contiguous():
-        raise _not_contiguous("tensor", "tensor.contiguous()", writable)
-    if tensor.is_neg():
-        raise InvalidArgument("the tensor is a lazy negation: pass tensor.resolve_neg()")
-    if number < 0 and tensor.is_conj():  # complex
-        raise InvalidArgument("the tensor is a lazy conjugate: pass tensor.resolve_conj()")
-    return tensor.data_ptr(), tensor.numel(), number, keep
-
-
 @cache
-def _torch_stream(torch: Any) -> Callable[[int], int]:
-    """Of a GPU's number the stream on which torch works there now: without an object for it, where torch lets us."""
-    raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return raw or (lambda gpu: torch.cuda.current_stream(gpu).cuda_stream)
+def _torch_reader(torch: Any) -> Reader:
+    """The reader of this module's tensors. Each attribute of a tensor costs as much as a look-up in the library."""
+    strided = torch.strided
+    # Of a GPU's number the stream on which torch works there now: without an object for it, where torch lets us.
+    stream_of: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+        lambda gpu: torch.cuda.current_stream(gpu).cuda_stream
+    )
+
+    def read(tensor: Any, writable: bool, moved: bool) -> Region:
+        number = _torch_types.get(tensor.dtype)
+        if number is None:
+            number = _torch_type(tensor, moved)
+        if tensor.is_cuda:
+            keep = OnGpu(tensor, stream_of(tensor.get_device()))
+        elif tensor.is_cpu:
+            keep = tensor
+        else:
+            raise Unsupported(f"the tensor is on {tensor.device}: pass tensor.cpu()")
+        if tensor.layout is not strided:
+            raise InvalidArgument(f"the tensor's layout is {tensor.layout}: pass tensor.to_dense()")
+        if not tensor.is_contiguous():
+            raise _not_contiguous("tensor", "tensor.contiguous()", writable)
+        if tensor.is_neg():
+            raise InvalidArgument("the tensor is a lazy negation: pass tensor.resolve_neg()")
+        if number < 0 and tensor.is_conj():  # complex
+            raise InvalidArgument("the tensor is a lazy conjugate: pass tensor.resolve_conj()")
+        return tensor.data_ptr(), tensor.numel(), number, keep
+
+    return read
+
+
+def _torch_type(tensor: Any, moved: bool) -> int:
+    name = str(tensor.dtype).removeprefix("torch.")
+    name = _ALIASES.get(name, name)
+    number = _number(name, tensor.element_size(), moved and not tensor.is_quantized)
+    if number >= 0:
+        _torch_types[tensor.dtype] = number
+    return number
 
 
 # ---- The buffer protocol ----

@@ -39,6 +39,20 @@ def _refusal(message: str) -> InvalidArgument:
     return error
 
 
+def _no_operation(op: object) -> str:
+    """What is wrong with it."""
+    if callable(op):
+        name = getattr(op, "__name__", type(op).__name__)
+        if name in _OTHER_NAMES:
+            return f'op is the function {name}: say op="{_OTHER_NAMES[name]}"'
+        return f"op is the function {name}: write its call, as premulsum(scalar)"
+    if not isinstance(op, str):
+        return f"op is of {type(op).__name__}: it is a name (the place for the result is out=)"
+    meant = _OTHER_NAMES.get(op.lower())
+    hint = f"did you mean {meant!r}? There are" if meant else "take one of"
+    return f"there is no operation {op!r}: {hint} {', '.join(OPERATIONS)}, or premulsum()"
+
+
 def _made_like(x: Any, shape: tuple[int, ...], kind: int) -> Any:
     """A new array for a call's result."""
     try:
@@ -585,21 +599,12 @@ class Communicator(Membership):
         return shape[1:]
 
     def _operator(self, op: Operation, kind: int) -> int:
+        number = OPERATIONS.get(op) if isinstance(op, str) else None
+        if number is not None:
+            return number
         if isinstance(op, PreMulSum):
             return self._premulsum(op.scalar, kind)
-        if callable(op):
-            name = getattr(op, "__name__", type(op).__name__)
-            if name in _OTHER_NAMES:
-                raise _refusal(f'op is the function {name}: say op="{_OTHER_NAMES[name]}"')
-            raise _refusal(f"op is the function {name}: write its call, as premulsum(scalar)")
-        if not isinstance(op, str):
-            raise _refusal(f"op is of {type(op).__name__}: it is a name (the place for the result is out=)")
-        number = OPERATIONS.get(op)
-        if number is None:
-            meant = _OTHER_NAMES.get(op.lower())
-            hint = f"did you mean {meant!r}? There are" if meant else "take one of"
-            raise _refusal(f"there is no operation {op!r}: {hint} {', '.join(OPERATIONS)}, or premulsum()")
-        return number
+        raise _refusal(_no_operation(op))
 
     def _premulsum(self, scalar: float, kind: int) -> int:
         key = (scalar or str(scalar), kind)  # 0.0 and -0.0 are equal, and two operators
