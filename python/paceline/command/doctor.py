@@ -327,7 +327,8 @@ def topology_file() -> Check:
         return Check("topology", "ok", "none is given (PACELINE_TOPOLOGY): links between machines are measured")
     remedy = "docs/topology.md has the file's form"
     if not Path(path).is_file():  # to open a pipe would wait for who writes to it
-        return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: there is no such file", remedy)
+        finding = "it is not a file" if Path(path).exists() else "there is no such file"
+        return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: {finding}", remedy)
     try:
         known = topology({"file": Path(path).read_text(encoding="utf-8")})
     except (OSError, ValueError, Error) as error:
