@@ -3,49 +3,12 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <map>
 
 #include "engine/passing.h"
-#include "schedule/extent.h"
+#include "schedule/extent_map.h"
 
 namespace paceline {
 namespace {
-
-// Numbered accesses of one lane, by place: answers which of them overlap another. Above all, the sends so far whose
-// data may still be read, for which a write must wait.
-class Accesses {
- public:
-  using Counts = std::array<std::uint32_t, max_transports>;
-
-  void add(const Extent& extent, int transport, std::uint32_t number) {
-    longest_ = std::max(longest_, extent.end - extent.begin);
-    Entry& entry = entries_[{extent.memory, extent.begin}];
-    entry.end = std::max(entry.end, extent.end);
-    entry.after[static_cast<std::size_t>(transport)] = number + 1;
-  }
-
-  [[nodiscard]] bool overlap(const Extent& extent) const { return before_writing(extent) != Counts{}; }
-
-  [[nodiscard]] Counts before_writing(const Extent& extent) const {
-    Counts after{};
-    auto entry = entries_.lower_bound({extent.memory, extent.end});
-    while (entry != entries_.begin()) {
-      --entry;
-      if (entry->first.first != extent.memory || entry->first.second + longest_ <= extent.begin) break;
-      if (entry->second.end <= extent.begin) continue;
-      for (std::size_t t = 0; t < after.size(); ++t) after[t] = std::max(after[t], entry->second.after[t]);
-    }
-    return after;
-  }
-
- private:
-  struct Entry {
-    std::ptrdiff_t end = 0;
-    Counts after{};
-  };
-  std::map<std::pair<int, std::ptrdiff_t>, Entry> entries_;
-  std::ptrdiff_t longest_ = 0;
-};
 
 // What comes after a step in its lane.
 struct Later {
@@ -56,21 +19,21 @@ struct Later {
 // Walks from the back, so that what is known is what comes later.
 std::vector<Later> look_ahead(const Problem& problem, int rank, std::span<const Step> steps) {
   std::vector<Later> later(steps.size());
-  std::vector<Accesses> written(max_channels);
-  std::vector<Accesses> read(max_channels);
+  std::vector<ExtentMap<bool>> written(max_channels);
+  std::vector<ExtentMap<bool>> read(max_channels);
   for (std::size_t i = steps.size(); i-- > 0;) {
     const Step& step = steps[i];
     const Extent source = extent_of(problem, rank, step.source);
     const Extent target = extent_of(problem, rank, step.target);
     if (step.action == Action::send) {
-      later[i].writes_source = written[step.channel].overlap(source);
+      later[i].writes_source = written[step.channel].overlaps(source);
     } else {
       // What a fold reads where it writes is in the cache already.
-      later[i].reads_target = read[step.channel].overlap(target) ||
+      later[i].reads_target = read[step.channel].overlaps(target) ||
                               (step.own >= 0 && source.begin == target.begin && source.memory == target.memory);
-      written[step.channel].add(target, 0, 0);
+      written[step.channel][target] = true;
     }
-    if (step.reads()) read[step.channel].add(source, 0, 0);
+    if (step.reads()) read[step.channel][source] = true;
   }
   return later;
 }
@@ -81,14 +44,14 @@ constexpr std::size_t long_message = 8 << 10;
 
 void find_any_order(std::vector<PlanStep>& lane) {
   for (std::size_t begin = 0; begin < lane.size();) {
-    Accesses targets;
+    ExtentMap<bool> targets;
     std::size_t end = begin;
     for (; end < lane.size() && lane[end].action == Action::recv && lane[end].bytes >= long_message; ++end) {
       const auto at = static_cast<std::ptrdiff_t>(lane[end].target);
       const Extent target{static_cast<int>(lane[end].target_buffer), at,
                           at + static_cast<std::ptrdiff_t>(lane[end].bytes)};
-      if (targets.overlap(target)) break;
-      targets.add(target, 0, 0);
+      if (targets.overlaps(target)) break;
+      targets[target] = true;
     }
     for (std::size_t i = begin; i < end; ++i) lane[i].in_any_order = static_cast<std::uint32_t>(end - i);
     begin = std::max(end, begin + 1);
@@ -129,10 +92,20 @@ class Binder {
   }
 
  private:
-  // A lane's sends: how many there are, by transport, and which may be read still.
+  // A lane's sends: how many there are, by transport; and of each place, up to which of them it may be read still.
   struct Sent {
-    Accesses::Counts counts{};
-    Accesses open;
+    using Counts = std::array<std::uint32_t, max_transports>;
+
+    Counts counts{};
+    ExtentMap<Counts> open;
+
+    [[nodiscard]] Counts before_writing(const Extent& extent) const {
+      Counts after{};
+      open.visit_overlapping(extent, [&](const Extent&, const Counts& sent) {
+        for (std::size_t t = 0; t < after.size(); ++t) after[t] = std::max(after[t], sent[t]);
+      });
+      return after;
+    }
   };
 
   [[nodiscard]] Extent extent(const Region& region) const {
@@ -167,7 +140,7 @@ class Binder {
     const bool may_stream = is_long && step.target.buffer == Buffer::output;
     bound.streams = may_stream && !later.reads_target;
     const Extent target = extent(step.target);
-    if (any_keeps_) bound.after = sent_[step.channel].open.before_writing(target);
+    if (any_keeps_) bound.after = sent_[step.channel].before_writing(target);
     if (any_places_ && folds)
       plan_.place_bytes = std::max(plan_.place_bytes, place_stride(bound.bytes) * step.peer_count);
     plan_.lanes[step.channel].push_back(bound);
@@ -193,8 +166,8 @@ class Binder {
       plan_.lanes[step.channel].push_back(bound);
 
       auto& [counts, open] = sent_[step.channel];
-      if (routes_.keeps_data[t]) open.add(source, t, counts[t]);
       ++counts[t];
+      if (routes_.keeps_data[t]) open[source][t] = counts[t];
       if (step.peer_count == 1)
         passing_[step.channel].sends(source, t);
       else

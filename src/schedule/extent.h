@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 
 #include "schedule/schedule.h"
@@ -33,7 +34,7 @@ struct Extent {
   std::ptrdiff_t begin = 0;
   std::ptrdiff_t end = 0;
 
-  bool operator==(const Extent&) const = default;
+  auto operator<=>(const Extent&) const = default;
 };
 
 inline Extent extent_of(const Problem& problem, int rank, const Region& region) {

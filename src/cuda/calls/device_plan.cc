@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include "base/call.h"
 #include "base/rounding.h"
 #include "cuda/calls/exchange.h"
-#include "schedule/extent.h"
+#include "schedule/extent_map.h"
 #include "tuning/choice.h"
 
 namespace paceline::cuda {
@@ -37,20 +36,14 @@ class Touched {
   // Steps that must have been done by all blocks before one may read or write the region.
   [[nodiscard]] std::uint32_t before(const Extent& extent, bool writes) const {
     std::uint32_t after = 0;
-    auto entry = entries_.lower_bound({extent.memory, extent.end, 0});
-    while (entry != entries_.begin()) {
-      --entry;
-      const auto& [memory, begin, end] = entry->first;
-      if (memory != extent.memory || begin + longest_ <= extent.begin) break;
-      if (end <= extent.begin || (begin == extent.begin && end == extent.end)) continue;
-      after = std::max({after, entry->second.written, writes ? entry->second.read : 0});
-    }
+    last_.visit_overlapping(extent, [&](const Extent& other, const Last& last) {
+      if (other != extent) after = std::max({after, last.written, writes ? last.read : 0});
+    });
     return after;
   }
   // number: of the step, from 1.
   void add(const Extent& extent, bool writes, std::uint32_t number) {
-    longest_ = std::max(longest_, extent.end - extent.begin);
-    Last& last = entries_[{extent.memory, extent.begin, extent.end}];
+    Last& last = last_[extent];
     (writes ? last.written : last.read) = number;
   }
 
@@ -59,8 +52,7 @@ class Touched {
     std::uint32_t read = 0;
     std::uint32_t written = 0;
   };
-  std::map<std::tuple<int, std::ptrdiff_t, std::ptrdiff_t>, Last> entries_;
-  std::ptrdiff_t longest_ = 0;
+  ExtentMap<Last> last_;
 };
 
 // The steps of one channel, bound to bytes.
