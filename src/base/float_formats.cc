@@ -1,25 +1,9 @@
 #include "base/float_formats.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
 namespace paceline {
-
-std::uint32_t encode(const FloatFormat& format, double value) {
-  if (std::isnan(value)) return format.nan;
-  const std::uint32_t sign = std::signbit(value) ? format.sign() : 0;
-  if (value == 0) return sign;
-  if (std::isinf(value)) return sign | format.beyond;
-  const int exponent = std::max(std::ilogb(value), format.smallest_exponent());
-  if (exponent > format.bias() + 1) return sign | format.beyond;
-  // In units of the last place. Normal values bring their hidden bit along, which makes up for the exponent field
-  // being one too small; a mantissa that rounds up to the next power of two carries into the field.
-  const double units = std::nearbyint(std::ldexp(std::fabs(value), format.mantissa_bits - exponent));
-  const auto field = static_cast<std::uint32_t>(exponent - format.smallest_exponent());
-  const std::uint32_t code = (field << format.mantissa_bits) + static_cast<std::uint32_t>(units);
-  return sign | std::min(code, format.beyond);
-}
 
 double decode(const FloatFormat& format, std::uint32_t code) {
   const std::uint32_t magnitude = code & (format.sign() - 1);

@@ -27,8 +27,7 @@ inline constexpr FloatFormat bfloat16{8, 7, 0x7f80, 0x7fc0};
 inline constexpr FloatFormat float8e4m3{4, 3, 0x7f, 0x7f};
 inline constexpr FloatFormat float8e5m2{5, 2, 0x7c, 0x7f};
 
-// One value, rounded once; the lanes of reduction_lanes-inl.h do the same to float32.
-std::uint32_t encode(const FloatFormat& format, double value);
+// One value; the lanes of reduction_lanes-inl.h go to float32 and back.
 double decode(const FloatFormat& format, std::uint32_t code);
 
 }  // namespace paceline

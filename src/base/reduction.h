@@ -36,10 +36,6 @@ void multiply(DataType type, std::byte* target, const std::byte* source, const F
 // target[i] /= divisor, divisor >= 1; integers towards zero, floats as multiply.
 void divide(DataType type, std::byte* target, int divisor, std::size_t elements);
 
-// One element of `type` from a double, rounded to nearest even (for tests), and back.
-void store_element(DataType type, double value, void* element);
-double load_element(DataType type, const void* element);
-
 // The instruction set in use: "AVX3", "AVX2", "SSE4", ...
 const char* instruction_set();
 

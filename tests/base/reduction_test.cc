@@ -12,7 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "base/elements.h"
+
 using namespace paceline;
+using namespace paceline::testing;
 
 namespace {
 
@@ -36,64 +39,7 @@ void on_every_instruction_set(const Body& body) {
   hwy::GetChosenTarget().Update(all);
 }
 
-// ---- The reference: one element at a time, written from the formats' definitions ----
-
-struct Format {
-  int exponent_bits, mantissa_bits;
-  std::uint32_t beyond, nan;
-  bool infinite;
-  std::uint32_t sign() const { return 1u << (exponent_bits + mantissa_bits); }
-};
-
-const Format& format_of(DataType type) {
-  static const Format float16{5, 10, 0x7c00, 0x7e00, true}, bfloat16{8, 7, 0x7f80, 0x7fc0, true},
-      e4m3{4, 3, 0x7f, 0x7f, false}, e5m2{5, 2, 0x7c, 0x7f, true};
-  if (type == DataType::float16) return float16;
-  if (type == DataType::bfloat16) return bfloat16;
-  return type == DataType::float8e4m3 ? e4m3 : e5m2;
-}
-bool is_small(DataType type) { return is_floating(type) && size_of(type) < 4; }
-
-// Of a code without sign; codes from `beyond` on as if the format went on.
-double magnitude_of(const Format& format, std::uint32_t code) {
-  const int bias = (1 << (format.exponent_bits - 1)) - 1;
-  const int exponent = static_cast<int>(code >> format.mantissa_bits);
-  const double fraction = std::ldexp(code & ((1u << format.mantissa_bits) - 1), -format.mantissa_bits);
-  return exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
-}
-
-double small_to_double(const Format& format, std::uint32_t code) {
-  const std::uint32_t magnitude = code & (format.sign() - 1);
-  double value = magnitude_of(format, magnitude);
-  if (magnitude == format.beyond && format.infinite)
-    value = std::numeric_limits<double>::infinity();
-  else if (magnitude >= format.beyond)
-    value = std::numeric_limits<double>::quiet_NaN();
-  return (code & format.sign()) != 0 ? -value : value;
-}
-
-// By search among all values.
-std::uint32_t nearest_small(const Format& format, double value) {
-  if (std::isnan(value)) return format.nan;
-  const std::uint32_t sign = std::signbit(value) ? format.sign() : 0;
-  std::uint32_t low = 0, high = format.beyond;  // of |value|: low's <= it < high's
-  if (std::fabs(value) >= magnitude_of(format, high)) return sign | high;
-  while (high - low > 1) {
-    const std::uint32_t middle = (low + high) / 2;
-    (magnitude_of(format, middle) <= std::fabs(value) ? low : high) = middle;
-  }
-  const double below = std::fabs(value) - magnitude_of(format, low);
-  const double above = magnitude_of(format, high) - std::fabs(value);
-  const bool up = below > above || (below == above && low % 2 == 1);
-  return sign | (up ? high : low);
-}
-
-template <class T>
-T number_at(const std::byte* element) {
-  T value;
-  std::memcpy(&value, element, sizeof value);
-  return value;
-}
+// ---- The reference: one element at a time ----
 
 template <class T>
 T combined(Operation op, T a, T b) {
@@ -117,36 +63,15 @@ T canonical(T value) {
   return value;
 }
 
-// Calls `body` with a value of the type that numbers are computed in.
-template <class Body>
-void with_number(DataType type, const Body& body) {
-  switch (type) {
-    case DataType::int8: return body(std::int8_t{});
-    case DataType::uint8: return body(std::uint8_t{});
-    case DataType::int32: return body(std::int32_t{});
-    case DataType::uint32: return body(std::uint32_t{});
-    case DataType::int64: return body(std::int64_t{});
-    case DataType::uint64: return body(std::uint64_t{});
-    case DataType::float64: return body(double{});
-    default: return body(float{});
-  }
-}
-
 template <class T>
 T read(DataType type, const std::byte* element) {
-  if (!is_small(type)) return number_at<T>(element);
-  const std::uint32_t code = size_of(type) == 2 ? number_at<std::uint16_t>(element) : number_at<std::uint8_t>(element);
-  return static_cast<T>(small_to_double(format_of(type), code));
+  return is_small(type) ? static_cast<T>(load_element(type, element)) : number_at<T>(element);
 }
 template <class T>
 void write(DataType type, T value, std::byte* element) {
-  if (is_small(type)) {
-    const std::uint32_t code = nearest_small(format_of(type), static_cast<double>(value));
-    std::memcpy(element, &code, size_of(type));  // little endian
-  } else {
-    value = canonical(value);
-    std::memcpy(element, &value, sizeof value);
-  }
+  if (is_small(type)) return store_element(type, static_cast<double>(value), element);
+  value = canonical(value);
+  std::memcpy(element, &value, sizeof value);
 }
 
 using Row = std::vector<std::byte>;
@@ -258,6 +183,15 @@ Row row_of(std::initializer_list<T> values) {
   return row;
 }
 
+// The code that a float32 is rounded to: that of one times it.
+std::uint32_t rounded(DataType type, float value) {
+  std::uint32_t code = 0;
+  auto* element = reinterpret_cast<std::byte*>(&code);
+  store_element(type, 1, element);
+  multiply(type, element, element, scaling_factor(value), 1);
+  return code;
+}
+
 Row fold_rows(DataType type, Operation op, const std::vector<Row>& sources) {
   std::vector<const std::byte*> addresses;
   for (const Row& row : sources) addresses.push_back(row.data());
@@ -340,23 +274,20 @@ TEST_CASE("min and max: a NaN wins on either side, and -0 is less than +0") {
 TEST_CASE("what is too large becomes an infinity, or a NaN in e4m3, which has none") {
   struct Case {
     DataType type;
-    double largest, rounds_down, overflows;
+    float largest, rounds_down, overflows;
     std::uint32_t largest_code, beyond;
   };
   for (const Case& c : {Case{DataType::float16, 65504, 65519, 65520, 0x7bff, 0x7c00},
-                        Case{DataType::bfloat16, 0x1.fep127, 0x1.fefep127, 0x1.ffp127, 0x7f7f, 0x7f80},
-                        Case{DataType::float8e4m3, 448, 464, 464.5, 0x7e, 0x7f},
+                        Case{DataType::bfloat16, 0x1.fep127F, 0x1.fefep127F, 0x1.ffp127F, 0x7f7f, 0x7f80},
+                        Case{DataType::float8e4m3, 448, 464, 464.5F, 0x7e, 0x7f},
                         Case{DataType::float8e5m2, 57344, 61439, 61440, 0x7b, 0x7c}}) {
-    const auto stored = [&](double value) {
-      std::uint32_t code = 0;
-      store_element(c.type, value, &code);
-      return code;
-    };
-    CHECK(stored(c.largest) == c.largest_code);
-    CHECK(stored(c.rounds_down) == c.largest_code);
-    CHECK(stored(c.overflows) == c.beyond);
-    CHECK(stored(1e300) == c.beyond);
-    CHECK(stored(-INFINITY) == (c.beyond | format_of(c.type).sign()));
+    on_every_instruction_set([&] {
+      CHECK(rounded(c.type, c.largest) == c.largest_code);
+      CHECK(rounded(c.type, c.rounds_down) == c.largest_code);
+      CHECK(rounded(c.type, c.overflows) == c.beyond);
+      CHECK(rounded(c.type, std::numeric_limits<float>::max()) == c.beyond);
+      CHECK(rounded(c.type, -INFINITY) == (c.beyond | format_of(c.type).sign()));
+    });
   }
 }
 
@@ -369,50 +300,38 @@ TEST_CASE("a sum too large for e4m3 is a NaN with its sign; what is made of that
   });
 }
 
-TEST_CASE("elements of small floats: every code, every midpoint between codes, and its neighbours") {
+TEST_CASE("a factor of a small float: every code") {
   for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float8e4m3, DataType::float8e5m2}) {
-    const Format& format = format_of(type);
-    const auto stored = [&](double value) {
-      std::uint32_t code = 0;
-      store_element(type, value, &code);
-      return code;
-    };
     int wrong = 0;
-    for (std::uint32_t code = 0; code < 2 * format.sign(); ++code) {
-      const double value = load_element(type, &code);
-      const double reference = small_to_double(format, code);
-      const bool nan = std::isnan(reference);
-      if (nan) {
-        wrong += !std::isnan(value);
-      } else {
-        wrong += std::bit_cast<std::uint64_t>(value) != std::bit_cast<std::uint64_t>(reference);
-      }
-      wrong += stored(value) != (nan ? format.nan : code);
-    }
-    for (std::uint32_t code = 0; code < format.beyond; ++code) {
-      const double middle = (magnitude_of(format, code) + magnitude_of(format, code + 1)) / 2;
-      wrong += stored(middle) != code + code % 2;
-      wrong += stored(-std::nextafter(middle, 0)) != (code | format.sign());
-      wrong += stored(std::nextafter(middle, INFINITY)) != code + 1;
+    for (std::uint32_t code = 0; code < 2 * format_of(type).sign(); ++code) {
+      const Factor factor = factor_of_element(type, &code);
+      const Factor expected = scaling_factor(small_to_double(format_of(type), code));
+      wrong += std::isnan(number_at<float>(expected.data())) ? !std::isnan(number_at<float>(factor.data()))
+                                                             : factor != expected;
     }
     CAPTURE(name(type));
     CHECK(wrong == 0);
   }
 }
 
-TEST_CASE("elements of integers are rounded to nearest even and kept in range") {
-  std::int8_t small = 0;
-  store_element(DataType::int8, 2.5, &small);
-  CHECK(small == 2);
-  store_element(DataType::int8, -1000, &small);
-  CHECK(small == -128);
-  std::int64_t large = 0;
-  store_element(DataType::int64, 1e30, &large);
-  CHECK(large == std::numeric_limits<std::int64_t>::max());
-  std::uint32_t natural = 7;
-  store_element(DataType::uint32, -1, &natural);
-  CHECK(natural == 0);
-  CHECK(load_element(DataType::uint32, &natural) == 0);
+TEST_CASE("a float32 is rounded to small floats: every code, every midpoint between codes, and its neighbours") {
+  for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float8e4m3, DataType::float8e5m2})
+    on_every_instruction_set([&] {
+      const Format& format = format_of(type);
+      int wrong = 0;
+      for (std::uint32_t code = 0; code < 2 * format.sign(); ++code) {
+        const auto value = static_cast<float>(small_to_double(format, code));
+        wrong += rounded(type, value) != (std::isnan(value) ? format.nan : code);
+      }
+      for (std::uint32_t code = 0; code < format.beyond; ++code) {
+        const auto middle = static_cast<float>((format.magnitudes[code] + format.magnitudes[code + 1]) / 2);
+        wrong += rounded(type, middle) != code + code % 2;
+        wrong += rounded(type, -std::nextafter(middle, 0.0F)) != (code | format.sign());
+        wrong += rounded(type, std::nextafter(middle, INFINITY)) != code + 1;
+      }
+      CAPTURE(name(type));
+      CHECK(wrong == 0);
+    });
 }
 
 TEST_CASE("multiply is one product per element, rounded once, out of place and in place") {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/reduction.h"
+#include "base/elements.h"
 #include "base/types.h"
 #include "comm/threads.h"
 #include "schedule/problem.h"
