@@ -8,42 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/wrong.h"
+#include "tuning/cost_constants.h"
 
 namespace paceline {
 namespace {
 
-struct Member {
-  const char* name;
-  double CostModel::*value;
-  double least;  // inclusive
-  double most;
-};
-
-constexpr double most_rate = 1e15;
-constexpr double least_rate = 1e-6;
-constexpr Member members[] = {
-    {"call", &CostModel::call, 0, 1e9},
-    {"start", &CostModel::start, 0, 1e9},
-    {"chunk_start", &CostModel::chunk_start, 0, 1e9},
-    {"step", &CostModel::step, 0, 1e9},
-    {"partner", &CostModel::partner, 0, 1e9},
-    {"board", &CostModel::board, 0, 1e9},
-    {"receiver", &CostModel::receiver, 0, 1e9},
-    {"bandwidth", &CostModel::bandwidth, least_rate, most_rate},
-    {"reduce_bandwidth", &CostModel::reduce_bandwidth, least_rate, most_rate},
-    {"write_bandwidth", &CostModel::write_bandwidth, least_rate, most_rate},
-    {"copy_bandwidth", &CostModel::copy_bandwidth, least_rate, most_rate},
-    {"duplex", &CostModel::duplex, 0, 1},
-    {"sharing", &CostModel::sharing, 0, 1e6},
-    {"switching", &CostModel::switching, 0, 1e9},
-    {"multicast_share", &CostModel::multicast_share, 0, 1},
-    {"common_share", &CostModel::common_share, 0, 10},
-    {"passing_share", &CostModel::passing_share, 0, 1},
-    {"beside_share", &CostModel::beside_share, 0, 1},
-    {"node_start", &CostModel::node_start, 0, 1e9},
-    {"cable", &CostModel::cable, least_rate, most_rate},
-    {"stream", &CostModel::stream, least_rate, most_rate},
-};
 constexpr const char* largest_chunk = "largest_chunk";
 constexpr const char* node_ranks = "node_ranks";
 constexpr const char* homes = "homes";
@@ -70,13 +39,12 @@ Result<CostModel> read_cost_model(const nlohmann::json& object) {
       model.largest_chunk = static_cast<std::size_t>(number);
       continue;
     }
-    const auto* member = std::find_if(std::begin(members), std::end(members),
-                                      [name = std::string_view(key)](const Member& m) { return name == m.name; });
-    if (member == std::end(members)) return wrong(fmt::format("a cost model has no '{}'", key));
-    if (!(number >= member->least && number <= member->most))
-      return wrong(
-          fmt::format("the cost model's {} is {}: it must be from {} to {}", key, number, member->least, member->most));
-    model.*(member->value) = number;
+    const auto* constant = std::ranges::find(cost_constants, std::string_view(key), &CostConstant::name);
+    if (constant == std::end(cost_constants)) return wrong(fmt::format("a cost model has no '{}'", key));
+    const auto [least, most] = constant->quantity.in_requests;
+    if (!(number >= least && number <= most))
+      return wrong(fmt::format("the cost model's {} is {}: it must be from {} to {}", key, number, least, most));
+    model.*(constant->field) = number;
   }
   if (object.contains("start") && !object.contains("chunk_start")) model.chunk_start = model.start;
   return model;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "tuning/cost_constants.h"
+
 namespace paceline {
 namespace {
 
@@ -47,8 +49,8 @@ struct Unknown {
   static constexpr double nothing = 0.02;            // us: of two shorter times neither is far from the other
 
   double CostModel::*field;
-  double difference = 0;  // what changes it as a factor of e does a rate; 0: by factors
-  double highest = 1;     // of a difference's
+  double difference;  // what changes it as a factor of e does a rate; 0: by factors
+  double highest;     // of a difference's
 
   void set(CostModel& model, double value) const {
     model.*field = difference > 0 ? std::clamp(value, 0.0, highest) : std::clamp(value, least, most);
@@ -67,33 +69,25 @@ struct Unknown {
     set(model, difference > 0 ? 2 * value - before.*field : value * value / std::max(before.*field, least));
   }
 };
-constexpr double share_step = 0.3;
-constexpr double call_step = 1;  // us
-constexpr double highest_common_share = 10;
+bool is_told(const CostConstant& constant, const CostModel& base) {
+  const bool in_memory = base.multicast_share == 0 && base.node_ranks == 1;
+  switch (constant.told) {
+    case CostConstant::by_all: return true;
+    case CostConstant::in_memory: return in_memory;
+    case CostConstant::elsewhere: return !in_memory;
+    case CostConstant::by_sharing: return base.sharing > 1;
+    case CostConstant::by_nodes: return base.node_ranks > 1;
+    case CostConstant::by_others:
+    case CostConstant::by_place: return false;
+  }
+  return false;
+}
 
 std::vector<Unknown> unknowns(const CostModel& base) {
-  std::vector<Unknown> fields{{&CostModel::start},
-                              {&CostModel::step},
-                              {&CostModel::partner},
-                              {&CostModel::board},
-                              {&CostModel::receiver},
-                              {&CostModel::bandwidth},
-                              {&CostModel::reduce_bandwidth},
-                              {&CostModel::write_bandwidth},
-                              {&CostModel::copy_bandwidth},
-                              {&CostModel::duplex, share_step}};
-  // Between machines a start is so long that it hides what a call costs; of messages in memory the share is known.
-  const bool in_memory = base.multicast_share == 0 && base.node_ranks == 1;
-  if (in_memory) {
-    fields.push_back({&CostModel::call, call_step, Unknown::most});
-    fields.push_back({&CostModel::common_share, share_step, highest_common_share});
-  } else {
-    fields.push_back({&CostModel::multicast_share, share_step});
-  }
-  if (base.sharing > 1) fields.push_back({&CostModel::switching});
-  if (base.node_ranks > 1)
-    for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})
-      fields.push_back({field});
+  std::vector<Unknown> fields;
+  for (const CostConstant& constant : cost_constants)
+    if (is_told(constant, base))
+      fields.push_back({constant.field, constant.quantity.search_step, constant.quantity.in_profiles.most});
   return fields;
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/json_fields.h"
+#include "tuning/cost_constants.h"
 
 namespace paceline {
 namespace {
@@ -20,34 +21,9 @@ Status bad_profile(std::string_view what) {
   return Status(Code::invalid_argument, fmt::format("the profile {}", what));
 }
 
-// A constant of the model: its name in the file, with its unit, and the range that makes sense.
-struct Constant {
-  const char* name;
-  double CostModel::*field;
-  double unit;  // of the field, in that of the file
-  double least, most;
-  enum : std::uint8_t { always, of_nodes, optional } when = always;  // of_nodes: only where ranks share nodes
-};
-constexpr Constant constants[] = {
-    {"call_us", &CostModel::call, 1, 0, 1e6, Constant::optional},
-    {"start_us", &CostModel::start, 1, 0, 1e6},
-    {"step_us", &CostModel::step, 1, 0, 1e6},
-    {"partner_us", &CostModel::partner, 1, 0, 1e6, Constant::optional},
-    {"board_us", &CostModel::board, 1, 0, 1e6, Constant::optional},
-    {"receiver_us", &CostModel::receiver, 1, 0, 1e6, Constant::optional},
-    {"bandwidth_gbs", &CostModel::bandwidth, 1e-3, 1e-6, 1e6},
-    {"reduce_gbs", &CostModel::reduce_bandwidth, 1e-3, 1e-6, 1e6},
-    {"write_gbs", &CostModel::write_bandwidth, 1e-3, 1e-6, 1e6},
-    {"copy_gbs", &CostModel::copy_bandwidth, 1e-3, 1e-6, 1e6},
-    {"duplex", &CostModel::duplex, 1, 0, 1},
-    {"multicast_share", &CostModel::multicast_share, 1, 0, 1},
-    {"common_share", &CostModel::common_share, 1, 0, 10, Constant::optional},
-    {"switching_us", &CostModel::switching, 1, 0, 1e6},
-    {"sharing", &CostModel::sharing, 1, 1, 1e6},
-    {"node_start_us", &CostModel::node_start, 1, 0, 1e6, Constant::of_nodes},
-    {"cable_gbs", &CostModel::cable, 1e-3, 1e-6, 1e6, Constant::of_nodes},
-    {"stream_gbs", &CostModel::stream, 1e-3, 1e-6, 1e6, Constant::of_nodes},
-};
+bool has(const CostModel& model, const CostConstant& constant) {
+  return constant.in_profiles != nullptr && (constant.told != CostConstant::by_nodes || model.node_ranks > 1);
+}
 
 constexpr double most_bytes = 1e15;
 
@@ -57,15 +33,17 @@ Result<CostModel> read_model(const json& object) {
     if (!is_number(object, "node_ranks", 1, 1e6)) return bad_profile("has no node_ranks from 1 to 1000000");
     model.node_ranks = object["node_ranks"].get<int>();
   }
-  for (const Constant& constant : constants) {
-    if (constant.when == Constant::of_nodes && model.node_ranks == 1) continue;
-    if (constant.when == Constant::optional && !object.contains(constant.name)) {
+  for (const CostConstant& constant : cost_constants) {
+    if (!has(model, constant)) continue;
+    const char* const name = constant.in_profiles;
+    if (constant.is_later && !object.contains(name)) {
       model.*constant.field = 0;
       continue;
     }
-    if (!is_number(object, constant.name, constant.least, constant.most))
-      return bad_profile(fmt::format("has no {} from {} to {}", constant.name, constant.least, constant.most));
-    model.*constant.field = object[constant.name].get<double>() / constant.unit;
+    const auto [least, most] = constant.quantity.in_profiles;
+    if (!is_number(object, name, least, most))
+      return bad_profile(fmt::format("has no {} from {} to {}", name, least, most));
+    model.*constant.field = object[name].get<double>() / constant.quantity.unit;
   }
   if (!is_number(object, "largest_chunk", 1, most_bytes)) return bad_profile("has no largest_chunk");
   model.largest_chunk = object["largest_chunk"].get<std::size_t>();
@@ -208,9 +186,9 @@ Result<Profile> read_profile(std::string_view text) {
 
 std::string write_setting(const Setting& setting) {
   json model;
-  for (const Constant& constant : constants)
-    if (constant.when != Constant::of_nodes || setting.model.node_ranks > 1)
-      model[constant.name] = setting.model.*constant.field * constant.unit;
+  for (const CostConstant& constant : cost_constants)
+    if (has(setting.model, constant))
+      model[constant.in_profiles] = setting.model.*constant.field * constant.quantity.unit;
   if (setting.model.node_ranks > 1) model["node_ranks"] = setting.model.node_ranks;
   model["largest_chunk"] = setting.model.largest_chunk;
   json measured = json::array();

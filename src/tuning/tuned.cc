@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "algorithms/surplus.h"
+#include "tuning/cost_constants.h"
 
 namespace paceline {
 namespace {
@@ -92,15 +93,11 @@ double Tuned::share(int ranks) const {
 
 CostModel Tuned::model(CostModel base) const {
   const double high_share = share(ranks_);
-  for (double CostModel::*const field :
-       {&CostModel::call, &CostModel::start, &CostModel::chunk_start, &CostModel::step, &CostModel::partner,
-        &CostModel::board, &CostModel::receiver, &CostModel::bandwidth, &CostModel::reduce_bandwidth,
-        &CostModel::write_bandwidth, &CostModel::copy_bandwidth, &CostModel::duplex, &CostModel::multicast_share,
-        &CostModel::common_share, &CostModel::passing_share})
-    base.*field = between(low_.model.*field, high_.model.*field, high_share);
-  if (base.node_ranks > 1)
-    for (double CostModel::*const field : {&CostModel::node_start, &CostModel::cable, &CostModel::stream})
-      base.*field = between(low_.model.*field, high_.model.*field, high_share);
+  for (const CostConstant& constant : cost_constants) {
+    if (constant.told == CostConstant::by_sharing || constant.told == CostConstant::by_place) continue;
+    if (constant.told == CostConstant::by_nodes && base.node_ranks == 1) continue;
+    base.*constant.field = between(low_.model.*constant.field, high_.model.*constant.field, high_share);
+  }
   // What a turn of the others costs is known only where ranks shared CPUs.
   if (const double sharing = std::max(low_.model.sharing, high_.model.sharing); base.sharing > 1 && sharing > 1)
     base.switching = std::max(low_.model.switching, high_.model.switching);
