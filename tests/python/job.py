@@ -1,6 +1,6 @@
 """A job of ranks that stay alive and run what a test asks: real processes, and milliseconds a case.
 
-Each rank is `python worker.py`; the functions that it can run are those of rank_side.py.
+Each rank is `python worker.py`; the functions that it can run are those of the sides that it imports.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Job:
         return [sys.executable, str(WORKER)]
 
     def start(self, function: str, **arguments: Any) -> None:
-        """Have every rank call rank_side.<function>(comm, **arguments)."""
+        """Have every rank call <function>(comm, **arguments)."""
         for rank in self.ranks:
             assert rank.stdin is not None
             rank.stdin.write(json.dumps([function, arguments]) + "\n")

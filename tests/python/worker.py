@@ -4,8 +4,13 @@ import json
 import sys
 import traceback
 
+import collectives_side
+import errors_side
+import handles_side
 import paceline
-import rank_side
+import plans_side
+
+FUNCTIONS = vars(collectives_side) | vars(handles_side) | vars(plans_side) | vars(errors_side)
 
 answers = sys.stdout
 sys.stdout = sys.stderr  # what the functions print must not mix with the answers
@@ -13,7 +18,7 @@ comm = paceline.init()
 for line in sys.stdin:
     function, arguments = json.loads(line)
     try:
-        answer = {"returned": getattr(rank_side, function)(comm, **arguments)}
+        answer = {"returned": FUNCTIONS[function](comm, **arguments)}
     except Exception:
         answer = {"raised": traceback.format_exc()}
     print(json.dumps(answer), file=answers, flush=True)
