@@ -222,16 +222,17 @@ class HostTuning:
             }
             main = sorted({size for points in curves.values() for size in points} - {0})
             best = [min(curves, key=lambda each: curves[each].get(size, float("inf"))) for size in main]
-            for here, there, a, b in zip(main, main[1:], best, best[1:]):
-                if there - here > element and curves[a].get(there, float("inf")) > _WORTH * curves[b][there]:
-                    found[name, _a_quarter_on(here, there, element) * factor] = [*curves]
+            gaps = [
+                (here, there, [*curves])
+                for here, there, a, b in zip(main, main[1:], best, best[1:])
+                if curves[a].get(there, float("inf")) > _WORTH * curves[b][there]
+            ]
             for algorithm, points in curves.items():
-                for here, there in self._bends(name, algorithm, points):
-                    if there - here <= element:
-                        continue
-                    algorithms = found.setdefault((name, _a_quarter_on(here, there, element) * factor), [])
-                    if algorithm not in algorithms:
-                        algorithms.append(algorithm)
+                gaps += [(here, there, [algorithm]) for here, there in self._bends(name, algorithm, points)]
+            for here, there, algorithms in gaps:
+                if there - here > element:
+                    known = found.setdefault((name, _a_quarter_on(here, there, element) * factor), [])
+                    known += [algorithm for algorithm in algorithms if algorithm not in known]
         return found
 
     def _bends(self, name: str, algorithm: str, points: dict[int, float]) -> Iterator[tuple[int, int]]:
