@@ -15,8 +15,9 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from .call_arguments import Operation
 from .call_queue import Handle
-from .communicator import Communicator, Operation, Plan
+from .communicator import Communicator
 from .datatypes import DATA_TYPES, OPERATIONS, DataType, PreMulSum, premulsum
 from .errors import (
     Aborted,
@@ -32,6 +33,7 @@ from .errors import (
     Unsupported,
 )
 from .group import group
+from .insight import Plan
 from .joining import init, init_all, unique_id
 from .memory import empty
 from .trace import compare_traces, merge_traces

@@ -1,81 +1,26 @@
-"""The communicator: its collectives, messages and insight."""
+"""The communicator: its collectives, its messages, and others made of it."""
 
 from __future__ import annotations
 
-import os
-import struct
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from ctypes import byref, c_int, c_uint64, c_void_p
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from ctypes import c_int, c_void_p
+from typing import Any, Literal, TypeVar, overload
 
 from . import _native
-from .arguments import config, file_name, integer, text
-from .arrays import as_bytes, data_type, new_like, region, shape_of, type_name
+from .arguments import config, integer
+from .arrays import as_bytes, region, shape_of
+from .call_arguments import Operation, made_like, refusal
 from .call_queue import Handle
-from .datatypes import BY_NUMBER, OPERATIONS, PreMulSum
 from .errors import InvalidArgument
-from .group import group, note_refusal
-from .membership import Membership, leave_unclaimed
+from .group import group
+from .insight import Insight
+from .membership import leave_unclaimed
 
 T = TypeVar("T")
-Operation: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
-"""What `op` takes."""
-
-# What others call the operations.
-_OTHER_NAMES = {
-    **{name: name for name in OPERATIONS},
-    **{"add": "sum", "mul": "prod", "multiply": "prod", "product": "prod", "maximum": "max", "amax": "max"},
-    **{"minimum": "min", "amin": "min", "mean": "avg", "average": "avg"},
-}
-_PREMULSUM_OPERATORS = 16  # kept for each communicator; the oldest makes room
 
 
-def _refusal(message: str) -> InvalidArgument:
-    """The error of a call that fails a check here."""
-    error = InvalidArgument(message)
-    note_refusal(error)
-    return error
-
-
-def _no_operation(op: object) -> str:
-    """What is wrong with it."""
-    if callable(op):
-        name = getattr(op, "__name__", type(op).__name__)
-        if name in _OTHER_NAMES:
-            return f'op is the function {name}: say op="{_OTHER_NAMES[name]}"'
-        return f"op is the function {name}: write its call, as premulsum(scalar)"
-    if not isinstance(op, str):
-        return f"op is of {type(op).__name__}: it is a name (the place for the result is out=)"
-    meant = _OTHER_NAMES.get(op.lower())
-    hint = f"did you mean {meant!r}? There are" if meant else "take one of"
-    return f"there is no operation {op!r}: {hint} {', '.join(OPERATIONS)}, or premulsum()"
-
-
-def _made_like(x: Any, shape: tuple[int, ...], kind: int) -> Any:
-    """A new array for a call's result."""
-    try:
-        return new_like(x, shape, kind)
-    except BaseException as error:
-        note_refusal(error)
-        raise
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What would run for one call, as `Communicator.explain` tells it."""
-
-    algorithm: str  # its name in the table of docs/algorithms.md
-    transport: str  # "shm", "tcp", "shm+tcp" or "local"
-    chunk_bytes: int  # what one step moves at most
-    channels: int  # independent lanes of the schedule
-    radix: int  # ranks that meet in a step of a k-nomial tree or of recursive doubling; 0: the algorithm has none
-    predicted_us: float  # microseconds, by the cost model or the tuned table
-    protocol: str  # of long messages inside a node: "staged" or "single_copy"
-
-
-class Communicator(Membership):
+class Communicator(Insight):
     """The ranks that take part. Make one with `paceline.init()`, `split` or `shrink`.
 
     Every rank calls the same collectives in the same order. Arrays are NumPy arrays, torch tensors, or anything with
@@ -101,7 +46,6 @@ class Communicator(Membership):
     def __init__(self, handle: int | None) -> None:
         """Takes over a paceComm_t; programs use `paceline.init()`."""
         super().__init__(handle)
-        self._operators: dict[tuple[float | str, int], int] = {}
         # Bound once: a look-up in the library costs as much as a small call's checks.
         self._all_reduce, self._broadcast = self._library.paceAllReduce, self._library.paceBroadcast
 
@@ -207,7 +151,7 @@ class Communicator(Membership):
         """
         send, count, kind, keep = region(x, False, moved=True)
         if out is None:
-            out = _made_like(x, (self.size, *shape_of(x)), kind)
+            out = made_like(x, (self.size, *shape_of(x)), kind)
         recv, keep = self._output(out, self.size * count, kind, keep)
         return self._call(self._library.paceAllGather, (send, recv, *as_bytes(count, kind)), keep, out, async_op)
 
@@ -234,7 +178,7 @@ class Communicator(Membership):
         send, total, kind, keep = region(x, False)
         count = self._part(total)
         if out is None:
-            out = _made_like(x, self._rows(x), kind)
+            out = made_like(x, self._rows(x), kind)
         recv, keep = self._output(out, count, kind, keep)
         arguments = (send, recv, count, kind, self._operator(op, kind))
         return self._call(self._library.paceReduceScatter, arguments, keep, out, async_op)
@@ -262,7 +206,7 @@ class Communicator(Membership):
             out = None
         else:
             if out is None:
-                out = _made_like(x, (self.size, *shape_of(x)), kind)
+                out = made_like(x, (self.size, *shape_of(x)), kind)
             recv, keep = self._output(out, self.size * count, kind, keep)
         return self._call(self._library.paceGather, (send, recv, *as_bytes(count, kind), root), keep, out, async_op)
 
@@ -289,17 +233,17 @@ class Communicator(Membership):
         root = self._rank("root", root)
         if self.rank != root:
             if out is None:
-                raise _refusal(f"give out= on rank {self.rank}: only root {root} knows the shape")
+                raise refusal(f"give out= on rank {self.rank}: only root {root} knows the shape")
             recv, count, kind, keep = region(out, True, moved=True)
             return self._call(
                 self._library.paceScatter, (None, recv, *as_bytes(count, kind), root), keep, out, async_op
             )
         if x is None:
-            raise _refusal(f"x is missing: rank {root} is the root and scatters it")
+            raise refusal(f"x is missing: rank {root} is the root and scatters it")
         send, total, kind, keep = region(x, False, moved=True)
         count = self._part(total)
         if out is None:
-            out = _made_like(x, self._rows(x), kind)
+            out = made_like(x, self._rows(x), kind)
         recv, keep = self._output(out, count, kind, keep)
         return self._call(self._library.paceScatter, (send, recv, *as_bytes(count, kind), root), keep, out, async_op)
 
@@ -324,7 +268,7 @@ class Communicator(Membership):
         send, total, kind, keep = region(x, False, moved=True)
         count = self._part(total)
         if out is None:
-            out = _made_like(x, shape_of(x), kind)
+            out = made_like(x, shape_of(x), kind)
         recv, keep = self._output(out, total, kind, keep)
         return self._call(self._library.paceAllToAll, (send, recv, *as_bytes(count, kind)), keep, out, async_op)
 
@@ -450,179 +394,3 @@ class Communicator(Membership):
         except BaseException:
             leave_unclaimed([pointer.value])
             raise
-
-    # ---- Insight ----
-
-    def links_measured(self) -> bool:
-        """Whether the links between the machines of the job were measured as it started; False on one machine."""
-        return self._number(self._library.paceCommLinksMeasured) == 1
-
-    def gpus_direct(self) -> bool:
-        """Whether calls on GPU memory are made by kernels between the ranks' GPUs, as far as is known now.
-
-        False where they go through host memory: several nodes, GPUs that do not reach each other or have no room for
-        their ranks' kernels, or no call on GPU memory so far of a program that had not used a GPU when the communicator
-        was made.
-        """
-        return self._number(self._library.paceCommGpuDirect) == 1
-
-    def gpu_direct_calls(self) -> int:
-        """How many calls on GPU memory have worked in the ranks' buffers where they lie, without a window between.
-
-        Since the communicator was made; a graph's replays are counted too. Waits for the calls that were begun.
-        """
-        calls = c_uint64()
-        result = self._library.paceCommGpuDirectCalls(self._handle, calls)
-        if result:
-            raise self._failure(result)
-        return calls.value
-
-    def explain(
-        self, collective: str, count: int, dtype: Any = "float32", op: Operation = "sum", root: int = 0
-    ) -> Plan:
-        """What a call on host memory would run.
-
-        Args:
-            collective: "all_reduce", "broadcast", ...
-            count: elements, counted as in the C call: of x for most, of one part for reduce_scatter, scatter and
-                all_to_all.
-            dtype: one of the names in `paceline.DATA_TYPES`, or what NumPy or torch have for it.
-            op, root: of collectives that have them.
-
-        Raises:
-            InvalidArgument: there is no such collective, type, operation or root.
-
-        Example::
-
-            comm.explain("all_reduce", 1 << 20).algorithm
-        """
-        kind = data_type(dtype).number
-        info = _native.PlanInfo()
-        result = self._library.paceExplain(
-            self._handle,
-            text("collective", collective),
-            integer("count", count, 0, 2**63 - 1),
-            kind,
-            self._operator(op, kind),
-            self._rank("root", root),
-            byref(info),
-        )
-        if result:
-            raise self._failure(result)
-        return Plan(
-            info.algorithm.decode(),
-            info.transport.decode(),
-            info.chunkBytes,
-            info.channels,
-            info.radix,
-            info.predictedMicroseconds,
-            info.protocol.decode(),
-        )
-
-    def set_algorithm(self, name: str | None) -> None:
-        """Force an algorithm wherever it applies, from the next call on; None: choose. The same on every rank, else
-        that call raises Mismatch.
-
-        Args:
-            name: of the algorithm; after it may stand "chunk=BYTES", its longest chunk, "radix=K", the ranks that meet
-                in a step of a k-nomial tree or of recursive doubling, and "protocol=staged" or "protocol=single_copy",
-                the way of long messages inside a node: "ring chunk=65536", "knomial radix=8".
-
-        Raises:
-            InvalidArgument: there is no such algorithm, or what stands after it is none of these.
-        """
-        result = self._library.paceCommSetAlgorithm(self._handle, None if name is None else text("algorithm", name))
-        if result:
-            raise self._failure(result)
-
-    @contextmanager
-    def trace(self, path: str | os.PathLike[str]) -> Iterator[None]:
-        """Record what each step of the calls inside did and when, and write this rank's events to a file.
-
-        Args:
-            path: where to write Chrome trace JSON (open it in Perfetto); "{rank}" in it becomes this rank's number.
-                `paceline.merge_traces` puts the ranks' files together.
-
-        Raises:
-            InvalidArgument: no file can have this name.
-            InvalidUsage: a trace of this communicator is open already; it goes on.
-            ResourceError: the file cannot be written.
-        """
-        if not isinstance(path, (str, bytes, os.PathLike)):
-            raise InvalidArgument(f"path is {path!r}: give a file's name")
-        file = file_name("path", os.fsdecode(path).replace("{rank}", str(self.rank)))
-        result = 0
-        try:  # Ctrl-C may come as soon as it records
-            result = self._library.paceTraceStart(self._handle)
-            if result:
-                raise self._failure(result)
-            yield
-        finally:
-            if not result:  # else the open one is another's
-                try:
-                    self._settle()
-                finally:  # Ctrl-C may have come while this waited
-                    result = self._library.paceTraceStop(self._handle, file)
-        if result:
-            raise self._failure(result)
-
-    # ---- What the calls ask of their arguments ----
-
-    def _output(self, out: Any, count: int, kind: int, keep: Any) -> tuple[int, Any]:
-        """The address of `out`, which must have this count and type; and what keeps it and the input alive."""
-        address, available, out_kind, keep_out = region(out, True, moved=kind < 0)
-        if available != count or out_kind != kind:
-            raise _refusal(
-                f"out has {available} elements of {type_name(out_kind)}, but the result has {count} of "
-                f"{type_name(kind)}"
-            )
-        return address, (keep, keep_out)
-
-    def _rank(self, name: str, value: int) -> int:
-        if type(value) is int and 0 <= value < self.size:  # all but always, and on the way of short calls
-            return value
-        try:
-            return integer(name, value, 0, self.size - 1)
-        except InvalidArgument as error:
-            note_refusal(error)
-            raise
-
-    def _part(self, total: int) -> int:
-        if total % self.size:
-            raise _refusal(f"x has {total} elements, which do not divide into {self.size} equal parts")
-        return total // self.size
-
-    def _rows(self, x: Any) -> tuple[int, ...]:
-        shape = shape_of(x)
-        if not shape or shape[0] != self.size:
-            raise _refusal(f"x has shape {shape}: it must be ({self.size}, ...), one row a rank, or give out=")
-        return shape[1:]
-
-    def _operator(self, op: Operation, kind: int) -> int:
-        number = OPERATIONS.get(op) if isinstance(op, str) else None
-        if number is not None:
-            return number
-        if isinstance(op, PreMulSum):
-            return self._premulsum(op.scalar, kind)
-        raise _refusal(_no_operation(op))
-
-    def _premulsum(self, scalar: float, kind: int) -> int:
-        key = (scalar or str(scalar), kind)  # 0.0 and -0.0 are equal, and two operators
-        number = self._operators.get(key)
-        if number is not None:
-            return number
-        if len(self._operators) == _PREMULSUM_OPERATORS:
-            oldest = next(iter(self._operators))
-            self._library.paceRedOpDestroy(self._operators.pop(oldest), self._handle)
-        operator = c_int()
-        try:
-            element = BY_NUMBER[kind].encode(scalar)
-        except (ValueError, OverflowError, struct.error):
-            raise _refusal(f"premulsum({scalar}): {BY_NUMBER[kind].name} cannot hold this number") from None
-        result = self._library.paceRedOpCreatePreMulSum(operator, element, kind, self._handle)
-        if result:
-            error = self._failure(result)
-            note_refusal(error)
-            raise error
-        self._operators[key] = operator.value
-        return operator.value

@@ -23,7 +23,7 @@ from paceline.command.host_tune import HostTuning, disturbed
 from paceline.command.pass_times import PassTimes
 from paceline.command.progress import Progress
 from paceline.command.tune import _counts, _show
-from paceline.communicator import Plan
+from paceline.insight import Plan
 
 QUICK = ("--seconds", "1", "--largest", "64K")
 

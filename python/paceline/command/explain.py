@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, tuning
-from ..communicator import Communicator, Plan
+from ..communicator import Communicator
 from ..datatypes import DATA_TYPES, OPERATIONS
+from ..insight import Plan
 from ..launch import launch_self
 from .bench import algorithm_table
 from .collectives import COLLECTIVES

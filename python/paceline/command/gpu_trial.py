@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..communicator import Communicator, Plan
+from ..communicator import Communicator
 from ..cuda_driver import Event, Memory, Stream
+from ..insight import Plan
 from .collectives import Collective
 from .pattern import Pattern, repeated
 from .trial import Trial

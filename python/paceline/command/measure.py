@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from ..communicator import Plan
+from ..insight import Plan
 from .sizes import size_text
 from .trial import Trial
 

@@ -17,9 +17,11 @@ from array import array
 from typing import Any, cast
 
 from .. import _native
-from ..communicator import Communicator, Operation, Plan
+from ..call_arguments import Operation
+from ..communicator import Communicator
 from ..datatypes import DataType, PreMulSum
 from ..errors import ResourceError
+from ..insight import Plan
 from .collectives import Collective
 from .pattern import PERIOD, SCALAR, Pattern, repeated, wrong_elements
 from .sizes import size_text
