@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/index.h"
@@ -78,6 +79,14 @@ Topology restricted(const Topology& whole, const std::vector<int>& keep,
     if (from >= 0 && to >= 0 && usable(link)) part.link(from, to, link.kind, {link.bandwidth, link.latency});
   }
   return part;
+}
+
+// With the links alone that `usable` holds for, if these connect all GPUs.
+Topology restricted_if_connected(const Topology& topology, const std::function<bool(const Link&)>& usable) {
+  if (apart(topology, usable).first >= 0) return topology;
+  std::vector<int> all(topology.vertices().size());
+  std::iota(all.begin(), all.end(), 0);
+  return restricted(topology, all, usable);
 }
 
 // Without the vertices that no way between two GPUs passes.
@@ -218,19 +227,15 @@ Result<Topology> select(const Topology& topology, std::span<const int> gpus) {
     keep.push_back(vertex);
     nodes.insert(topology.vertex(vertex).node);
   }
-  const bool one_node = nodes.size() == 1;
   for (std::size_t i = 0; i < topology.vertices().size(); ++i) {
     const Vertex& vertex = topology.vertices()[i];
     if (vertex.kind == VertexKind::gpu || (vertex.node >= 0 && !nodes.contains(vertex.node))) continue;
     keep.push_back(static_cast<int>(i));
   }
-  const auto nvlink = [](const Link& link) { return link.kind == LinkKind::nvlink; };
-  Topology part =
-      restricted(topology, keep, [&](const Link& link) { return !one_node || link.kind != LinkKind::network; });
-  if (one_node && apart(part, nvlink).first < 0) {
-    std::vector<int> all(part.vertices().size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
-    part = restricted(part, all, nvlink);
+  Topology part = restricted(topology, keep, [](const Link&) { return true; });
+  if (nodes.size() == 1) {
+    part = restricted_if_connected(part, [](const Link& link) { return link.kind != LinkKind::network; });
+    part = restricted_if_connected(part, [](const Link& link) { return link.kind == LinkKind::nvlink; });
   }
   part = without_dead_ends(part);
   PACE_TRY(check_connected(part));

@@ -86,7 +86,7 @@ Status validate(const Topology& topology);
 //   - The other GPUs are left out: they do not relay.
 //   - GPUs that NVLink connects use NVLink alone, as NCCL does and as published rates count. PCIe and the sockets stay
 //     where some of the GPUs have no way to the others over NVLink, and in clusters.
-//   - GPUs of one node do not use the network, and nodes without any of them are left out.
+//   - GPUs of one node do not use the network where something else connects them. Nodes without any are left out.
 // Errors (invalid_argument): none given, an unknown number, one twice, GPUs that then have no way to each other.
 Result<Topology> select(const Topology& topology, std::span<const int> gpus);
 

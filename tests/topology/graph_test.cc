@@ -120,6 +120,19 @@ TEST_CASE("PCIe is kept only for GPUs that NVLink does not connect") {
   CHECK(apart->of_kind(VertexKind::nic).empty());
 }
 
+TEST_CASE("the network is kept only for GPUs of a node that nothing else connects") {
+  Topology topology;
+  for (const char* name : {"a", "b", "c"}) topology.add(VertexKind::gpu, name);
+  const int middle = topology.add(VertexKind::network_switch, "middle", -1);
+  for (int gpu = 0; gpu < 3; ++gpu) topology.connect(gpu, middle, LinkKind::network, {1, 0});
+  topology.connect(0, 1, LinkKind::pcie, {1, 0});
+  CHECK(select(topology, std::vector{0, 1})->links().size() == 2);
+  const auto far = select(topology, std::vector{0, 2});
+  REQUIRE(far.ok());
+  CHECK(far->links().size() == 4);
+  CHECK(select(topology, std::vector{0, 1, 2})->links().size() == 8);
+}
+
 TEST_CASE("a part's links are those of the whole with the same ends") {
   const auto dgx = preset("dgx1-v100");
   const auto part = select(*dgx, std::vector{7, 4, 0});
