@@ -7,15 +7,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+_BESIDE = 16  # at least as many channels as ranks have
+
 
 def merge_events(events_of_ranks: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """All ranks' events, each rank as one process named "rank R", its channels as threads. The first begins at 0."""
+    """All ranks' events, each rank as one process named "rank R", its channels as threads. The first begins at 0.
+
+    What a channel does beside something else, as a send that is under way while it waits, has further threads.
+    """
     ranks = list(events_of_ranks)
+    zero = _first(event for events in ranks for event in events)
     merged: list[dict[str, Any]] = []
     for rank, events in enumerate(ranks):
-        merged += _named(rank, f"rank {rank}")
-        merged.extend({**event, "pid": rank} for event in events)
-    return _from_zero(merged)
+        merged += _process(rank, f"rank {rank}", events, zero)
+    return merged
 
 
 def events_by_rank(events: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -59,31 +64,67 @@ def compare_traces(traces: Mapping[str, str | Path], out: str | Path) -> None:
         events = _events(Path(path))
         if not all(isinstance(event.get("pid"), int) for event in events):
             raise ValueError(f"{path} is no trace of all ranks: an event has no 'pid', the rank's number")
-        for rank in sorted({event["pid"] for event in events}):
-            both += _named(rank * len(traces) + number, f"rank {rank}, {name}")
-        timed = [event for event in events if event.get("ph") != "M"]
-        both += _from_zero([{**event, "pid": event["pid"] * len(traces) + number} for event in timed])
+        for rank, its_events in enumerate(events_by_rank(events)):
+            both += _process(rank * len(traces) + number, f"rank {rank}, {name}", its_events, _first(events))
     Path(out).write_text(json.dumps(both))
 
 
-def _named(process: int, name: str) -> list[dict[str, Any]]:
-    return [
-        {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}},
-        {"name": "process_sort_index", "ph": "M", "pid": process, "args": {"sort_index": process}},
-    ]
+def _process(number: int, name: str, events: Iterable[dict[str, Any]], zero: float) -> list[dict[str, Any]]:
+    """One process of a merged trace: its names, and its events with times from zero on, us."""
+    channels: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        channels.setdefault(event["tid"] % _BESIDE, []).append({**event, "ts": round(event["ts"] - zero, 3)})
+    process = [_note(number, "process_name", name=name), _note(number, "process_sort_index", sort_index=number)]
+    for channel, its_events in sorted(channels.items()):
+        for lane, lane_events in enumerate(_lanes(its_events)):
+            thread = channel + lane * _BESIDE
+            title = f"channel {channel}" + (", beside it" if lane else "")
+            process.append(_note(number, "thread_name", name=title) | {"tid": thread})
+            process.extend({**event, "pid": number, "tid": thread} for event in lane_events)
+    return process
 
 
-def _from_zero(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With times from the first one's begin on, us."""
-    first = min((event["ts"] for event in events if "ts" in event), default=0)
-    return [{**event, "ts": round(event["ts"] - first, 3)} if "ts" in event else event for event in events]
+def _lanes(events: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The events, in lanes in each of which two lie one in the other or do not overlap: Perfetto drops others."""
+    lanes: list[list[dict[str, Any]]] = []
+    open_ends: list[list[int]] = []  # ns, by lane: of its last event and those around it
+    for event in sorted(events, key=lambda each: (each["ts"], -each["dur"])):
+        begin = round(1000 * event["ts"])
+        end = begin + round(1000 * event["dur"])
+        number = next((number for number, ends in enumerate(open_ends) if _fits(begin, end, ends)), len(lanes))
+        if number == len(lanes):
+            lanes.append([])
+            open_ends.append([])
+        lanes[number].append(event)
+        open_ends[number].append(end)
+    return lanes
+
+
+def _fits(begin: int, end: int, ends: list[int]) -> bool:
+    while ends and ends[-1] <= begin:
+        ends.pop()
+    return not ends or end <= ends[-1]
+
+
+def _note(process: int, kind: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "args": arguments}
+
+
+def _first(events: Iterable[dict[str, Any]]) -> float:
+    """When the first one begins, us."""
+    return min((event["ts"] for event in events), default=0)
 
 
 def _events(path: Path) -> list[dict[str, Any]]:
+    """A trace's events without names of processes and threads."""
     try:
         events = json.loads(path.read_text())
     except RecursionError:
         raise ValueError(f"{path} is no trace: it nests without end") from None
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise ValueError(f"{path} is no trace: it is no list of events")
-    return events
+    timed = [event for event in events if event.get("ph") != "M"]
+    for key in ("tid", "ts", "dur"):
+        if not all(isinstance(event.get(key), int | float) for event in timed):
+            raise ValueError(f"{path} is no trace: an event has no {key!r}")
+    return timed

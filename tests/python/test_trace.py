@@ -109,10 +109,25 @@ def test_traces_stand_side_by_side_rank_by_rank(tmp_path: Path) -> None:
     times = {event["pid"]: event["ts"] for event in events if event["ph"] == "X"}
     assert times == {0: 0, 2: 1, 1: 0, 3: 0}
     with pytest.raises(ValueError, match="is no trace of all ranks"):
-        paceline.compare_traces({"real": written(tmp_path / "x.json", {"name": "send"})}, tmp_path / "both.json")
+        paceline.compare_traces({"real": written(tmp_path / "x.json", {"ts": 0.0})}, tmp_path / "both.json")
 
 
-@pytest.mark.parametrize("text", ["5", "null", "{}", "[1]", "[", "", 100_000 * "["], ids=range(7))
+def test_what_a_channel_does_beside_something_else_has_another_thread(tmp_path: Path) -> None:
+    spans = {"a": (0.0, 4.0), "in a": (1.0, 2.0), "beside a": (2.0, 3.0), "after a": (4.0, 1.0), "with a": (0.0, 1.0)}
+    events = [{"name": name, "pid": 0, "ts": begin, "dur": lasts} for name, (begin, lasts) in spans.items()]
+    paceline.merge_traces([written(tmp_path / "0.json", *events)], tmp_path / "all.json")
+    paceline.compare_traces({"real": tmp_path / "all.json"}, tmp_path / "both.json")
+    for merged in ("all.json", "both.json"):
+        found = json.loads((tmp_path / merged).read_text())
+        assert {event["tid"]: event["args"]["name"] for event in found if event["name"] == "thread_name"} == {
+            0: "channel 0",
+            16: "channel 0, beside it",
+        }
+        threads = [(event["name"], event["tid"]) for event in found if event["ph"] == "X"]
+        assert threads == [("a", 0), ("with a", 0), ("in a", 0), ("after a", 0), ("beside a", 16)]
+
+
+@pytest.mark.parametrize("text", ["5", "null", "{}", "[1]", "[{}]", "[", "", 100_000 * "["], ids=range(8))
 def test_what_is_no_trace_is_not_merged(tmp_path: Path, text: str) -> None:
     (tmp_path / "trace.json").write_text(text)
     with pytest.raises(ValueError):
