@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -18,6 +19,7 @@ double now_us() {
 }
 
 struct Event {
+  std::string_view category;
   const char* name;
   int channel;
   int peer;
@@ -30,16 +32,32 @@ struct Event {
 
 }  // namespace
 
-// Events of one transport. A wait is noted from the first look that found nothing, or the channel's last event if that
-// is later, to the look that found the message; a use, from then to its release.
+// All events, in the order in which they ended.
+class TraceEvents {
+ public:
+  void note(const Event& event) {
+    last_end_[static_cast<std::size_t>(event.channel)] = event.end;
+    all_.push_back(event);
+  }
+  // Of the channel's last event, over whatever transport.
+  [[nodiscard]] double last_end(int channel) const { return last_end_[static_cast<std::size_t>(channel)]; }
+  [[nodiscard]] const std::vector<Event>& all() const { return all_; }
+
+ private:
+  std::array<double, max_channels> last_end_{};
+  std::vector<Event> all_;
+};
+
+// Notes events of one transport. A wait is noted from the first look that found nothing, or the channel's last event if
+// that is later, to the look that found the message; a use, from then to its release.
 class TracingTransport final : public Transport {
  public:
-  TracingTransport(Transport& traced, int ranks)
+  TracingTransport(Transport& traced, int ranks, TraceEvents& events)
       : traced_(traced),
         ranks_(static_cast<std::size_t>(ranks)),
+        events_(events),
         receiving_(static_cast<std::size_t>(max_channels) * ranks_),
-        sending_(max_channels, 0),
-        last_end_(max_channels, 0) {}
+        sending_(max_channels, 0) {}
 
   [[nodiscard]] std::string_view name() const override { return traced_.name(); }
 
@@ -99,7 +117,6 @@ class TracingTransport final : public Transport {
 
   // The message that has come is folded next.
   void folds(int channel, int from) { receiving_[index(channel, from)].folds = true; }
-  [[nodiscard]] const std::vector<Event>& events() const { return events_; }
 
  private:
   struct Receiving {
@@ -125,15 +142,13 @@ class TracingTransport final : public Transport {
   }
   void note(const char* name, int channel, int peer, std::size_t bytes, const Call& call, double begin,
             bool reduces = false) {
-    double& last_end = last_end_[static_cast<std::size_t>(channel)];
-    last_end = now_us();
-    events_.push_back({name, channel, peer, bytes, call, begin, last_end, reduces});
+    events_.note({traced_.name(), name, channel, peer, bytes, call, begin, now_us(), reduces});
   }
   void note_wait(const char* name, int channel, int peer, std::size_t bytes, const Call& call, double since,
                  double end) {
     if (since == 0) return;
-    const double begin = std::max(since, last_end_[static_cast<std::size_t>(channel)]);
-    events_.push_back({name, channel, peer, bytes, call, begin, std::max(begin, end)});
+    const double begin = std::max(since, events_.last_end(channel));
+    events_.note({traced_.name(), name, channel, peer, bytes, call, begin, std::max(begin, end)});
   }
   [[nodiscard]] std::size_t index(int channel, int from) const {
     return static_cast<std::size_t>(channel) * ranks_ + static_cast<std::size_t>(from);
@@ -141,43 +156,40 @@ class TracingTransport final : public Transport {
 
   Transport& traced_;
   std::size_t ranks_;
+  TraceEvents& events_;
   std::vector<Receiving> receiving_;  // by channel and rank
   std::vector<double> sending_;       // by channel: since when a send waits for room; 0: it does not
-  std::vector<double> last_end_;      // by channel: of its last send or use
-  std::vector<Event> events_;
 };
 
 // Copies, and which messages are folded.
 class TracingWatch final : public StepWatch {
  public:
-  TracingWatch(const Wiring& wiring, std::span<const std::unique_ptr<TracingTransport>> tracers)
-      : wiring_(wiring), tracers_(tracers) {}
+  TracingWatch(const Wiring& wiring, std::span<const std::unique_ptr<TracingTransport>> tracers, TraceEvents& events)
+      : wiring_(wiring), tracers_(tracers), events_(events) {}
 
   void copy_begins() override { begin_ = now_us(); }
   void copy_ends(int channel, std::size_t bytes, const Call& call) override {
-    copies_.push_back({"copy", channel, wiring_.rank, bytes, call, begin_, now_us()});
+    events_.note({"memory", "copy", channel, wiring_.rank, bytes, call, begin_, now_us()});
   }
   void folds(int channel, std::span<const int> peers) override {
     for (const int peer : peers)
       tracers_[wiring_.routes.transport[static_cast<std::size_t>(peer)]]->folds(channel, peer);
   }
 
-  [[nodiscard]] const std::vector<Event>& copies() const { return copies_; }
-
  private:
   const Wiring& wiring_;
   std::span<const std::unique_ptr<TracingTransport>> tracers_;
+  TraceEvents& events_;
   double begin_ = 0;
-  std::vector<Event> copies_;
 };
 
-Trace::Trace(Wiring& wiring) : wiring_(wiring), traced_(wiring.transports) {
+Trace::Trace(Wiring& wiring) : wiring_(wiring), traced_(wiring.transports), events_(std::make_unique<TraceEvents>()) {
   for (std::size_t t = 0; t < traced_.size(); ++t) {
     if (traced_[t] == nullptr) continue;
-    tracers_[t] = std::make_unique<TracingTransport>(*traced_[t], wiring.ranks);
+    tracers_[t] = std::make_unique<TracingTransport>(*traced_[t], wiring.ranks, *events_);
     wiring.transports[t] = tracers_[t].get();
   }
-  watch_ = std::make_unique<TracingWatch>(wiring, tracers_);
+  watch_ = std::make_unique<TracingWatch>(wiring, tracers_, *events_);
   wiring.watch = watch_.get();
 }
 
@@ -194,21 +206,15 @@ Status Trace::write(const std::string& path) const {
     return std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
   };
   const char* separator = "[";
-  const auto write_all = [&](std::string_view category, const std::vector<Event>& events) {
-    for (const Event& event : events) {
-      const std::string text = fmt::format(
-          "{}\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
-          "\"dur\":{:.3f},\"args\":{{\"peer\":{},\"bytes\":{},\"call\":\"{}\"{}}}}}",
-          separator, event.name, category, wiring_.rank, event.channel, event.begin, event.end - event.begin,
-          event.peer, event.bytes, describe(event.call), event.reduces ? ",\"reduces\":true" : "");
-      if (!written(text)) return false;
-      separator = ",";
-    }
-    return true;
-  };
-  for (const auto& tracer : tracers_)
-    if (tracer != nullptr && !write_all(tracer->name(), tracer->events())) return failed();
-  if (!write_all("memory", watch_->copies())) return failed();
+  for (const Event& event : events_->all()) {
+    const std::string text = fmt::format(
+        "{}\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
+        "\"dur\":{:.3f},\"args\":{{\"peer\":{},\"bytes\":{},\"call\":\"{}\"{}}}}}",
+        separator, event.name, event.category, wiring_.rank, event.channel, event.begin, event.end - event.begin,
+        event.peer, event.bytes, describe(event.call), event.reduces ? ",\"reduces\":true" : "");
+    if (!written(text)) return failed();
+    separator = ",";
+  }
   const std::string end = fmt::format("{}\n]\n", *separator == '[' ? "[" : "");
   if (!written(end) || std::fclose(file.release()) != 0) return failed();
   return {};

@@ -12,6 +12,7 @@
 
 namespace paceline {
 
+class TraceEvents;
 class TracingTransport;
 class TracingWatch;
 
@@ -31,6 +32,7 @@ class Trace {
  private:
   Wiring& wiring_;
   std::array<Transport*, max_transports> traced_;
+  std::unique_ptr<TraceEvents> events_;
   std::array<std::unique_ptr<TracingTransport>, max_transports> tracers_;
   std::unique_ptr<TracingWatch> watch_;
 };

@@ -113,6 +113,7 @@ def first_calls(comm: Any, name: str, count: int, shapes: int, later: int) -> tu
     return firsts, others
 
 
-def trace(comm: Any, path: str) -> None:
+def trace(comm: Any, path: str, count: int = 1000, calls: int = 1) -> None:
     with comm.trace(path):
-        comm.all_reduce(numpy.ones(1000, numpy.float32))
+        for _ in range(calls):
+            comm.all_reduce(numpy.ones(count, numpy.float32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -292,6 +293,16 @@ def test_a_rank_that_dies_while_links_are_measured_is_named() -> None:
             ranks[2].communicate()
     except NotPermitted as error:
         pytest.skip(str(error))
+
+
+def test_a_channel_waits_over_one_transport_at_a_time(four_nodes: Namespaces, tmp_path: Path) -> None:
+    with SpreadJob(four_nodes, (0, 0, 0, 1), PACELINE_ALGORITHM="two_shot") as job:
+        job.run("trace", path=str(tmp_path / "{rank}.json"), count=300_000, calls=40)
+    for rank in range(3):
+        events = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert {event["cat"] for event in events} >= {"shm", "tcp"}
+        waits = sorted((event["ts"], event["ts"] + event["dur"]) for event in events if event["name"] == "wait")
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(waits))
 
 
 def test_bench_across_nodes(four_nodes: Namespaces, tmp_path: Path) -> None:
