@@ -12,12 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from paceline.command.files import input_text, output_file
+from paceline.command.files import input_text, output_file, write_json
 
 
 def test_an_input_without_end_is_refused() -> None:
     with pytest.raises(OSError, match="longer than 64 MiB"):
         input_text("/dev/zero")
+
+
+def test_a_full_disk_is_told_with_the_files_name() -> None:
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        write_json("/dev/full", {"rows": []})
 
 
 def test_a_file_in_a_folder_that_is_there(tmp_path: Path) -> None:

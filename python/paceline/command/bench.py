@@ -24,7 +24,7 @@ from ..trace import merge_events
 from ..tuning import fields
 from . import bench_table, plot
 from .collectives import COLLECTIVES, Collective, collective_name
-from .files import output_file, picture_file, write_json
+from .files import output_file, picture_file, write_json, write_text
 from .gpu_trial import GpuTrial
 from .measure import Effort, Row, measure
 from .pattern import Pattern
@@ -250,5 +250,5 @@ class _Bench:
         comm.gather(mine.ljust(longest), out=everyone)
         if everyone is not None:
             texts = (everyone[rank * longest : (rank + 1) * longest] for rank in range(comm.size))
-            Path(self._chosen.trace).write_text(json.dumps(merge_events(json.loads(text) for text in texts)))
+            write_text(self._chosen.trace, json.dumps(merge_events(json.loads(text) for text in texts)))
             print(f"# trace: {self._chosen.trace}, open it in https://ui.perfetto.dev", file=sys.stderr)

@@ -26,9 +26,18 @@ def input_text(name: str) -> str:
     return data.decode(errors="replace")
 
 
+def write_text(name: str, text: str) -> None:
+    """What an option with a file's name writes. An OSError names the file, also where the disk is full."""
+    try:
+        Path(name).write_text(text)
+    except OSError as error:
+        error.filename = name
+        raise
+
+
 def write_json(name: str, document: object) -> None:
     """What --json writes."""
-    Path(name).write_text(json.dumps(document, indent=1) + "\n")
+    write_text(name, json.dumps(document, indent=1) + "\n")
 
 
 def named_file(text: str) -> str:

@@ -6,7 +6,6 @@ import argparse
 import itertools
 import json
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from .. import __version__
@@ -16,7 +15,7 @@ from ..trace import events_by_rank, merge_events
 from . import predict_plot
 from .bench import algorithm_table
 from .collectives import COLLECTIVES
-from .files import input_text, named_file, output_file, picture_file, write_json
+from .files import input_text, named_file, output_file, picture_file, write_json, write_text
 from .interrupts import interrupt_ends
 from .progress import Progress
 from .question import add_question, asked_sizes
@@ -149,7 +148,7 @@ def job(chosen: argparse.Namespace) -> int:
     if (chosen.trace and "trace" not in answers[0]) or (chosen.link_plot and rows[0]["links"] is None):
         chosen.parser.error(f"{rows[0]['algorithm']} is predicted by a formula: it has no links and no timeline")
     if chosen.trace:
-        Path(chosen.trace).write_text(json.dumps(merge_events(events_by_rank(answers[0]["trace"]))) + "\n")
+        write_text(chosen.trace, json.dumps(merge_events(events_by_rank(answers[0]["trace"]))) + "\n")
     if chosen.plot:
         predict_plot.draw(rows, f"{chosen.collective}, {where}", chosen.plot)
     if chosen.link_plot:

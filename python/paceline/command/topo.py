@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from ..errors import Error
 from ..topology import topology
 from . import topo_plot
-from .files import output_file, svg_file, write_json
+from .files import output_file, svg_file, write_json, write_text
 from .interrupts import interrupt_ends
 from .progress import Progress
 from .sizes import positive
@@ -53,12 +52,12 @@ def job(chosen: argparse.Namespace) -> int:
                 raise Error(f"there is nothing to write to {path}: this topology has no GPU")
             if why := _why_no_rings(found) if key == "nccl_rings" else "":
                 raise Error(f"there are no rings to write to {path}: {why}")
-            Path(path).write_text(found[key])
+            write_text(path, found[key])
     if chosen.json:
         shown = {key: value for key, value in found.items() if not key.startswith("nccl")}
         write_json(chosen.json, shown)
     if chosen.plot:
-        Path(chosen.plot).write_text(topo_plot.svg(found))
+        write_text(chosen.plot, topo_plot.svg(found))
     return 0
 
 
