@@ -282,7 +282,7 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
   if (ended != communicators.end()) status = (*ended)->known_failure();
   for (auto& [communicator, part] : parts)
     if (part.begun && communicator->execution_->has_ended()) communicator->end_turn(part);
-  break_off_undone(parts, not_begun, status);
+  break_off_undone(parts, not_begun, ended == communicators.end() ? nullptr : *ended, status);
   for (auto& [communicator, part] : parts)
     if (part.begun) communicator->end(status);
   return status;
@@ -309,12 +309,18 @@ void Communicator::end_turn(Part& part) {
 }
 
 // A group has failed: whoever waits for the rest of its calls will not get it.
-void Communicator::break_off_undone(const Parts& parts, const Communicator* not_begun, const Status& cause) {
-  // Where none has failed this rank has, in the midst of all.
-  const bool here = not_begun == nullptr &&
-                    std::ranges::none_of(parts, [](const auto& part) { return part.first->membership_->failed(); });
-  for (const auto& [communicator, part] : parts)
-    if (part.is_owed(communicator->rank())) communicator->break_off_group(cause, here || communicator == not_begun);
+void Communicator::break_off_undone(const Parts& parts, const Communicator* not_begun, const Communicator* ended,
+                                    const Status& cause) {
+  // Where none has ended this rank has failed, in the midst of all.
+  const bool here = not_begun == nullptr && ended == nullptr;
+  for (const auto& [communicator, part] : parts) {
+    if (!part.is_owed(communicator->rank())) continue;
+    const int culprit = ended == nullptr ? -1 : communicator->culprit_of(*ended);
+    if (culprit >= 0)
+      communicator->break_off_group_for(culprit, cause);
+    else
+      communicator->break_off_group(cause, here || communicator == not_begun);
+  }
 }
 
 void Communicator::break_off_group(const Status& cause, bool here) {
@@ -323,6 +329,30 @@ void Communicator::break_off_group(const Status& cause, bool here) {
       here ? fmt::format("broke off its group of calls: {}", cause.message())
            : fmt::format("broke off its group of calls: another communicator failed in it (in that one's ranks: {})",
                          cause.message()));
+}
+
+int Communicator::culprit_of(const Communicator& ended) const {
+  const Status end = ended.known_failure();
+  const bool by_a_rank = end.code() == Code::remote || end.code() == Code::timeout;
+  if (!by_a_rank || end.detail().rank < 0 || ended.session_ != session_) return -1;
+  const int of_session = ended.session_ranks_[static_cast<std::size_t>(end.detail().rank)];
+  const auto found = std::ranges::find(session_ranks_, of_session);
+  const auto rank_here = static_cast<int>(found - session_ranks_.begin());
+  return found == session_ranks_.end() || rank_here == rank() ? -1 : rank_here;
+}
+
+void Communicator::break_off_group_for(int culprit, const Status& cause) {
+  if (membership_->failed()) return;
+  const auto& member = session_->members()[static_cast<std::size_t>(session_ranks_[static_cast<std::size_t>(culprit)])];
+  Status::Detail detail;
+  detail.code = cause.code();
+  detail.rank = culprit;
+  detail.host = member.host;
+  detail.peer = rank();
+  detail.message =
+      fmt::format("{} failed in rank {}'s group of calls, on another communicator (in that one's ranks: {})",
+                  named(culprit, member), rank(), cause.message());
+  (void)membership_->report(Status(std::move(detail)));
 }
 
 Communicator::Parts Communicator::parts_of(std::span<Communicator* const> communicators,

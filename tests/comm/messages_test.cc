@@ -201,6 +201,35 @@ TEST_CASE("a group that fails on one communicator ends the others whose part it 
   }
 }
 
+TEST_CASE("a rank that does not come to one call of a group is named on the group's other communicators, too") {
+  const Ranks communicator(4);
+  std::latch over(3);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    paceConfig_t impatient = PACE_CONFIG_INITIALIZER;
+    impatient.timeoutSeconds = 0.5;
+    paceComm_t odd = nullptr;
+    PACE_EXPECT(paceCommSplit(comm, rank % 2, rank, &odd, &impatient));
+    int value = 5;
+    if (rank == 3) {
+      over.wait();
+      return expect(paceCommDestroy(odd));
+    }
+    PACE_EXPECT(paceGroupStart());
+    if (rank == 1) PACE_EXPECT(paceBarrier(odd, nullptr));
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, nullptr));
+    const paceResult_t ended = paceGroupEnd();
+    over.count_down();
+    PACE_EXPECT(ended, paceTimeout);
+    int culprit = -1;
+    PACE_EXPECT(paceGetLastErrorRank(comm, &culprit));
+    PACE_REQUIRE(culprit == 3);
+    const std::string reason = paceGetLastError(comm);
+    PACE_REQUIRE(reason.starts_with("rank 3 ("));
+    PACE_REQUIRE(reason.find("rank 1's group of calls") != std::string::npos);
+    return expect(paceCommDestroy(odd));
+  });
+}
+
 TEST_CASE("the end of a communicator whose part of a group is done is not the group's") {
   const Ranks communicator(3);
   communicator.run([](int rank, paceComm_t comm) -> std::string {
