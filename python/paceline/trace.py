@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def compare_traces(traces: Mapping[str, str | Path], out: str | Path) -> None:
     both: list[dict[str, Any]] = []
     for number, (name, path) in enumerate(traces.items()):
         events = _events(Path(path))
-        if not all(isinstance(event.get("pid"), int) for event in events):
+        if not all(isinstance(rank := event.get("pid"), int) and rank >= 0 for event in events):
             raise ValueError(f"{path} is no trace of all ranks: an event has no 'pid', the rank's number")
         for rank, its_events in enumerate(events_by_rank(events)):
             both += _process(rank * len(traces) + number, f"rank {rank}, {name}", its_events, _first(events))
@@ -125,6 +126,6 @@ def _events(path: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path} is no trace: it is no list of events")
     timed = [event for event in events if event.get("ph") != "M"]
     for key in ("tid", "ts", "dur"):
-        if not all(isinstance(event.get(key), int | float) for event in timed):
+        if not all(isinstance(value := event.get(key), int | float) and isfinite(value) for event in timed):
             raise ValueError(f"{path} is no trace: an event has no {key!r}")
     return timed

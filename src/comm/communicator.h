@@ -240,12 +240,13 @@ class Communicator {
   Status begin_turn(Part& part);
   void end_turn(Part& part);
   static Parts parts_of(std::span<Communicator* const> communicators, std::span<const Request> calls);
-  static void break_off_undone(const Parts& parts, const Communicator* not_begun, const Communicator* ended,
+  static const Communicator* waited_in_vain(const Parts& parts);
+  static void break_off_undone(const Parts& parts, const Communicator* not_begun, const Communicator* in_vain,
                                const Status& cause);
-  // The rank, another one, that is to blame for the other communicator's end, as it is numbered here; -1: none.
-  [[nodiscard]] int culprit_of(const Communicator& ended) const;
-  // As break_off_group: another communicator failed in it, by that rank's fault.
-  void break_off_group_for(int culprit, const Status& cause);
+  // The number here of the rank, another one, for which the other communicator's call timed out; -1: it is none here.
+  [[nodiscard]] int late_in(const Communicator& other) const;
+  // As break_off_group: for another communicator's call in it that rank was late.
+  void break_off_group_for(int late, const Status& cause);
   Result<std::vector<Bytes>> gather_bytes(std::span<const std::byte> mine, Serves what = Serves::user);
   // `by`: what makes them meet.
   Status connect_devices(Serves by);

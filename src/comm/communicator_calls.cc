@@ -251,6 +251,7 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
   Status status;
   for (auto& [communicator, part] : parts)
     if (status.ok()) status = communicator->known_failure();
+  const bool was_well = status.ok();
   std::vector<std::pair<Communicator*, Part*>> all;
   std::vector<Execution*> executions;
   const Communicator* not_begun = nullptr;
@@ -282,7 +283,7 @@ Status Communicator::run_group(std::span<Communicator* const> communicators, std
   if (ended != communicators.end()) status = (*ended)->known_failure();
   for (auto& [communicator, part] : parts)
     if (part.begun && communicator->execution_->has_ended()) communicator->end_turn(part);
-  break_off_undone(parts, not_begun, ended == communicators.end() ? nullptr : *ended, status);
+  break_off_undone(parts, not_begun, was_well ? waited_in_vain(parts) : nullptr, status);
   for (auto& [communicator, part] : parts)
     if (part.begun) communicator->end(status);
   return status;
@@ -308,18 +309,28 @@ void Communicator::end_turn(Part& part) {
   end(Status());
 }
 
-// A group has failed: whoever waits for the rest of its calls will not get it.
-void Communicator::break_off_undone(const Parts& parts, const Communicator* not_begun, const Communicator* ended,
+// In whose call of a group a rank was late, which ended it; nullptr: in none.
+const Communicator* Communicator::waited_in_vain(const Parts& parts) {
+  const auto found = std::ranges::find_if(
+      parts, [](const auto& part) { return part.second.begun && part.first->known_failure().code() == Code::timeout; });
+  return found == parts.end() ? nullptr : found->first;
+}
+
+// A group has failed: whoever waits for the rest of its calls will not get it. Who was late for one of its calls is
+// named to them, too, and not this rank.
+void Communicator::break_off_undone(const Parts& parts, const Communicator* not_begun, const Communicator* in_vain,
                                     const Status& cause) {
-  // Where none has ended this rank has failed, in the midst of all.
-  const bool here = not_begun == nullptr && ended == nullptr;
+  // Where none has failed this rank has, in the midst of all.
+  const bool here = not_begun == nullptr &&
+                    std::ranges::none_of(parts, [](const auto& part) { return part.first->membership_->failed(); });
   for (const auto& [communicator, part] : parts) {
     if (!part.is_owed(communicator->rank())) continue;
-    const int culprit = ended == nullptr ? -1 : communicator->culprit_of(*ended);
-    if (culprit >= 0)
-      communicator->break_off_group_for(culprit, cause);
+    const bool failed_here = here || communicator == not_begun;
+    const int late = failed_here || in_vain == nullptr ? -1 : communicator->late_in(*in_vain);
+    if (late >= 0)
+      communicator->break_off_group_for(late, in_vain->known_failure());
     else
-      communicator->break_off_group(cause, here || communicator == not_begun);
+      communicator->break_off_group(cause, failed_here);
   }
 }
 
@@ -331,27 +342,26 @@ void Communicator::break_off_group(const Status& cause, bool here) {
                          cause.message()));
 }
 
-int Communicator::culprit_of(const Communicator& ended) const {
-  const Status end = ended.known_failure();
-  const bool by_a_rank = end.code() == Code::remote || end.code() == Code::timeout;
-  if (!by_a_rank || end.detail().rank < 0 || ended.session_ != session_) return -1;
-  const int of_session = ended.session_ranks_[static_cast<std::size_t>(end.detail().rank)];
-  const auto found = std::ranges::find(session_ranks_, of_session);
+int Communicator::late_in(const Communicator& other) const {
+  const int late = other.known_failure().detail().rank;
+  if (late < 0 || other.session_ != session_) return -1;
+  const auto found = std::ranges::find(session_ranks_, other.session_ranks_[static_cast<std::size_t>(late)]);
   const auto rank_here = static_cast<int>(found - session_ranks_.begin());
   return found == session_ranks_.end() || rank_here == rank() ? -1 : rank_here;
 }
 
-void Communicator::break_off_group_for(int culprit, const Status& cause) {
+void Communicator::break_off_group_for(int late, const Status& cause) {
   if (membership_->failed()) return;
-  const auto& member = session_->members()[static_cast<std::size_t>(session_ranks_[static_cast<std::size_t>(culprit)])];
+  const int in_session = session_ranks_[static_cast<std::size_t>(late)];
+  const auto& member = session_->members()[static_cast<std::size_t>(in_session)];
   Status::Detail detail;
-  detail.code = cause.code();
-  detail.rank = culprit;
+  detail.code = Code::timeout;
+  detail.rank = late;
   detail.host = member.host;
   detail.peer = rank();
   detail.message =
-      fmt::format("{} failed in rank {}'s group of calls, on another communicator (in that one's ranks: {})",
-                  named(culprit, member), rank(), cause.message());
+      fmt::format("{} was late in rank {}'s group of calls, for another communicator's (in that one's ranks: {})",
+                  named(late, member), rank(), cause.message());
   (void)membership_->report(Status(std::move(detail)));
 }
 

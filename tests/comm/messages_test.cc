@@ -225,7 +225,29 @@ TEST_CASE("a rank that does not come to one call of a group is named on the grou
     PACE_REQUIRE(culprit == 3);
     const std::string reason = paceGetLastError(comm);
     PACE_REQUIRE(reason.starts_with("rank 3 ("));
-    PACE_REQUIRE(reason.find("rank 1's group of calls") != std::string::npos);
+    PACE_REQUIRE(reason.find("was late in rank 1's group of calls") != std::string::npos);
+    return expect(paceCommDestroy(odd));
+  });
+}
+
+TEST_CASE("a group with a communicator that had ended before is broken off by the rank that made it") {
+  const Ranks communicator(3);
+  std::latch over(2);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    paceConfig_t impatient = PACE_CONFIG_INITIALIZER;
+    impatient.timeoutSeconds = 0.3;
+    paceComm_t odd = nullptr;
+    PACE_EXPECT(paceCommSplit(comm, rank % 2, rank, &odd, &impatient));
+    if (rank == 0) PACE_EXPECT(paceBarrier(odd, nullptr), paceTimeout);
+    if (rank != 1) over.arrive_and_wait();
+    int value = 5;
+    PACE_EXPECT(paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, nullptr));
+    if (rank == 0) PACE_EXPECT(paceGroupStart());
+    if (rank == 0) PACE_EXPECT(paceBarrier(odd, nullptr));
+    const paceResult_t called = paceAllReduce(&value, &value, 1, paceInt32, paceSum, comm, nullptr);
+    const paceResult_t ended = rank == 0 ? paceGroupEnd() : called;
+    PACE_EXPECT(ended, rank == 0 ? paceTimeout : paceRemoteError);
+    PACE_REQUIRE(std::string(paceGetLastError(comm)).starts_with("rank 0 ("));
     return expect(paceCommDestroy(odd));
   });
 }

@@ -127,7 +127,11 @@ def test_what_a_channel_does_beside_something_else_has_another_thread(tmp_path: 
         assert threads == [("a", 0), ("with a", 0), ("in a", 0), ("after a", 0), ("beside a", 16)]
 
 
-@pytest.mark.parametrize("text", ["5", "null", "{}", "[1]", "[{}]", "[", "", 100_000 * "["], ids=range(8))
+@pytest.mark.parametrize(
+    "text",
+    ["5", "null", "{}", "[1]", "[{}]", '[{"tid": 0, "ts": 0, "dur": Infinity}]', "[", "", 100_000 * "["],
+    ids=range(9),
+)
 def test_what_is_no_trace_is_not_merged(tmp_path: Path, text: str) -> None:
     (tmp_path / "trace.json").write_text(text)
     with pytest.raises(ValueError):
