@@ -92,8 +92,8 @@ Status read_vertex(const json& value, const std::string& place, Topology& topolo
   const auto text = fields->text("kind");
   PACE_TRY(text.status());
   const auto kind = kind_named(*text,
-                               {VertexKind::gpu, VertexKind::cpu, VertexKind::pcie_switch, VertexKind::nic,
-                                VertexKind::nvswitch, VertexKind::network_switch},
+                               {VertexKind::gpu, VertexKind::cpu, VertexKind::root_port, VertexKind::pcie_switch,
+                                VertexKind::nic, VertexKind::nvswitch, VertexKind::network_switch},
                                fields->place("kind"));
   PACE_TRY(kind.status());
   const auto capability = fields->integer("compute_capability", 0);

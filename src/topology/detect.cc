@@ -135,17 +135,27 @@ pugi::xml_node Machine::add_element(pugi::xml_node above, const std::string& bus
   return pci;
 }
 
-// The element of a device, below those of the switches above it. The way is: root port, then two bridges for each
-// switch, its upstream port (which stands for the switch) and a downstream port.
+// The element of a device, below those of the switches above it. The way is: root port, an attribute of the element
+// below it, then two bridges for each switch, its upstream port (which stands for the switch) and a downstream port.
 pugi::xml_node Machine::element(const std::string& bus_id) {
   if (const auto found = elements_.find(bus_id); found != elements_.end()) return found->second;
   const auto path = pci_path(device(bus_id));
-  pugi::xml_node above = cpu_of(bus_id);
+  const pugi::xml_node cpu = cpu_of(bus_id);
+  pugi::xml_node below = cpu;
+  const auto add = [&](const std::string& id, const std::string& port) {
+    const bool is_first = below == cpu;
+    below = add_element(below, id, port);
+    if (is_first && path.size() > 1) set(below, "root_port", path.front());
+  };
   for (std::size_t i = 1; i + 2 < path.size(); i += 2) {
     const auto found = elements_.find(path[i]);
-    above = found != elements_.end() ? found->second : add_element(above, path[i], path[i - 1]);
+    if (found != elements_.end())
+      below = found->second;
+    else
+      add(path[i], path[i - 1]);
   }
-  return add_element(above, bus_id, path.size() > 1 ? path[path.size() - 2] : "");
+  add(bus_id, path.size() > 1 ? path[path.size() - 2] : "");
+  return below;
 }
 
 void Machine::add_gpus() {

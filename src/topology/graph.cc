@@ -126,6 +126,7 @@ std::string_view name(VertexKind kind) {
   switch (kind) {
     case VertexKind::gpu: return "gpu";
     case VertexKind::cpu: return "cpu";
+    case VertexKind::root_port: return "root port";
     case VertexKind::pcie_switch: return "pcie switch";
     case VertexKind::nic: return "nic";
     case VertexKind::nvswitch: return "nvswitch";

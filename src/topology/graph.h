@@ -17,8 +17,8 @@
 
 namespace paceline {
 
-enum class VertexKind : std::uint8_t { gpu, cpu, pcie_switch, nic, nvswitch, network_switch };
-std::string_view name(VertexKind kind);  // "gpu", "cpu", "pcie switch", ...
+enum class VertexKind : std::uint8_t { gpu, cpu, root_port, pcie_switch, nic, nvswitch, network_switch };
+std::string_view name(VertexKind kind);  // "gpu", "cpu", "root port", "pcie switch", ...
 
 // socket: between the CPUs of one node; c2c: between a GPU and its CPU beside PCIe (NVLink-C2C)
 enum class LinkKind : std::uint8_t { nvlink, pcie, socket, network, c2c };

@@ -9,8 +9,9 @@
 //         <pci busid="0000:19:00.0" class="0x020000" link_speed="32.0 GT/s PCIe" link_width="16">
 //           <nic><net name="mlx5_0" speed="400000"/></nic>
 //
-// A pci element is a PCIe switch, a GPU or a NIC by what it contains; its link is the one to the element around it. A
-// target of class 0x0680.. is an NVSwitch. The file holds kinds and counts of links, no rates: these are the rates
+// A pci element is a PCIe switch, a GPU or a NIC by what it contains; its link is the one to the element around it, or
+// to the root port that Paceline's own attribute root_port names between the two. A target of class 0x0680.. is an
+// NVSwitch. The file holds kinds and counts of links, no rates: these are the rates
 // after line coding (presets.cc), by PCIe generation and width, the GPU's compute capability and the CPU's model, where
 // NCCL itself reckons with what it has measured. Latencies are estimates but the networks'.
 //

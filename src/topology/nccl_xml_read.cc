@@ -60,6 +60,7 @@ class Reader {
   Status pci(const pugi::xml_node& element, int above, int depth);
   Status gpu(const pugi::xml_node& element, int above, Rating up, std::string bus_id);
   Status nic(const pugi::xml_node& element, int above, std::optional<Rating> up);
+  int root_port(const std::string& bus_id, int above, Rating below);
   Result<Rating> pcie(const pugi::xml_node& element) const;
   Status nvlinks(const Device& gpu, Topology& topology);
   std::string free_name(int node, std::string_view wanted);
@@ -73,6 +74,7 @@ class Reader {
   std::map<int, Rating> network_;             // of NICs, by device
   std::vector<std::pair<int, double>> cpus_;  // device, GB/s to other sockets
   std::map<std::string, int> gpu_at_;         // bus id: device
+  std::map<std::string, int> root_port_at_;   // bus id: device
   std::map<std::string, int> switch_at_;      // NVSwitch: vertex
   std::vector<int> place_;                    // of devices: vertices
   int node_ = 0;
@@ -157,11 +159,25 @@ Result<Rating> Reader::pcie(const pugi::xml_node& element) const {
       fmt::format("{}: a link_speed of '{:.40}': PCIe has 2.5, 5, 8, 16, 32 and 64 GT/s", describe(element), unknown));
 }
 
+// What hangs on a root port, several functions of one device even, shares one link, which is as fast as any of them.
+int Reader::root_port(const std::string& bus_id, int above, Rating below) {
+  const auto [found, added] = root_port_at_.try_emplace(fmt::format("{} {}", node_, bus_id), -1);
+  if (added)
+    found->second = add({.vertex = {.kind = VertexKind::root_port, .name = "port" + bus_id, .bus_id = bus_id},
+                         .element = {},
+                         .above = above,
+                         .up = {}});
+  Rating& up = devices_[static_cast<std::size_t>(found->second)].up;
+  up.bandwidth = std::max(up.bandwidth, below.bandwidth);
+  return found->second;
+}
+
 Status Reader::pci(const pugi::xml_node& element, int above, int depth) {
   if (depth > deepest_element)
     return wrong(fmt::format("{} is nested more than {} deep", describe(element), deepest_element));
   const auto up = pcie(element);
   PACE_TRY(up.status());
+  if (const auto port = element.attribute("root_port"); !port.empty()) above = root_port(port.value(), above, *up);
   const std::string bus_id = element.attribute("busid").value();
   for (const pugi::xml_node& child : element.children("gpu")) PACE_TRY(gpu(child, above, *up, bus_id));
   for (const pugi::xml_node& child : element.children("nic")) PACE_TRY(nic(child, above, *up));

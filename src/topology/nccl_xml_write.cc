@@ -46,6 +46,7 @@ class Writer {
  private:
   void cpu(pugi::xml_node root, int vertex);
   Status below(pugi::xml_node parent, int above, double up, int vertex, int depth);
+  Status all_below(pugi::xml_node parent, int above, int vertex, int depth);  // what is below `vertex`
   void gpu(pugi::xml_node parent, int vertex);
   void nic(pugi::xml_node parent, int vertex);
 
@@ -92,10 +93,7 @@ Result<std::string> Writer::write() {
     if (topology_.nodes() > 1) set(element, "host_hash", fmt::format("{:#x}", node + 1));
     set(element, "numaid", fmt::format("{}", numa[node]++));
     cpu(element, vertex);
-    for (const int l : leaving_[at(vertex)]) {
-      const Link& link = topology_.link(l);
-      if (link.kind == LinkKind::pcie) PACE_TRY(below(element, vertex, link.bandwidth, link.to, 1));
-    }
+    PACE_TRY(all_below(element, vertex, vertex, 0));
   }
   for (std::size_t i = 0; i < written_.size(); ++i) {
     const Vertex& vertex = topology_.vertices()[i];
@@ -128,7 +126,9 @@ Status Writer::below(pugi::xml_node parent, int above, double up, int vertex, in
     return Status(Code::unsupported, fmt::format("{} is more than {} PCIe links below its CPU",
                                                  topology_.vertex(vertex).name, deepest_element));
   written_[at(vertex)] = true;
+  if (kind == VertexKind::root_port) return all_below(parent, above, vertex, depth);
   pugi::xml_node element = parent.append_child("pci");
+  if (topology_.vertex(above).kind == VertexKind::root_port) set(element, "root_port", bus_id_[at(above)]);
   set(element, "busid", bus_id_[at(vertex)]);
   set(element, "class", kind == VertexKind::gpu ? "0x030200" : kind == VertexKind::nic ? "0x020700" : "0x060400");
   const auto [transfers, width] = nearest_pcie(up);
@@ -136,10 +136,14 @@ Status Writer::below(pugi::xml_node parent, int above, double up, int vertex, in
   set(element, "link_width", fmt::format("{}", width));
   if (kind == VertexKind::gpu) gpu(element, vertex);
   if (kind == VertexKind::nic) nic(element, vertex);
-  if (kind != VertexKind::pcie_switch) return {};
+  if (kind == VertexKind::pcie_switch) return all_below(element, above, vertex, depth);
+  return {};
+}
+
+Status Writer::all_below(pugi::xml_node parent, int above, int vertex, int depth) {
   for (const int l : leaving_[at(vertex)])
     if (const Link& link = topology_.link(l); link.kind == LinkKind::pcie && link.to != above)
-      PACE_TRY(below(element, vertex, link.bandwidth, link.to, depth + 1));
+      PACE_TRY(below(parent, vertex, link.bandwidth, link.to, depth + 1));
   return {};
 }
 

@@ -109,10 +109,12 @@ TEST_CASE("two sockets with a switch, two GPUs and a NIC each") {
   CHECK(topology.gpus().size() == 4);
   CHECK(topology.of_kind(VertexKind::cpu).size() == 2);
   CHECK(topology.of_kind(VertexKind::pcie_switch).size() == 2);
+  CHECK(topology.of_kind(VertexKind::root_port).size() == 2);
   CHECK(topology.of_kind(VertexKind::nic).size() == 2);  // ib0 is mlx5_0 again
-  CHECK(topology.links().size() == 2 * (1 + 2 + 4 + 2 + 2));
+  CHECK(topology.links().size() == 2 * (1 + 2 + 2 + 4 + 2 + 2));
   CHECK(between(topology, "cpu0", "cpu1") == 4 * 48.0);
-  CHECK(between(topology, "cpu1", "pci0000:41:00.0") == doctest::Approx(63.0).epsilon(0.001));
+  CHECK(between(topology, "cpu1", "port0000:40:01.0") == doctest::Approx(63.0).epsilon(0.001));
+  CHECK(between(topology, "port0000:40:01.0", "pci0000:41:00.0") == doctest::Approx(63.0).epsilon(0.001));
   CHECK(between(topology, "pci0000:41:00.0", "gpu2") == doctest::Approx(31.5).epsilon(0.001));
   CHECK(between(topology, "mlx5_1", "network") == 50);
   CHECK(topology.vertex(topology.gpus()[3]).bus_id == "0000:44:00.0");
@@ -141,8 +143,27 @@ TEST_CASE("the slower end of a link sets its speed, and 255 lanes are unknown") 
   machine.pci("0000:00:01.0/0000:01:00.0", "0x030200", 0, "16.0 GT/s PCIe", "16");
   machine.pci("0000:00:02.0", "0x030200", 0, "Unknown", "255");
   const Topology topology = read(machine, std::nullopt);
-  CHECK(between(topology, "gpu1", "cpu0") == doctest::Approx(7.88).epsilon(0.001));
+  CHECK(between(topology, "gpu1", "port0000:00:01.0") == doctest::Approx(7.88).epsilon(0.001));
+  CHECK(between(topology, "port0000:00:01.0", "cpu0") == doctest::Approx(7.88).epsilon(0.001));
   CHECK(between(topology, "gpu0", "cpu0") == doctest::Approx(15.75).epsilon(0.001));
+}
+
+TEST_CASE("the functions of one device share the link of their root port") {
+  const FakeMachine machine;
+  machine.cpus(1, sapphire_rapids);
+  machine.pci("0000:00:01.0", "0x060400", 0, "16.0 GT/s PCIe", "16");
+  for (const char* function : {"0", "1"}) {
+    const fs::path nic = machine.pci("0000:00:01.0/0000:01:00." + std::string(function), "0x020000", 0);
+    machine.file(nic / "net/eth" / "operstate", "up");
+    machine.link(nic / "net/eth/device", nic);
+    machine.link("sys/class/net/eth" + std::string(function), nic / "net/eth");
+  }
+  const Topology topology = read(machine, std::nullopt);
+  REQUIRE(topology.of_kind(VertexKind::root_port).size() == 1);
+  CHECK(between(topology, "port0000:00:01.0", "cpu0") == doctest::Approx(31.5).epsilon(0.001));
+  CHECK(between(topology, "eth0", "port0000:00:01.0") == doctest::Approx(31.5).epsilon(0.001));
+  CHECK(between(topology, "eth1", "port0000:00:01.0") == doctest::Approx(31.5).epsilon(0.001));
+  CHECK(between(topology, "eth1", "cpu0") == 0);
 }
 
 TEST_CASE("a virtual machine: a NIC of unknown speed, no NUMA node, no GPU") {

@@ -189,6 +189,32 @@ TEST_CASE("PCIe links of 16 lanes are written as they were read") {
   }
 }
 
+TEST_CASE("root ports are written and read") {
+  const Topology first = read(R"(<system><cpu>
+    <pci busid="0000:01:00.0" root_port="0000:00:01.0" link_speed="16.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:03:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="0" sm="90"/></pci>
+    </pci>
+    <pci busid="0000:05:00.0" root_port="0000:00:02.0" link_speed="8.0 GT/s PCIe" link_width="16">
+      <nic><net name="a" speed="100000"/></nic></pci>
+    <pci busid="0000:05:00.1" root_port="0000:00:02.0" link_speed="16.0 GT/s PCIe" link_width="16">
+      <nic><net name="b" speed="100000"/></nic></pci>
+    </cpu></system>)");
+  REQUIRE(first.of_kind(VertexKind::root_port).size() == 2);
+  CHECK(first.vertex(first.of_kind(VertexKind::root_port)[0]).bus_id == "0000:00:01.0");
+  const auto xml = write_nccl_topology(first);
+  REQUIRE_MESSAGE(xml.ok(), xml.status().message());
+  const Topology second = read(*xml);
+  for (const Topology* topology : {&first, &second}) {
+    auto links = links_of(*topology);
+    CHECK(links[{"pci0000:01:00.0", "port0000:00:01.0"}] == doctest::Approx(31.5).epsilon(1e-3));
+    CHECK(links[{"port0000:00:01.0", "cpu0"}] == doctest::Approx(31.5).epsilon(1e-3));
+    CHECK(links[{"a", "port0000:00:02.0"}] == doctest::Approx(15.75).epsilon(1e-3));
+    CHECK(links[{"b", "port0000:00:02.0"}] == doctest::Approx(31.5).epsilon(1e-3));
+    CHECK(links[{"port0000:00:02.0", "cpu0"}] == doctest::Approx(31.5).epsilon(1e-3));
+  }
+  CHECK(*write_nccl_topology(second) == *xml);
+}
+
 TEST_CASE("several GPUs at one address and links beside PCIe are written and read") {
   const Topology first = read(R"(<system><cpu>
     <pci busid="0002:81:00.0" link_speed="64.0 GT/s PCIe" link_width="2">

@@ -7,9 +7,9 @@ from html import escape
 from math import log2
 from typing import Any
 
-_LAYERS = ("network switch", "nic", "cpu", "pcie switch", "gpu", "nvswitch")
-_COLOURS = {"network switch": "#8c6bb1", "nic": "#41ab5d", "cpu": "#4292c6", "pcie switch": "#969696",
-            "gpu": "#76b900", "nvswitch": "#ec7014"}  # fmt: skip
+_LAYERS = ("network switch", "nic", "cpu", "root port", "pcie switch", "gpu", "nvswitch")
+_COLOURS = {"network switch": "#8c6bb1", "nic": "#41ab5d", "cpu": "#4292c6", "root port": "#737373",
+            "pcie switch": "#969696", "gpu": "#76b900", "nvswitch": "#ec7014"}  # fmt: skip
 _LINKS = {"nvlink": "#76b900", "pcie": "#969696", "socket": "#4292c6", "network": "#8c6bb1", "c2c": "#ec7014"}
 _WIDTH, _HEIGHT, _SPACE = 96, 28, 120
 

@@ -20,7 +20,8 @@ int cpu_of(const Topology& topology, const std::vector<std::vector<int>>& leavin
       for (const int l : leaving[at(here)]) {
         const int to = topology.link(l).to;
         const VertexKind kind = topology.vertex(to).kind;
-        if (seen[at(to)] || (kind != VertexKind::cpu && kind != VertexKind::pcie_switch)) continue;
+        const bool above = kind == VertexKind::cpu || kind == VertexKind::root_port || kind == VertexKind::pcie_switch;
+        if (seen[at(to)] || !above) continue;
         seen[at(to)] = true;
         next.push_back(to);
       }
