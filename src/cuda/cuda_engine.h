@@ -1,4 +1,5 @@
-// The CUDA engine's state. How it is made, and how it ends, is in cuda_engine.cc; what it does in cuda_engine_calls.cc.
+// The CUDA engine's state. How it is made, and how it ends, is in cuda_engine.cc; calls become kernels in
+// cuda_engine_calls.cc, in the users' buffers in cuda_engine_direct.cc, and are watched in cuda_engine_watch.cc.
 #pragma once
 
 #include <cuda_runtime_api.h>
