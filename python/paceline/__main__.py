@@ -1,7 +1,16 @@
-"""`python -m paceline` is the command `paceline`."""
+"""`python -m paceline` and the script `paceline` are the command `paceline`."""
 
 import sys
 
-from .cli import main
+from .command.interrupts import interrupt_ends
 
-sys.exit(main())
+
+def main() -> int:
+    """As `cli.main`. Ctrl-C ends it without a word also while its modules are being loaded."""
+    with interrupt_ends():
+        from .cli import main as command
+    return command()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,6 +12,15 @@ from pathlib import Path
 
 _PACKAGES = Path(__file__).parents[1]  # the folder in which this package was found
 _LEAVE_CURRENT_FOLDER = "import sys\nif sys.path[:1] == ['']: del sys.path[0]\n"
+# Ctrl-C in a terminal reaches a rank that is still loading the package, too, and then ends it without a word.
+_COMMAND = """\
+import signal, sys
+heeds = signal.getsignal(signal.SIGINT) == signal.default_int_handler
+if heeds: signal.signal(signal.SIGINT, signal.SIG_DFL)
+from paceline.cli import main
+if heeds: signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
 
 
 def python(program: str, *words: str) -> list[str]:
@@ -25,4 +34,4 @@ def python(program: str, *words: str) -> list[str]:
 
 def paceline(*words: str) -> list[str]:
     """What runs the command `paceline` with these words."""
-    return python("import sys\nfrom paceline.cli import main\nsys.exit(main())", *words)
+    return python(_COMMAND, *words)

@@ -1,10 +1,11 @@
-"""Ctrl-C while a command's library call works or waits: the process ends by it, without a word."""
+"""Ctrl-C while a command loads, or its library call works or waits: the process ends by it, without a word."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from launching import command, heed_signals
+from paceline import interpreter
 from paceline.launch import rank_environment
 
 
@@ -68,3 +70,19 @@ def test_what_is_simulated_or_searched(words: list[str]) -> None:
 def test_a_rank_that_waits_for_the_others(words: list[str]) -> None:
     environment = {**rank_environment(2), "PACELINE_RANK": "0", "PACELINE_JOIN_TIMEOUT": "60"}
     assert_ends_by_interrupt(words, listens, environment)
+
+
+@pytest.mark.parametrize(
+    ("program", "module"),
+    [(command("--version"), "argparse"), (interpreter.paceline("--version"), "dataclasses")],
+    ids=["command", "rank"],
+)
+def test_what_is_still_loading(tmp_path: Path, program: list[str], module: str) -> None:
+    (tmp_path / f"{module}.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))}
+    done = subprocess.run(
+        program, env=environment, capture_output=True, timeout=60, check=False, preexec_fn=heed_signals
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
