@@ -10,6 +10,7 @@ from io import TextIOWrapper
 
 from . import __version__, _native
 from .command import bench, doctor, env, explain, predict, run, topo, tune
+from .command.files import refuse_same_outputs
 from .errors import Error
 from .launch import end_with_reader
 
@@ -57,6 +58,7 @@ def _chosen(words: list[str]) -> argparse.Namespace:
     chosen, unknown = parser().parse_known_args(words)
     if unknown:  # said by the command whose options these are not
         chosen.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    refuse_same_outputs(chosen)
     chosen.words = words
     return chosen
 

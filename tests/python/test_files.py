@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from paceline.cli import main
 from paceline.command.files import input_text, output_file, write_json
 
 
@@ -121,3 +122,42 @@ def test_commands_say_so_at_once(tmp_path: Path, words: list[str]) -> None:
     assert done.returncode == 2
     assert "there is no folder" in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "said"),
+    [
+        (["bench", "all_reduce", "-n", "2"], {"--json": "x.json", "--trace": "x.json"}, "--json and --trace"),
+        (["tune"], {"--output": "x.json", "--json": "./x.json"}, "--output and --json"),
+        (["topo"], {"--nccl-xml-out": "old.xml", "--json": "link.xml"}, "--json and --nccl-xml-out"),
+        (["topo"], {"--json": "old.xml", "--nccl-xml-out": "hard.xml"}, "--json and --nccl-xml-out"),
+        (
+            ["predict", "all_reduce", "--preset", "dgx1-v100"],
+            {"--plot": "x.svg", "--link-plot": "x.svg"},
+            "--plot and --link-plot",
+        ),
+    ],
+)
+def test_two_options_that_name_one_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], names: dict[str, str], said: str
+) -> None:
+    (tmp_path / "old.xml").touch()
+    (tmp_path / "link.xml").symlink_to("old.xml")
+    (tmp_path / "hard.xml").hardlink_to(tmp_path / "old.xml")
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, *(word for option, name in names.items() for word in (option, f"{tmp_path}/{name}"))])
+    assert f"{said} write one file, '{tmp_path}/" in capsys.readouterr().err
+
+
+def test_a_folder_that_has_gone_is_told_by_who_writes_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["tune", "-n", "2", "--output", "profile.json"]) == 1
+    assert "paceline tune: no profile can be saved in profile.json" in capsys.readouterr().err
+
+
+def test_two_options_may_name_one_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topo", "--preset", "dgx1-v100", "--json", "/dev/null", "--nccl-xml-out", "/dev/null"]) == 0

@@ -47,14 +47,45 @@ def named_file(text: str) -> str:
     return text
 
 
-def output_file(text: str) -> str:
+class Output(str):
+    """The name of a file to be written."""
+
+
+def output_name(text: str) -> Output:
+    """A file to be written by what finds out itself whether that is possible."""
+    return Output(named_file(text))
+
+
+def output_file(text: str) -> Output:
     """A file to be written at the end of a long run: it must be possible at the beginning."""
-    named_file(text)
+    name = output_name(text)
     try:
-        _try_to_write(Path(text))
+        _try_to_write(Path(name))
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None
-    return text
+    return name
+
+
+def refuse_same_outputs(chosen: argparse.Namespace) -> None:
+    """Two options that name one file are a usage error: the one written last would be all that is left."""
+    writers: dict[object, str] = {}
+    for option, name in vars(chosen).items():
+        if not isinstance(name, Output) or (file := _identity(name)) is None:
+            continue
+        if (other := writers.setdefault(file, option)) != option:
+            both = " and ".join(f"--{each.replace('_', '-')}" for each in (other, option))
+            chosen.parser.error(f"{both} write one file, {name!r}: give each its own")
+
+
+def _identity(name: str) -> object | None:
+    """The same for all names of a file; None: what is written there, as to a device, does not replace what was."""
+    try:
+        if not Path(name).exists():
+            return os.path.realpath(name)
+        there = Path(name).stat()
+    except OSError:  # as in a folder that has gone: who is to write there says so
+        return None
+    return (there.st_dev, there.st_ino) if stat.S_ISREG(there.st_mode) else None
 
 
 def _try_to_write(path: Path) -> None:
@@ -80,15 +111,17 @@ def _try_to_write(path: Path) -> None:
 _PICTURES = (".png", ".svg", ".pdf", ".eps", ".jpeg", ".jpg", ".ps", ".svgz", ".tif", ".tiff", ".webp")
 
 
-def picture_file(text: str) -> str:
+def picture_file(text: str) -> Output:
     """An output file whose name says the format of a picture."""
-    if Path(output_file(text)).suffix.lower() not in _PICTURES:
+    name = output_file(text)
+    if Path(name).suffix.lower() not in _PICTURES:
         raise argparse.ArgumentTypeError(f"{text!r} does not end with a format of pictures: {', '.join(_PICTURES)}")
-    return text
+    return name
 
 
-def svg_file(text: str) -> str:
+def svg_file(text: str) -> Output:
     """An output file for SVG."""
-    if Path(output_file(text)).suffix.lower() != ".svg":
+    name = output_file(text)
+    if Path(name).suffix.lower() != ".svg":
         raise argparse.ArgumentTypeError(f"{text!r} does not end with .svg: the picture is SVG")
-    return text
+    return name

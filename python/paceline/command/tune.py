@@ -24,7 +24,7 @@ from ..errors import Error, Unsupported
 from ..launch import launch
 from . import gpu_tune, host_tune
 from .collectives import COLLECTIVES, collective_name
-from .files import named_file, output_file, write_json
+from .files import output_file, output_name, write_json
 from .sizes import positive, rounded_size_text
 from .sizes import size as parse_size
 from .started import join, started_size
@@ -58,7 +58,7 @@ def add_parser(commands: Any) -> None:
     add("--device", choices=["cpu", "cuda"], default="cpu", help="whose memory (default: cpu)")
     add(
         "--output",
-        type=named_file,
+        type=output_name,
         metavar="F",
         help="the regular file to write (default: where communicators look for it)",
     )
