@@ -100,6 +100,14 @@ def test_a_reader_that_goes_is_no_failure_to_tell(words: list[str], unbuffered: 
     assert process.returncode == 1
 
 
+@pytest.mark.parametrize(
+    "words", [("topo", "--preset", "hgx-h200"), ("bench", "barrier", "-n", "2"), ("explain", "barrier", "-n", "2")]
+)
+def test_without_standard_error(words: tuple[str, ...]) -> None:
+    command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-m", "paceline", *words]
+    assert subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+
+
 def test_an_unknown_option_shows_the_usage_of_its_command() -> None:
     command = [sys.executable, "-m", "paceline", "doctor", "--jsn", "f.json"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
