@@ -40,6 +40,16 @@ def comm(monkeypatch: pytest.MonkeyPatch) -> Iterator[paceline.Communicator]:
         yield one
 
 
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Permissions bind this process."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(before)
+
+
 @pytest.fixture(scope="session")
 def fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables under which a process finds the stand-in for the CUDA driver, fake_cuda_driver.c."""

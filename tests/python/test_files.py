@@ -26,6 +26,13 @@ def test_a_full_disk_is_told_with_the_files_name() -> None:
         write_json("/dev/full", {"rows": []})
 
 
+def test_text_is_written_in_any_locale(tmp_path: Path) -> None:
+    program = f"from paceline.command.files import write_text; write_text({str(tmp_path / 'file')!r}, {'nöde'!a})"
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert (tmp_path / "file").read_bytes() == "nöde".encode()
+
+
 def test_a_file_in_a_folder_that_is_there(tmp_path: Path) -> None:
     assert output_file(str(tmp_path / "rows.json")) == str(tmp_path / "rows.json")
     assert output_file("rows.json") == "rows.json"
@@ -44,16 +51,6 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, name: str, said: str) -> 
     (tmp_path / "file").touch()
     with pytest.raises(argparse.ArgumentTypeError, match=said):
         output_file(str(tmp_path / name) if name else "")
-
-
-@pytest.fixture
-def nobody() -> Iterator[None]:
-    """Permissions bind this process."""
-    before = os.geteuid()
-    if before == 0:
-        os.seteuid(65534)
-    yield
-    os.seteuid(before)
 
 
 @pytest.fixture

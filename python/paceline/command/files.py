@@ -29,7 +29,7 @@ def input_text(name: str) -> str:
 def write_text(name: str, text: str) -> None:
     """What an option with a file's name writes. An OSError names the file, also where the disk is full."""
     try:
-        Path(name).write_text(text)
+        Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
         error.filename = name
         raise
