@@ -22,9 +22,11 @@ Status read_topology_file(TopologyFile& into) {
   const std::string& path = configuration().topology;
   if (path.empty()) return {};
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return about_file("there is no such file");
+  const auto there = std::filesystem::status(path, error);
+  if (there.type() == std::filesystem::file_type::not_found) return about_file("there is no such file");
+  if (there.type() == std::filesystem::file_type::none) return about_file(error.message());
   // To open a pipe would wait for who writes to it.
-  if (!std::filesystem::is_regular_file(path, error)) return about_file("it is not a file");
+  if (!std::filesystem::is_regular_file(there)) return about_file("it is not a file");
   const auto read = read_text(path);
   if (!read) return about_file("it cannot be read");
   if (read->empty()) return about_file("it is empty");

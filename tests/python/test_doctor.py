@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from paceline import tuning
+from paceline import interpreter, tuning
 from paceline.command import doctor
 
 
@@ -92,6 +92,24 @@ def test_it_says_which_profile_is_used(tmp_path: Path, monkeypatch: pytest.Monke
     assert looks_for(str(path)) == doctor.Check("tuning", "ok", f"algorithms are chosen by {path}")
 
 
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """A folder that nobody may enter."""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0)
+    return folder
+
+
+def test_files_that_this_user_may_not_look_at(closed: Path, monkeypatch: pytest.MonkeyPatch, nobody: None) -> None:
+    """As under `su`, which keeps HOME."""
+    path = closed / "file.json"
+    here = tuning.tuning_file()
+    monkeypatch.setattr(tuning, "tuning_file", lambda: here | {"path": str(path)})
+    monkeypatch.setenv("PACELINE_TOPOLOGY", str(path))
+    assert (found := doctor.tuned()).state == "warn" and "it cannot be read" in found.finding
+    assert (found := doctor.topology_file()).state == "fail" and "Permission denied" in found.finding
+
+
 def test_it_says_which_topology_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PACELINE_TOPOLOGY", raising=False)
     assert doctor.topology_file().finding.startswith("none is given")
@@ -118,6 +136,11 @@ def test_a_library_that_does_not_load() -> None:
         check=True,
     )
     assert "state='fail'" in done.stdout and "/no/such/libpaceline.so does not exist" in done.stdout
+
+
+def test_what_a_rank_says_may_be_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "python", lambda _: ["printf", r"\377"])
+    assert (found := doctor.job_on_this_machine()).state == "fail" and found.finding
 
 
 def test_the_whole_command(tmp_path: Path) -> None:

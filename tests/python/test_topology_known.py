@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from job import Job
+from launching import command
 from namespaces import Namespaces, NotPermitted
 from paceline.launch import rank_environment
 from test_namespaces import SpreadJob
@@ -103,6 +104,15 @@ def test_a_file_that_is_none_is_told_to_all(tmp_path: Path, text: str | None, co
         if complaint is not None:
             assert rank.returncode != 0
             assert "PACELINE_TOPOLOGY" in error and complaint in error
+
+
+def test_a_file_that_cannot_be_looked_at_is_told_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "topology"
+    file.symlink_to(file)
+    environment = {**os.environ, "PACELINE_TOPOLOGY": str(file)}
+    start = command("run", "-n", "2", "--", sys.executable, "-c", START)
+    done = subprocess.run(start, env=environment, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert f"PACELINE_TOPOLOGY={file}: Too many levels of symbolic links" in done.stderr
 
 
 def test_the_choice_between_nodes_goes_by_it(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 import socket
+import stat
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -309,7 +310,10 @@ def tuned() -> Check:
     if not named:
         return Check("tuning", "ok", "switched off (PACELINE_TUNING): algorithms are chosen by built-in costs")
     path, remedy = Path(named), "paceline tune, which takes three minutes"
-    if path.exists():
+    if not _is_absent(path):
+        if not os.access(path, os.R_OK, effective_ids=True):
+            remedy = "let this user read it, or set PACELINE_TUNING to another profile's file"
+            return Check("tuning", "warn", f"{path} is not used: it cannot be read", remedy)
         if reason := tuning.reason_against_file(path):
             return Check("tuning", "warn", f"{path} is not used: {reason}", remedy)
         return Check("tuning", "ok", f"algorithms are chosen by {path}")
@@ -326,10 +330,11 @@ def topology_file() -> Check:
     if not path:
         return Check("topology", "ok", "none is given (PACELINE_TOPOLOGY): links between machines are measured")
     remedy = "docs/topology.md has the file's form"
-    if not Path(path).is_file():  # to open a pipe would wait for who writes to it
-        finding = "it is not a file" if Path(path).exists() else "there is no such file"
-        return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: {finding}", remedy)
+    if _is_absent(Path(path)):
+        return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: there is no such file", remedy)
     try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):  # to open a pipe would wait for who writes to it
+            return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: it is not a file", remedy)
         known = topology({"file": Path(path).read_text(encoding="utf-8")})
     except (OSError, ValueError, Error) as error:
         return Check("topology", "fail", f"PACELINE_TOPOLOGY={path}: {error}", remedy)
@@ -345,7 +350,7 @@ def job_on_this_machine() -> Check:
     shared = dict(os.environ) | rank_environment(2) | {"PACELINE_JOIN_TIMEOUT": "10"}
     ranks = [
         subprocess.Popen(interpreter.python(program), env=shared | {"PACELINE_RANK": str(rank)},
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
         for rank in range(2)
     ]  # fmt: skip
     problems = []
@@ -362,6 +367,17 @@ def job_on_this_machine() -> Check:
             "job", "fail", f"two ranks could not add two numbers: {problems[0]}", "PACELINE_LOG=debug tells more"
         )
     return Check("job", "ok", "two ranks met and added two numbers")
+
+
+def _is_absent(path: Path) -> bool:
+    """Whether there is no such file; one in a folder that this user may not enter might be there."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _read(path: Path) -> str:
