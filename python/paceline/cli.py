@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (Error, OSError) as error:
         _flush(to_nobody=True)
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {error}\n", end="", file=sys.stderr)  # one write: other ranks may say the same now
         return 1
     except KeyboardInterrupt:
         return 130

@@ -395,7 +395,7 @@ class _Job:
             self._tagged.say(f"{self._program}: {text}")
             return
         try:
-            print(f"{self._program}: {text}", file=sys.stderr, flush=True)
+            print(f"{self._program}: {text}\n", end="", file=sys.stderr, flush=True)
         except OSError:  # nobody reads it any more: no reason to end the job, nor for Python to fail at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 

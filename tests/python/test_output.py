@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,22 @@ def test_a_reader_that_goes_is_no_failure_to_tell(words: list[str], unbuffered: 
 def test_without_standard_error(words: tuple[str, ...]) -> None:
     command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-m", "paceline", *words]
     assert subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+
+
+def test_what_several_ranks_say_at_once_are_lines() -> None:
+    """A line is one write, here to a socket that keeps writes apart."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.setblocking(False)
+    said = []
+    command = [sys.executable, "-m", "paceline", "bench", "barrier", "-n", "2"]
+    environment = {**os.environ, "PACELINE_TOPOLOGY": "none.json"}
+    with ours, theirs:
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=theirs, timeout=60, check=False)
+        with suppress(BlockingIOError):
+            while True:
+                said.append(ours.recv(1 << 16).decode())
+    said = [*filter(None, said)]
+    assert len(said) == 4 and all(re.fullmatch(r"paceline bench: .*\n", line) for line in said), said
 
 
 def test_an_unknown_option_shows_the_usage_of_its_command() -> None:
