@@ -213,10 +213,13 @@ def _number(name: str, nbytes: int, moved: bool) -> int:
     return -nbytes
 
 
+_HALVES = {"complex64": "float32", "complex128": "float64"}  # complex numbers and the type of their parts
+
+
 def _no_type(name: str) -> InvalidArgument:
     hint = "; view it as uint8 and reduce with max (any) or min (all)" if name.startswith("bool") else ""
-    if name.startswith("complex"):
-        hint = "; a sum works on its real view, for example x.view(numpy.float32)"
+    if name in _HALVES:
+        hint = f"; a sum works on its real view, for example x.view(numpy.{_HALVES[name]})"
     return InvalidArgument(f"elements of type {name} are not supported{hint} (supported: {', '.join(DATA_TYPES)})")
 
 
