@@ -245,6 +245,9 @@ def merge(path: Path, settings: Sequence[Mapping[str, Any]], gpus: Sequence[Mapp
             with suppress(FileNotFoundError):  # there was none
                 shutil.copymode(path, fresh)
             fresh.replace(path)
+        except OSError as error:
+            error.filename = str(path)  # a full disk is told without a name
+            raise
         finally:
             fresh.unlink(missing_ok=True)
     return damage

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -32,6 +34,20 @@ def gpu_table(ranks: int) -> dict[str, Any]:
 def merge_together(path: Path, ranks: int, together: Barrier) -> None:
     together.wait()
     tuning.merge(path, [setting(ranks)])
+
+
+def test_a_full_disk_is_told_with_the_files_name(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match=f"File too large: '{path}'"):
+            tuning.merge(path, [setting(2)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_processes_that_merge_at_once_lose_nothing(tmp_path: Path) -> None:
