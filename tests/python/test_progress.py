@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -49,6 +50,15 @@ def test_a_part_that_says_nothing_shows_its_seconds(monkeypatch: pytest.MonkeyPa
     assert f"[{'':30}] a long one, 1 s" in shown
     assert "a short one" not in shown
     assert f"[{'#' * 30}] the end" in shown
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(20, 19), (0, 79)])
+def test_the_bar_stays_in_its_line(monkeypatch: pytest.MonkeyPatch, columns: int, shown: int) -> None:
+    terminal = at_a_terminal(monkeypatch)
+    monkeypatch.setattr(terminal, "fileno", lambda: 2)
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((columns, 24)))
+    Progress(1).step("a long one: " + 80 * "x")
+    assert len(terminal.getvalue().removeprefix("\r\033[K")) == shown
 
 
 def test_topo_and_predict_show_what_they_are_at(monkeypatch: pytest.MonkeyPatch) -> None:

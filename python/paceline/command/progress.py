@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 
@@ -49,7 +50,8 @@ class Progress:
     def _show(self, what: str) -> None:
         if self._shown:
             filled = 30 * self._done // self._total
-            print(f"\r\033[K[{'#' * filled:30}] {what}", end="", file=sys.stderr, flush=True)
+            line = f"[{'#' * filled:30}] {what}"[: _columns() - 1]  # a second line would stay
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Make room for a line of output."""
@@ -60,3 +62,10 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.clear()
+
+
+def _columns() -> int:
+    """The terminal's; 80 where it does not say, as a serial line."""
+    with suppress(OSError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    return 80
