@@ -57,6 +57,15 @@ def test_shared_memory_of_killed_ranks_is_found(tmp_path: Path) -> None:
     assert doctor.left_behind(tmp_path) == [left]
 
 
+def test_without_proc_nothing_is_known_of_killed_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(_: Path) -> None:
+        raise FileNotFoundError
+
+    (tmp_path / "paceline-1-1-0123456789abcdef").touch()
+    monkeypatch.setattr(Path, "stat", absent)
+    assert doctor.left_behind(tmp_path) == []
+
+
 def test_single_copy_tells_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_read_between_siblings", lambda: errno.EPERM)
     found = doctor.single_copy()

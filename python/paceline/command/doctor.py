@@ -182,8 +182,11 @@ def shared_memory() -> Check:
 
 
 def left_behind(folder: Path = Path("/dev/shm")) -> list[Path]:
-    """This user's, of ranks of this pid namespace that died before the others had mapped it."""
-    here = f"{Path('/proc/self/ns/pid').stat().st_ino:x}"
+    """This user's, of ranks of this pid namespace that died before the others had mapped it. Without /proc: none."""
+    try:
+        here = f"{Path('/proc/self/ns/pid').stat().st_ino:x}"
+    except OSError:
+        return []
     ours = ((path, re.match(r"paceline-(\d+)-([0-9a-f]+)-", path.name)) for path in sorted(folder.glob("paceline-*")))
     dead = [path for path, name in ours if name and name[2] == here and not Path("/proc", name[1]).exists()]
     return [path for path in dead if _is_own(path)]
