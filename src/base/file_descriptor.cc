@@ -3,12 +3,22 @@
 #include <cerrno>
 
 namespace paceline {
+namespace {
+
+const char* remedy(int error) {
+  switch (error) {
+    case EMFILE: return ": this process may open no more files; raise its limit with `ulimit -n`";
+    case ENFILE: return ": this machine may open no more files; raise fs.file-max";
+    case EFBIG: return ": this process may make no file so long, nor memory to share; raise its limit with `ulimit -f`";
+    default: return "";
+  }
+}
+
+}  // namespace
 
 Status descriptor_error(const std::string& what, int error) {
-  if (error != EMFILE && error != ENFILE) return Status::system(what, error);
   Status::Detail detail = Status::system(what, error).detail();
-  detail.message += error == EMFILE ? ": this process may open no more files; raise its limit with `ulimit -n`"
-                                    : ": this machine may open no more files; raise fs.file-max";
+  detail.message += remedy(error);
   return Status(std::move(detail));
 }
 

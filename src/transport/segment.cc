@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "base/file_descriptor.h"
+#include "base/file_length.h"
 #include "base/fork_hold.h"
 #include "base/process.h"
 
@@ -93,7 +94,7 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes, std::size_t 
   const std::string name = fmt::format("/{}{:016x}", prefix_of(getpid()), number);
   const int descriptor = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   if (descriptor < 0) return creation_error(name, bytes, least, errno);
-  int error = ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  int error = set_length(descriptor, bytes);
   if (error == 0) error = allocate(descriptor, bytes);
   if (error != 0) {
     close(descriptor);

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/file_descriptor.h"
+#include "base/file_length.h"
 #include "base/fork_hold.h"
 
 namespace paceline {
@@ -44,10 +45,9 @@ Result<void*> allocate_shared(std::size_t bytes) {
   if (rounded < bytes) return Status::system("allocating shared memory", ENOMEM);
   const int descriptor = memfd_create("paceline", MFD_CLOEXEC);
   if (descriptor < 0) return descriptor_error("creating shared memory", errno);
-  if (ftruncate(descriptor, static_cast<off_t>(rounded)) != 0) {
-    const int error = errno;
+  if (const int error = set_length(descriptor, rounded); error != 0) {
     close(descriptor);
-    return Status::system(fmt::format("allocating {} bytes of shared memory", bytes), error);
+    return descriptor_error(fmt::format("allocating {} bytes of shared memory", bytes), error);
   }
   void* data = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (data == MAP_FAILED) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -172,6 +173,18 @@ TEST_CASE("segment: more than /dev/shm holds is refused, with the remedy, and le
   CHECK(hopeless.status().message().find("PACELINE_STAGING") == std::string::npos);
   CHECK(hopeless.status().message().find("PACELINE_TRANSPORT=tcp") != std::string::npos);
   CHECK(names_of_this_process() == before);
+}
+
+TEST_CASE("segment: where files may not be so long it is refused, with the remedy, and the program goes on") {
+  Child child([] {
+    const rlimit longest{1 << 20, 1 << 20};
+    const long before = names_of_this_process();
+    if (setrlimit(RLIMIT_FSIZE, &longest) != 0) return false;
+    const auto refused = Segment::create((1 << 20) + 1);
+    return refused.status().message().find("ulimit -f") != std::string::npos && names_of_this_process() == before &&
+           Segment::create(1 << 20).ok();
+  });
+  CHECK(child.ended_well());
 }
 
 TEST_CASE("segment: memory is allocated in pieces, and again where a signal came first") {

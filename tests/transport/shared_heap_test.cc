@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,6 +43,16 @@ int shared_mappings() {
 }
 
 }  // namespace
+
+TEST_CASE("shared heap: where files may not be so long it is refused, with the remedy, and the program goes on") {
+  Child child([] {
+    const rlimit longest{1 << 20, 1 << 20};
+    if (setrlimit(RLIMIT_FSIZE, &longest) != 0) return false;
+    const auto refused = allocate_shared((1 << 20) + 1);
+    return refused.status().message().find("ulimit -f") != std::string::npos && allocate_shared(1 << 20).ok();
+  });
+  CHECK(child.ended_well());
+}
 
 TEST_CASE("shared heap: memory of whole pages, zero, and writable to its end") {
   std::byte* memory = allocate(5000);
