@@ -1,5 +1,7 @@
 #include "base/file_descriptor.h"
 
+#include <fcntl.h>
+
 #include <cerrno>
 
 namespace paceline {
@@ -15,6 +17,14 @@ const char* remedy(int error) {
 }
 
 }  // namespace
+
+FileDescriptor::FileDescriptor(int fd) : fd_(fd) {
+  if (fd < STDIN_FILENO || fd > STDERR_FILENO) return;
+  fd_ = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+}
 
 Status descriptor_error(const std::string& what, int error) {
   Status::Detail detail = Status::system(what, error).detail();

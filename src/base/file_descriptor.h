@@ -1,4 +1,5 @@
-// A file descriptor that closes itself.
+// A file descriptor that closes itself. Its number is never that of a standard stream: where a program was started
+// without one, what it prints, or we log, would go into a connection or into memory that ranks share.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +14,8 @@ namespace paceline {
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
+  // Takes a new one, or the -1 of a call that failed; -1 with its errno also where it must be renumbered and cannot.
+  explicit FileDescriptor(int fd);
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     if (this != &other) {

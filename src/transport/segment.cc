@@ -92,7 +92,7 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes, std::size_t 
   std::uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) return Status::system("getrandom", errno);
   const std::string name = fmt::format("/{}{:016x}", prefix_of(getpid()), number);
-  const int descriptor = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  const int descriptor = FileDescriptor(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600)).release();
   if (descriptor < 0) return creation_error(name, bytes, least, errno);
   int error = set_length(descriptor, bytes);
   if (error == 0) error = allocate(descriptor, bytes);
@@ -110,7 +110,7 @@ Result<std::shared_ptr<Segment>> Segment::open(const std::string& name, std::siz
     if (auto found = mapped().find(name); found != mapped().end())
       if (auto segment = found->second.lock()) return segment;
   }
-  const int descriptor = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
+  const int descriptor = FileDescriptor(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0)).release();
   if (descriptor < 0) return descriptor_error("opening shared memory " + name, errno);
   struct stat facts {};
   if (fstat(descriptor, &facts) != 0 || static_cast<std::size_t>(facts.st_size) != bytes || facts.st_uid != geteuid()) {

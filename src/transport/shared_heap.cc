@@ -43,7 +43,7 @@ Result<void*> allocate_shared(std::size_t bytes) {
   if (bytes == 0) return Status(Code::invalid_argument, "an allocation of 0 bytes");
   const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
   if (rounded < bytes) return Status::system("allocating shared memory", ENOMEM);
-  const int descriptor = memfd_create("paceline", MFD_CLOEXEC);
+  const int descriptor = FileDescriptor(memfd_create("paceline", MFD_CLOEXEC)).release();
   if (descriptor < 0) return descriptor_error("creating shared memory", errno);
   if (const int error = set_length(descriptor, rounded); error != 0) {
     close(descriptor);
