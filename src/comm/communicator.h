@@ -23,9 +23,9 @@
 #include "comm/device_calls.h"
 #include "comm/plan_cache.h"
 #include "engine/execution.h"
-#include "schedule/request.h"
+#include "engine/request.h"
 #include "topology/paths.h"
-#include "tuning/choice.h"
+#include "tuning/decision.h"
 #include "tuning/node_links.h"
 #include "tuning/tuned.h"
 
@@ -214,13 +214,7 @@ class Communicator {
 
   Status prepare(const Request& request, KnownPlan& ready);
   Result<const Plan*> plan_for(const Request& request, bool in_place);
-  // What a plan is made of, and an explanation.
-  struct Decision {
-    Choice choice;
-    std::size_t chunk_bytes = 0;  // that a step moves at most
-    bool single_copy = false;
-  };
-  // For a collective.
+  // Of a collective: what a plan is made of, and an explanation.
   Result<Decision> decide(const Request& request, const Problem& problem) const;
   Result<Plan> make_plan(const Request& request, bool in_place);
   [[nodiscard]] Plan make_message_plan(const Request& request) const;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "algorithms/chunks.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "engine/plan.h"
@@ -44,14 +43,8 @@ Plan Communicator::make_message_plan(const Request& request) const {
   plan.algorithm = "message";
   const std::size_t total = request.count * plan.element_bytes;
   const std::uint8_t transport = connections_.routes.transport[static_cast<std::size_t>(request.root)];
-  plan.chunk_bytes = pipeline_chunk(request.count, 1, cost_model(request.type)) * plan.element_bytes;
-  // In shared memory a chunk should leave room in the first-level cache beside its copy, or else be well beyond it: 64
-  // KB from one CPU of an EPYC to another take 2.8 us in chunks of 8 KiB, 3.8 in chunks of 15 and 3.3 in chunks of 32.
-  constexpr std::size_t within = 8 << 10;
-  constexpr std::size_t beyond = 32 << 10;
-  if (transport == TransportNumber::shared_memory && plan.chunk_bytes < beyond)
-    plan.chunk_bytes = std::min(plan.chunk_bytes, within);
-  plan.chunk_bytes = std::min(plan.chunk_bytes, total);
+  plan.chunk_bytes =
+      message_chunk(request.count, cost_model(request.type), transport == TransportNumber::shared_memory);
   plan.way = way_of(plan.algorithm, plan.chunk_bytes);
   plan.lanes.resize(1);
   std::size_t begin = 0;
@@ -71,31 +64,10 @@ Plan Communicator::make_message_plan(const Request& request) const {
   return plan;
 }
 
-Result<Communicator::Decision> Communicator::decide(const Request& request, const Problem& problem) const {
-  CostModel model = cost_model(request.type);
-  const StreamingFrom& streaming = connections_.routes.streaming_from;
-  if (tuned_ == nullptr && !connections_.several_nodes && streaming.early &&
-      output_elements(problem, problem.root) * model.element >= streaming.copies)
-    model.common_share = std::min(model.common_share, common_share_past_cache);
-  const auto reads_in_place = [&](Protocol protocol) {
-    return connections_.single_copy && worth_single_copy(request, size(), connections_.oversubscribed, protocol);
-  };
-  std::string_view algorithm = forced_.algorithm;
-  // Who reads its part for itself gains nothing by a tree, whose inner ranks read others' parts as well.
-  if (algorithm.empty() && tuned_ == nullptr && !connections_.several_nodes && request.which == Collective::scatter &&
-      reads_in_place(forced_.variant.protocol))
-    algorithm = "direct";
-  auto choice = choose(problem, model, algorithm, asked(), tuned_.get());
-  if (!choice.ok()) return choice.status();
-  const bool single_copy = reads_in_place(forced_.variant.protocol != Protocol::automatic ? forced_.variant.protocol
-                                                                                          : choice->variant.protocol);
-  const auto gives_only_inputs = choice->algorithm->gives_only_inputs;
-  // Nodes may not agree on what is read where it lies.
-  if (single_copy && !connections_.several_nodes && choice->variant.chunk == 0 && gives_only_inputs != nullptr &&
-      gives_only_inputs(problem))
-    choice->parameters.chunk = longest_read / model.element;
-  const std::size_t chunk = std::min(choice->parameters.chunk, std::max<std::size_t>(1, request.count));
-  return Decision{std::move(*choice), chunk * model.element, single_copy};
+Result<Decision> Communicator::decide(const Request& request, const Problem& problem) const {
+  const Means means{connections_.several_nodes, connections_.single_copy, connections_.oversubscribed,
+                    connections_.routes.streaming_from};
+  return paceline::decide(problem, cost_model(request.type), means, {forced_.algorithm, asked()}, tuned_.get());
 }
 
 Result<Plan> Communicator::make_plan(const Request& request, bool in_place) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/arena.h"
-#include "schedule/request.h"
+#include "engine/request.h"
 
 namespace paceline {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/plan.h"
-#include "schedule/request.h"
+#include "engine/request.h"
 
 namespace paceline {
 

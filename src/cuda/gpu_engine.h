@@ -15,7 +15,7 @@
 #include "base/cards.h"
 #include "base/status.h"
 #include "cuda/calls/device_plan.h"
-#include "schedule/request.h"
+#include "engine/request.h"
 #include "tuning/gpu_setting.h"
 
 namespace paceline::cuda {

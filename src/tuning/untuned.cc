@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/configuration.h"
-#include "base/copies.h"
 #include "tuning/node_links.h"
 
 namespace paceline {
@@ -58,26 +56,6 @@ CostModel untuned_model(const Surroundings& where) {
   if (where.sharing > 1) share_cpus(model, where);
   if (where.several_nodes) lie_on_nodes(model, where);
   return model;
-}
-
-// Where one rank's staging would serve all others, each of them reads for itself, all at the same time if they have
-// CPUs; and ranks that exchange long blocks save a copy, where the kernel copies well. Elsewhere staging is faster:
-// both sides copy at the same time, and no pages are pinned.
-bool worth_single_copy(const Request& request, int ranks, bool oversubscribed, Protocol protocol) {
-  if (protocol != Protocol::automatic) return protocol == Protocol::single_copy;
-  if (configuration().single_copy == "on") return true;
-  const std::size_t block = request.count * size_of(request.type);
-  const std::size_t all = static_cast<std::size_t>(ranks) * block;
-  switch (request.which) {
-    case Collective::scatter:
-      return block >= 256 << 10 && all >= 2 << 20 && !((oversubscribed || ranks == 2) && rep_movs_is_slow());
-    case Collective::all_to_all:
-      if (rep_movs_is_slow()) return false;
-      if (ranks == 2) return all >= 1 << 20;
-      // What is beyond the caches is staged past them.
-      return oversubscribed ? all >= 512 << 10 && all <= 8 << 20 : all >= 1 << 20 && all <= 16 << 20;
-    default: return false;
-  }
 }
 
 }  // namespace paceline

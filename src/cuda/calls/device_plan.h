@@ -12,7 +12,7 @@
 #include "algorithms/table.h"
 #include "base/status.h"
 #include "cuda/calls/walk.h"
-#include "schedule/request.h"
+#include "engine/request.h"
 #include "tuning/variant.h"
 
 namespace paceline::cuda {

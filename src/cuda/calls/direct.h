@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "cuda/memory/window.h"
-#include "schedule/request.h"
+#include "engine/request.h"
 
 namespace paceline::cuda {
 

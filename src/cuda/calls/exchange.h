@@ -11,7 +11,7 @@
 
 #include "cuda/calls/launch.h"
 #include "cuda/calls/task.h"
-#include "schedule/request.h"
+#include "engine/request.h"
 #include "tuning/gpu_table.h"
 
 namespace paceline::cuda {

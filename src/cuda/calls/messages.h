@@ -5,7 +5,7 @@
 
 #include "cuda/calls/launch.h"
 #include "cuda/calls/task.h"
-#include "schedule/request.h"
+#include "engine/request.h"
 
 namespace paceline::cuda {
 

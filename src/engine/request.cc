@@ -1,4 +1,4 @@
-#include "schedule/request.h"
+#include "engine/request.h"
 
 #include <fmt/format.h>
 
