@@ -59,7 +59,7 @@ struct GpuRow {
 
 class GpuTable {
  public:
-  // What was found on two and on four H200 by hand (docs/gpu.md): for GPUs and numbers of ranks without a table.
+  // What was found on two and on four H200 by hand (docs/notes/gpu.md): for GPUs and numbers of ranks without a table.
   static GpuTable rules(int ranks);
 
   // These rows for the collectives that they are about. A collective's rows ascend, and the first is from 0.

@@ -1,5 +1,5 @@
 // Long collectives that only move data, by the GPU's copy engines: no multiprocessor is used, and the link carries 5%
-// more than by loads (docs/gpu.md).
+// more than by loads (docs/notes/gpu.md).
 //
 // A rank loads what it gets from the other ranks' inputs, between two meetings of all (CudaEngine::run_engines). It
 // stores into no memory but its own, so a call that another rank does not make cannot harm that one. The host must know

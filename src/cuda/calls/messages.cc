@@ -8,8 +8,8 @@
 namespace paceline::cuda {
 namespace {
 
-// Sends and receives: by strips up to here, found on two H200 (docs/gpu.md: longer ones alone would gain, too, but not
-// beside still longer ones); one at once up to here. Both sides must say the same, so no table is asked.
+// Sends and receives: by strips up to here, found on two H200 (docs/notes/gpu.md: longer ones alone would gain, too,
+// but not beside still longer ones); one at once up to here. Both sides must say the same, so no table is asked.
 constexpr std::uint64_t messages_to = 16 << 20;
 constexpr std::uint64_t brief_message_to = 512 << 10;
 

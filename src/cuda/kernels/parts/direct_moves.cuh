@@ -1,8 +1,8 @@
 // How blocks move the stretches of a long collective between the ranks' buffers (direct.h): they copy, or fold.
 //
 // Which blocks use the link, and how many, decides how fast it is, for stores that come faster than it takes them hold
-// each other up (docs/gpu.md). Loads from a peer do not, but their requests take a tenth of the way back: 373 GB/s one
-// way, 336 both ways.
+// each other up (docs/notes/gpu.md). Loads from a peer do not, but their requests take a tenth of the way back: 373
+// GB/s one way, 336 both ways.
 #pragma once
 
 #include "cuda/kernels/parts/deal.cuh"
