@@ -15,6 +15,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from . import _native
 from .call_arguments import Operation
 from .call_queue import Handle
 from .communicator import Communicator
@@ -37,8 +38,6 @@ from .insight import Plan
 from .joining import init, init_all, unique_id
 from .memory import empty
 from .trace import compare_traces, merge_traces
-
-__version__ = "0.1.0"
 
 _MODULES = ("prediction", "topology", "tuning")  # which few programs want
 
@@ -77,13 +76,17 @@ if TYPE_CHECKING:
     from . import prediction as prediction
     from . import topology as topology
     from . import tuning as tuning
+
+    __version__: str
 else:
 
-    def __getattr__(name: str) -> ModuleType:
-        """`paceline.tuning` and the like after `import paceline`, loaded at first use."""
+    def __getattr__(name: str) -> ModuleType | str:
+        """`paceline.tuning` and the like after `import paceline`, loaded at first use; the library's version."""
         if name in _MODULES:
             return importlib.import_module(f".{name}", __name__)
+        if name == "__version__":
+            return _native.version()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_MODULES})
+        return sorted({*globals(), *_MODULES, "__version__"})

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from . import __version__, _native
+from . import _native
 from .command import bench, doctor, env, explain, predict, run, topo, tune
 from .command.files import refuse_same_outputs
 from .errors import Error
@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="paceline", description="Collective communication: measure it, run it, look into it.", allow_abbrev=False
     )
-    top.add_argument("--version", action="store_true", help="print the versions of the package and of the library")
+    top.add_argument("--version", action="store_true", help="print the version, and which library has it")
     top.set_defaults(parser=top)
     commands = top.add_subparsers(metavar="COMMAND", dest="command")
     for module in COMMANDS:
@@ -65,7 +65,7 @@ def _chosen(words: list[str]) -> argparse.Namespace:
 
 def _do(chosen: argparse.Namespace) -> int:
     if chosen.version:
-        print(f"paceline {__version__}, library {_native.version()}")
+        print(f"paceline {_native.version()}, {_native.library_path()}")
         return 0
     if chosen.command is None:
         chosen.parser.print_help()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paceline import _native
 from paceline.command.collectives import COLLECTIVES
 
 
@@ -174,4 +175,4 @@ def test_explain_refuses_a_size_that_no_memory_holds_once() -> None:
 
 def test_version() -> None:
     done = paceline("--version")
-    assert done.stdout == "paceline 0.1.0, library 0.1.0\n"
+    assert done.stdout == f"paceline {_native.version()}, {_native.library_path()}\n"

@@ -15,7 +15,7 @@ def test_program(name: str) -> None:
 
 
 SAYS = (
-    "host:7 [paceline] NCCL INFO Paceline 0.1.0, NCCL 2.28.9 at /x: Paceline serves all_reduce, gather; NCCL the rest"
+    "host:7 [paceline] NCCL INFO Paceline 1.2.3, NCCL 2.28.9 at /x: Paceline serves all_reduce, gather; NCCL the rest"
 )
 
 

@@ -36,7 +36,7 @@ ROWS = [
 
 
 def test_bench_table() -> None:
-    parts = [title("0.1.0", 4, "node-a", "cpu"), heading("all_reduce"), *(line(row, True) for row in ROWS)]
+    parts = [title("1.2.3", 4, "node-a", "cpu"), heading("all_reduce"), *(line(row, True) for row in ROWS)]
     check("bench.txt", "\n".join(parts) + "\n")
 
 
@@ -48,7 +48,7 @@ def test_bench_columns_stay_in_place() -> None:
 
 def test_doctor_table() -> None:
     checks = [
-        Check("library", "ok", "version 0.1.0, /opt/lib/libpaceline.so"),
+        Check("library", "ok", "version 1.2.3, /opt/lib/libpaceline.so"),
         Check("/dev/shm", "warn", "64M bytes, 60M free", "mount it larger"),
         Check("loopback", "fail", "127.0.0.1: refused", "ip link set lo up"),
     ]

@@ -266,7 +266,7 @@ def test_a_profile_gives_the_model(tmp_path: Path) -> None:
              "largest_chunk": 65536}  # fmt: skip
     setting = {"transport": "shm", "ranks": 2, "model": model, "model_error": 0.1, "measured": [], "table": []}
     settings = [setting, {**setting, "transport": "loopback", "ranks": 3}]
-    document = {"format": 2, "fingerprint": "0" * 16, "version": "0.1.0", "settings": settings}
+    document = {"format": 2, "fingerprint": "0" * 16, "version": "1.2.3", "settings": settings}
     profile.write_text(json.dumps(document))
     shown = paceline("all_gather", "--profile", str(profile), "-n", "8", "--sizes", "1M", "--algorithm", "ring")
     assert shown.returncode == 0, shown.stderr

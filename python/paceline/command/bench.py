@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, _native
+from .. import _native
 from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..datatypes import DATA_TYPES, OPERATIONS
@@ -153,7 +153,7 @@ class _Bench:
         self._collectives = [COLLECTIVES[name] for name in names]
         self._dtype = DATA_TYPES[chosen.dtype]
         self._pattern = Pattern(self._dtype, chosen.op, comm.size)
-        self._title = bench_table.title(__version__, comm.size, socket.gethostname(), device)
+        self._title = bench_table.title(_native.version(), comm.size, socket.gethostname(), device)
         calls = chosen.iterations or (5 if chosen.trace else None)
         self._effort = Effort(calls, chosen.warmup)
         self._rows: list[Row] = []
@@ -229,7 +229,7 @@ class _Bench:
     def _write_results(self) -> None:
         if self._chosen.json:
             document = {
-                "version": __version__,
+                "version": _native.version(),
                 "host": socket.gethostname(),
                 "device": self._chosen.device,
                 "graphs": self._chosen.graph,

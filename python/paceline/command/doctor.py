@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .. import __version__, _native, interpreter, tuning
+from .. import _native, interpreter, tuning
 from ..errors import Error
 from ..topology import topology
 from .files import output_file, write_json
@@ -63,7 +63,7 @@ def job(chosen: argparse.Namespace) -> int:
         print(table(checks))
     if chosen.json:
         document: dict[str, Any] = {
-            "version": __version__,
+            "version": version(),
             "host": socket.gethostname(),
             "checks": [asdict(check) for check in checks],
         }
@@ -84,11 +84,19 @@ def table(checks: list[Check]) -> str:
     return "\n".join(lines)
 
 
+def version() -> str | None:
+    """The library's; None where it does not load."""
+    try:
+        return _native.version()
+    except OSError:
+        return None
+
+
 def library() -> Check:
-    """The shared library loads and belongs to this package."""
+    """The shared library loads and belongs to this package, where that is installed (and no source tree)."""
     path = _native.library_path()
     try:
-        version = _native.version()
+        found = _native.version()
     except OSError as error:
         return Check(
             "library",
@@ -96,10 +104,14 @@ def library() -> Check:
             str(error),
             "unset PACELINE_LIBRARY, or install the wheel again: pip install --force-reinstall paceline-VERSION.whl",
         )
-    if version != __version__:
-        return Check("library", "fail", f"{path} is version {version}, the package {__version__}",
+    try:
+        package = importlib.metadata.version("paceline")
+    except importlib.metadata.PackageNotFoundError:
+        package = found
+    if found != package:
+        return Check("library", "fail", f"{path} is version {found}, the package {package}",
                      "install the wheel again, and unset PACELINE_LIBRARY")  # fmt: skip
-    return Check("library", "ok", f"version {version}, {path}")
+    return Check("library", "ok", f"version {found}, {path}")
 
 
 def python() -> Check:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, tuning
+from .. import _native, tuning
 from ..communicator import Communicator
 from ..datatypes import DATA_TYPES, OPERATIONS
 from ..insight import Plan
@@ -61,7 +61,7 @@ def job(chosen: argparse.Namespace) -> int:
 def _answer(comm: Communicator, chosen: argparse.Namespace) -> None:
     rows = _explain(comm, chosen)
     if chosen.json:
-        document = {"version": __version__, "collective": chosen.collective, "ranks": comm.size, "rows": rows}
+        document = {"version": _native.version(), "collective": chosen.collective, "ranks": comm.size, "rows": rows}
         write_json(chosen.json, document)
 
 

@@ -8,7 +8,7 @@ import json
 from math import inf
 from typing import Any
 
-from .. import __version__
+from .. import _native
 from ..errors import InvalidArgument
 from ..prediction import predict
 from ..trace import events_by_rank, merge_events
@@ -143,7 +143,7 @@ def job(chosen: argparse.Namespace) -> int:
     if not answers:
         raise InvalidArgument("\n".join(dict.fromkeys(map(str, refused))))
     if chosen.json:
-        document = {"version": __version__, "collective": chosen.collective, "topology": where, "rows": rows}
+        document = {"version": _native.version(), "collective": chosen.collective, "topology": where, "rows": rows}
         write_json(chosen.json, document)
     if (chosen.trace and "trace" not in answers[0]) or (chosen.link_plot and rows[0]["links"] is None):
         chosen.parser.error(f"{rows[0]['algorithm']} is predicted by a formula: it has no links and no timeline")

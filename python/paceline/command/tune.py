@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, interpreter, tuning
+from .. import _native, interpreter, tuning
 from ..communicator import Communicator
 from ..cuda_driver import Gpu, device_count
 from ..errors import Error, Unsupported
@@ -151,7 +151,7 @@ def _finish(
     if chosen.json:
         seen = [{"kept": one["kept"], "passes_apart": host_tune.passes_apart(one)} for one in found]
         document = {
-            "version": __version__,
+            "version": _native.version(),
             "host": socket.gethostname(),
             "device": chosen.device,
             "output": str(path),
