@@ -17,8 +17,8 @@
 #include "cuda/driver/side_stream.h"
 #include "cuda/gpu_engine.h"
 #include "cuda/kernels/kernels.h"
-#include "cuda/memory/pinned_page.h"
 #include "cuda/memory/registration.h"
+#include "cuda/pinned_page.h"
 
 namespace paceline::cuda {
 

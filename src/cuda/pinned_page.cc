@@ -1,4 +1,4 @@
-#include "cuda/memory/pinned_page.h"
+#include "cuda/pinned_page.h"
 
 #include <sys/mman.h>
 
