@@ -15,6 +15,7 @@
 #include "base/reduction.h"
 #include "bootstrap/launch.h"
 #include "cuda/driver/device.h"
+#include "tuning/variant.h"
 
 namespace paceline::api {
 
@@ -33,10 +34,7 @@ Result<CommunicatorOptions> options_of(const paceConfig_t* config) {
   options.timeout = config->timeoutSeconds;
   if (config->algorithm != nullptr) options.algorithm = config->algorithm;
   options.chunk = config->chunkBytes;
-  const auto forced = read_variant(options.algorithm);
-  PACE_TRY(forced.status());
-  if (!forced->algorithm.empty() && algorithm_named(forced->algorithm) == nullptr)
-    return Status(Code::invalid_argument, fmt::format("there is no algorithm '{}'", forced->algorithm));
+  PACE_TRY(known_variant(options.algorithm).status());
   return options;
 }
 

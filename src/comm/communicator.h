@@ -36,7 +36,7 @@ class Trace;
 struct CommunicatorOptions {
   double timeout = 0;       // s; 0: PACELINE_TIMEOUT
   double join_timeout = 0;  // s, for meeting and connecting each; 0: PACELINE_JOIN_TIMEOUT
-  std::string algorithm;    // as read_variant() takes it; empty: PACELINE_ALGORITHM, or chosen
+  std::string algorithm;    // as known_variant() takes it; empty: PACELINE_ALGORITHM, or chosen
   std::size_t chunk = 0;    // bytes; 0: PACELINE_CHUNK, or chosen
 };
 
@@ -118,7 +118,7 @@ class Communicator {
   // The reason why the communicator has ended, or ok. From any thread.
   [[nodiscard]] Status failure() const;
 
-  // As read_variant() takes it, or empty for the choice by cost. Unknown names are an error.
+  // As known_variant() takes it; empty: the choice by cost.
   Status set_algorithm(const std::string& name);
   // Makes no plan: of a count that no memory holds it would be long.
   Result<PlanInfo> explain(const Request& request) const;

@@ -98,16 +98,8 @@ Result<const Plan*> Communicator::plan_for(const Request& request, bool in_place
 }
 
 Status Communicator::set_algorithm(const std::string& name) {
-  auto read = read_variant(name);
+  auto read = known_variant(name);
   PACE_TRY(read.status());
-  const Algorithm* const named = algorithm_named(read->algorithm);
-  if (named != nullptr && read->variant.radix > 0) PACE_TRY(check_has_radix(*named));
-  if (!read->algorithm.empty() && named == nullptr) {
-    std::string known;
-    for (const Algorithm& algorithm : algorithms()) known += fmt::format(" {}", algorithm.name);
-    return Status(Code::invalid_argument,
-                  fmt::format("there is no algorithm '{}'; there are:{}", read->algorithm, known));
-  }
   forced_ = std::move(*read);
   plans_.clear();
   return {};

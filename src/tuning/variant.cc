@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <vector>
+
+#include "base/listed.h"
+#include "base/wrong.h"
 
 namespace paceline {
 namespace {
@@ -69,6 +73,19 @@ Result<NamedVariant> read_variant(std::string_view text) {
                                 "protocol=staged and protocol=single_copy",
                                 word, read.algorithm));
   }
+  return read;
+}
+
+Result<NamedVariant> known_variant(std::string_view text) {
+  auto read = read_variant(text);
+  if (!read.ok() || read->algorithm.empty()) return read;
+  const Algorithm* const named = algorithm_named(read->algorithm);
+  if (named == nullptr) {
+    std::vector<std::string_view> known;
+    for (const Algorithm& algorithm : algorithms()) known.push_back(algorithm.name);
+    return wrong(fmt::format("there is no algorithm '{}'; there are {}", read->algorithm, listed(known)));
+  }
+  if (read->variant.radix > 0) PACE_TRY(check_has_radix(*named));
   return read;
 }
 

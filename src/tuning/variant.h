@@ -42,5 +42,8 @@ struct NamedVariant {
 // Errors (invalid_argument): anything but chunk=BYTES, radix=K and protocol=staged|single_copy after the name. The name
 // may be of no algorithm.
 Result<NamedVariant> read_variant(std::string_view text);
+// The same of an algorithm in the table, with a radix only if it has one; or without a name. Errors (invalid_argument)
+// say which algorithms there are.
+Result<NamedVariant> known_variant(std::string_view text);
 
 }  // namespace paceline

@@ -1,9 +1,10 @@
-// How communicators are made and destroyed where this process lacks what it needs.
+// How communicators are made and destroyed where this process lacks what it needs, or is asked for what cannot be.
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <iterator>
 #include <latch>
+#include <string_view>
 #include <vector>
 
 #include "api/address_limit.h"
@@ -22,6 +23,25 @@ TEST_CASE("a communicator whose ranks' threads cannot all start is an error") {
     return paceCommInitAll(comms.data(), static_cast<int>(comms.size()), nullptr) != paceSuccess;
   });
   CHECK(child.ended_well());
+}
+
+TEST_CASE("a rank whose configuration forces what cannot be is refused before the others are waited for") {
+  paceUniqueId id;
+  REQUIRE(paceGetUniqueId(&id) == paceSuccess);
+  paceConfig_t config = PACE_CONFIG_INITIALIZER;
+  for (const char* algorithm : {"nonsense", "ring radix=3", "ring fast"}) {
+    INFO(algorithm);
+    config.algorithm = algorithm;
+    paceComm_t comm = nullptr;
+    CHECK(paceCommInitRankConfig(&comm, 2, id, 0, &config) == paceInvalidArgument);  // nobody else comes
+  }
+  config.algorithm = "nonsense";
+  paceComm_t comm = nullptr;
+  CHECK(paceCommInitRankConfig(&comm, 2, id, 0, &config) == paceInvalidArgument);
+  CHECK(std::string_view(paceGetLastError(nullptr)).find("'nonsense'; there are direct, ") != std::string_view::npos);
+  config.algorithm = nullptr;
+  CHECK(paceCommInitRankConfig(&comm, 1, id, 0, &config) == paceSuccess);  // what it takes of the id is still there
+  CHECK(paceCommDestroy(comm) == paceSuccess);
 }
 
 TEST_CASE("communicators that cannot all be made leave no descriptor behind") {

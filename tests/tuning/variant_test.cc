@@ -27,4 +27,15 @@ TEST_CASE("what else it says is an error") {
         "protocol=single_copy");
 }
 
+TEST_CASE("an algorithm that is forced is in the table, and has a radix if one is said") {
+  for (const char* text : {"", " chunk=64", "ring", "ring chunk=64", "knomial radix=3"}) {
+    INFO(text);
+    CHECK(known_variant(text).ok());
+  }
+  const std::string unknown = known_variant("nonsense radix=3").status().message();
+  CHECK(unknown.starts_with("there is no algorithm 'nonsense'; there are direct, "));
+  CHECK(known_variant("ring radix=3").status().message().starts_with("ring has no radix; there are "));
+  CHECK(known_variant("ring fast").status().message() == read_variant("ring fast").status().message());
+}
+
 }  // namespace paceline
