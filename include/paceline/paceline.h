@@ -320,7 +320,7 @@ PACE_API paceResult_t paceCommSetAlgorithm(paceComm_t comm, const char* algorith
  * "build" ("topology" of an algorithm: it goes by one, see PACELINE_TOPOLOGY); "cuda": {"devices"} where calls on GPU
  * memory can be made, else NULL. Valid for the life of the process. NULL for another name. */
 PACE_API const char* paceDescribe(const char* which);
-/* Times measured on this communicator, made a setting of a profile (JSON text; src/tuning/profile.h says what it has).
+/* Times measured on this communicator, made a setting of a profile (JSON text; fields: docs/tuning.md, The file).
  * `measured`: [{"collective", "algorithm", "chunk", "radix", "protocol", "points": [[bytes, microseconds], ...]}, ...],
  * sizes ascending, float32; chunk, radix and protocol where they were forced.
  * fits != 0: the cost model's constants are fitted to the times (or are those of the links that were measured when the
@@ -332,8 +332,8 @@ PACE_API paceResult_t paceCommSetTuning(paceComm_t comm, const char* profile);
 /* Whether communicators on this machine would use this profile if their file held it: paceInvalidArgument where they
  * would not; paceGetLastError(NULL) says why. */
 PACE_API paceResult_t paceCheckTuning(const char* profile);
-/* How calls on GPU memory are launched, as JSON text: a GPU setting of a profile (src/tuning/gpu_setting.h says what it
- * has) with all rows of the table that counts, and "source": "measured" (by the profile), "shipped" or "rules".
+/* How calls on GPU memory are launched, as JSON text: a GPU setting of a profile (fields: docs/tuning.md, The file)
+ * with all rows of the table that counts, and "source": "measured" (by the profile), "shipped" or "rules".
  * paceUnsupported where calls go through host memory (paceCommGpuDirect). *table is valid until this thread's next
  * call. */
 PACE_API paceResult_t paceCommGpuTable(paceComm_t comm, const char** table);
