@@ -46,7 +46,7 @@ void fields(Archive& archive, T& message) {
   } else if constexpr (std::is_same_v<M, Ping>) {
     archive(message.inquiry, message.communicator);
   } else if constexpr (std::is_same_v<M, Pong>) {
-    archive(message.inquiry, message.state, message.sequence);
+    archive(message.inquiry, message.state, message.sequence, message.waiting_for);
   } else if constexpr (std::is_same_v<M, Left>) {
     archive(message.communicator, message.rank, message.sequence, message.size);
   } else if constexpr (std::is_same_v<M, Farewell>) {

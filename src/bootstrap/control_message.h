@@ -82,6 +82,7 @@ struct Pong {
   std::uint64_t inquiry = 0;
   State state = State::absent;
   std::uint32_t sequence = 0;
+  std::int32_t waiting_for = -1;  // inside, or in_messages: the communicator's rank; -1: none that is known
 };
 // To rank 0, and from there to all: a rank has left a communicator in peace.
 struct Left {

@@ -55,15 +55,29 @@ std::string why_not_behind(const Pong& pong, const Call& call) {
                      in_messages ? "inside a send or receive" : "outside of any call", short_name(call));
 }
 
+// Who does not wait itself, of those that `rank` waits for, one by the other; `rank` where they wait for each other.
+int end_of_waits(int rank, const std::vector<std::optional<Pong>>& answers) {
+  const int ranks = static_cast<int>(answers.size());
+  int end = rank;
+  for (int step = 0; step < ranks; ++step) {
+    const auto& answer = answers[static_cast<std::size_t>(end)];
+    if (!answer || answer->waiting_for < 0 || answer->waiting_for >= ranks) return end;
+    end = answer->waiting_for;
+  }
+  return rank;
+}
+
 }  // namespace
 
-Status::Detail accusation(const Suspicion& suspicion, int rank, const Member& member, const std::string& why) {
-  const bool for_it = rank == static_cast<int>(suspicion.waiting_for);
+Status::Detail accusation(const Suspicion& suspicion, int rank, const Member& member, const std::string& why,
+                          bool in_turn) {
+  std::string whom =
+      rank == static_cast<int>(suspicion.waiting_for) ? "it" : fmt::format("rank {}", suspicion.waiting_for);
+  if (in_turn) whom += ", which in turn waits for it,";
   Status::Detail detail;
   detail.code = Code::timeout;
-  detail.message = fmt::format(
-      "{} {}; rank {} waited {:.1f} s for {} in {}", named(rank, member), why, suspicion.waiting, suspicion.seconds,
-      for_it ? std::string("it") : fmt::format("rank {}", suspicion.waiting_for), describe(suspicion.call));
+  detail.message = fmt::format("{} {}; rank {} waited {:.1f} s for {} in {}", named(rank, member), why,
+                               suspicion.waiting, suspicion.seconds, whom, describe(suspicion.call));
   detail.rank = rank;
   detail.host = member.host;
   detail.peer = static_cast<int>(suspicion.waiting);
@@ -78,19 +92,24 @@ Status::Detail accuse(const Suspicion& suspicion, const std::vector<std::optiona
   const auto silent = [&](int rank) { return !answers[static_cast<std::size_t>(rank)].has_value(); };
   const int ranks = static_cast<int>(answers.size());
 
-  int culprit = waited_for;
-  for (int rank = ranks - 1; rank >= 0 && !silent(waited_for); --rank)
+  const int end = end_of_waits(waited_for, answers);
+  int culprit = end;
+  const auto accused = [&](const std::string& why) {
+    return accusation(suspicion, culprit, members[static_cast<std::size_t>(culprit)], why,
+                      culprit == end && end != waited_for);
+  };
+  for (int rank = ranks - 1; rank >= 0 && !silent(end); --rank)
     if (silent(rank)) culprit = rank;
-  if (silent(culprit)) return accusation(suspicion, culprit, members[static_cast<std::size_t>(culprit)], no_answer);
+  if (silent(culprit)) return accused(no_answer);
 
   const auto lag = [&](int rank) { return behind(*answers[static_cast<std::size_t>(rank)], suspicion.call); };
   if (is_collective(suspicion.call))
     for (int rank = 0; rank < ranks; ++rank)
       if (lag(rank) > lag(culprit)) culprit = rank;
+  culprit = end_of_waits(culprit, answers);
   const Pong& pong = *answers[static_cast<std::size_t>(culprit)];
   const bool late = is_collective(suspicion.call) && lag(culprit) > 0;
-  return accusation(suspicion, culprit, members[static_cast<std::size_t>(culprit)],
-                    late ? why_behind(pong, suspicion.call) : why_not_behind(pong, suspicion.call));
+  return accused(late ? why_behind(pong, suspicion.call) : why_not_behind(pong, suspicion.call));
 }
 
 }  // namespace paceline

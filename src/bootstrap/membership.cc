@@ -89,14 +89,15 @@ void CommunicatorMembership::learn_of_death(int session_rank, const std::string&
 }
 
 Pong CommunicatorMembership::answer(std::uint64_t inquiry) const {
-  // relaxed: the two may be of different moments; an inquiry is about seconds
+  // relaxed: the three may be of different moments; an inquiry is about seconds
   const Inside inside = activity.inside.load(std::memory_order_relaxed);
   const std::uint32_t sequence = activity.sequence.load(std::memory_order_relaxed);
+  const int waiting_for = activity.waiting_for.load(std::memory_order_relaxed);
   if (i_left_) return {inquiry, Pong::State::left, sequence};
   switch (inside) {
     case Inside::nothing: return {inquiry, Pong::State::outside, sequence};
-    case Inside::collective: return {inquiry, Pong::State::inside, sequence};
-    case Inside::messages: return {inquiry, Pong::State::in_messages, sequence};
+    case Inside::collective: return {inquiry, Pong::State::inside, sequence, waiting_for};
+    case Inside::messages: return {inquiry, Pong::State::in_messages, sequence, waiting_for};
   }
   return {inquiry, Pong::State::outside, sequence};
 }

@@ -5,7 +5,7 @@
 //   - a connection that ends without a farewell means that its rank died: rank 0 tells everyone, within milliseconds;
 //   - a failure or an abort on one rank is told to all;
 //   - after a timeout rank 0 asks every rank for a sign of life, and the silent one, or the one furthest behind, is
-//     named.
+//     named; where each waits for the next, the last (inquiry.h).
 // Several communicators (the first and those split from it) share a session; each is a Membership.
 //
 // A forked child holds none of the connections. It may destroy its copies of the objects, without effect on the
@@ -74,6 +74,7 @@ struct Activity {
   std::atomic<std::uint32_t> sequence{0};  // of the last collective entered; 0: none yet
   std::atomic<std::uint32_t> what{0};      // Call::what of the same
   std::atomic<Inside> inside{Inside::nothing};
+  std::atomic<int> waiting_for{-1};  // the rank that a wait in it is for; -1: none, or the wait is short so far
 };
 
 // One communicator's part of a session. All ranks in it and in its messages are the communicator's.

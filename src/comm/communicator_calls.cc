@@ -198,6 +198,7 @@ void Communicator::end(const Status& status) {
   if (!status.ok() && membership_->failed() && connections_.shared_memory) connections_.shared_memory->withdraw();
   if (status.ok() && connections_.shared_memory) connections_.shared_memory->end_wait();
   membership_->activity.inside.store(Inside::nothing, std::memory_order_relaxed);
+  membership_->activity.waiting_for.store(-1, std::memory_order_relaxed);
   plans_.trim();
 }
 

@@ -127,9 +127,8 @@ Attempt compare_other_receives(const Execution& execution, const Wiring& wiring,
 }
 
 // Whether waiting is in vain: the other rank left, or is in another call. Ok: keep waiting.
-Status doubt(Execution& execution, int& gone) {
+Status doubt(Execution& execution, const Execution::Wait& wait, int& gone) {
   Wiring& wiring = execution.wiring();
-  const Execution::Wait wait = execution.waiting_for();
   if (wait.rank < 0 || wait.rank == wiring.rank) return {};
   const Transport& transport = transport_to(wiring, wait.rank);
   // On the others, too: the ranks that wait for this one, or have called something else, may be there.
@@ -226,6 +225,7 @@ class Wait {
     for (Driven& one : all_) {
       if (!one.timed) {
         one.timed = true;
+        note(one, -1);
         one.gone = -1;
         one.since = now;
         one.doubted_us = doubt_us;
@@ -242,22 +242,28 @@ class Wait {
     return {};
   }
 
+  // For whom it waits, should another rank ask who holds it up.
+  static void note(const Driven& one, int rank) {
+    // Relaxed: read by the monitor, for diagnoses only.
+    one.execution->wiring().membership->activity.waiting_for.store(rank, std::memory_order_relaxed);
+  }
+
   static Status check(Driven& one, double seconds) {
-    PACE_TRY(doubt(*one.execution, one.gone));
+    const Execution::Wait wait = one.execution->waiting_for();
+    note(one, wait.rank);
+    PACE_TRY(doubt(*one.execution, wait, one.gone));
     const Wiring& wiring = one.execution->wiring();
-    tell(one, seconds);
+    tell(one, wait, seconds);
     if (seconds > one.asked_s + asked_each_s) {
       one.asked_s = seconds;
-      if (interrupted()) return wiring.membership->report(interruption(wiring.rank, one.execution->waiting_for().call));
+      if (interrupted()) return wiring.membership->report(interruption(wiring.rank, wait.call));
     }
     if (seconds < wiring.timeout) return {};
-    const Execution::Wait wait = one.execution->waiting_for();
     if (wait.rank < 0) return {};  // others of the group are waited for, or the next look moves on
     return wiring.membership->timed_out(wait.rank, wait.call, seconds);
   }
 
-  static void tell(Driven& one, double seconds) {
-    const Execution::Wait wait = one.execution->waiting_for();
+  static void tell(Driven& one, const Execution::Wait& wait, double seconds) {
     if (wait.rank < 0) return;
     const Wiring& wiring = one.execution->wiring();
     if (const auto level = one.told.notice(seconds))

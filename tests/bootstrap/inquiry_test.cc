@@ -15,7 +15,9 @@ Suspicion suspicion(Collective which = Collective::all_reduce) {
   return {77, {0, 1, 2}, 0, 1, make_call(which, DataType::float32, Operation::sum, 0, 1024, 812), 5};
 }
 
-std::optional<Pong> says(State state, std::uint32_t sequence) { return Pong{1, state, sequence}; }
+std::optional<Pong> says(State state, std::uint32_t sequence, int waiting_for = -1) {
+  return Pong{1, state, sequence, waiting_for};
+}
 
 constexpr char waited[] = "; rank 0 waited 5.0 s for rank 1 in all-reduce #812 of 1024 float32, sum";
 constexpr char waited_for_it[] = "; rank 0 waited 5.0 s for it in all-reduce #812 of 1024 float32, sum";
@@ -112,4 +114,37 @@ TEST_CASE("for a recv the sender is named: sequence numbers of collectives say n
   CHECK(detail.rank == 1);
   CHECK(detail.message.starts_with(
       "rank 1 (node-a, pid 101) has not made the matching call; it is outside of any call; rank 0 waited"));
+}
+
+TEST_CASE("in place of a rank that waits for another one that other one is named") {
+  const auto waits_for = [](int rank) { return says(State::in_messages, 5, rank); };
+  const Status::Detail outside =
+      accuse(suspicion(Collective::recv), {waits_for(1), waits_for(2), says(State::outside, 5)}, members);
+  CHECK(outside.rank == 2);
+  CHECK(
+      outside.message.starts_with("rank 2 (node-b, pid 102) has not made the matching call; it is outside of any call; "
+                                  "rank 0 waited 5.0 s for rank "
+                                  "1, which in turn waits for it, in "));
+  const Status::Detail silent = accuse(suspicion(Collective::recv), {{}, waits_for(2), {}}, members);
+  CHECK(silent.rank == 2);
+  CHECK(silent.message.find("for rank 1, which in turn waits for it, in ") != std::string::npos);
+}
+
+TEST_CASE("of ranks that wait for each other the one that was waited for is named") {
+  const auto waits_for = [](int rank) { return says(State::in_messages, 5, rank); };
+  CHECK(accuse(suspicion(Collective::recv), {waits_for(1), waits_for(2), waits_for(0)}, members).rank == 1);
+  CHECK(accuse(suspicion(Collective::recv), {waits_for(1), waits_for(2), waits_for(1)}, members).rank == 1);
+}
+
+TEST_CASE("a rank that has not entered the call for it waits for another one's message is not the one to blame") {
+  const std::vector<Member> four = {members[0], members[1], members[2], {"node-b", "", "", 103}};
+  Suspicion late = suspicion();
+  late.ranks = {0, 1, 2, 3};
+  const Status::Detail detail = accuse(late,
+                                       {says(State::inside, 812, 1), says(State::inside, 812, 2),
+                                        says(State::in_messages, 811, 3), says(State::outside, 811)},
+                                       four);
+  CHECK(detail.message.starts_with(
+      "rank 3 (node-b, pid 103) has not entered all-reduce #812; it is outside of any call; rank 0 waited 5.0 s for "
+      "rank 1, which in turn waits for it, in "));
 }

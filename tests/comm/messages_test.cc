@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <barrier>
+#include <chrono>
 #include <latch>
 #include <numeric>
+#include <thread>
 
 #include "comm/threads.h"
 
@@ -227,6 +229,30 @@ TEST_CASE("a rank that does not come to one call of a group is named on the grou
     PACE_REQUIRE(reason.starts_with("rank 3 ("));
     PACE_REQUIRE(reason.find("was late in rank 1's group of calls") != std::string::npos);
     return expect(paceCommDestroy(odd));
+  });
+}
+
+TEST_CASE("in a row of ranks that wait for each other's message the one that sends none is named") {
+  paceConfig_t impatient = PACE_CONFIG_INITIALIZER;
+  impatient.timeoutSeconds = 0.5;
+  const Ranks communicator(4, impatient);
+  std::latch over(3);
+  communicator.run([&](int rank, paceComm_t comm) -> std::string {
+    if (rank == 3) {
+      over.wait();
+      return "";
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 * rank));  // rank 0 is the first to lose patience
+    int value = 0;
+    const paceResult_t ended = paceRecv(&value, 1, paceInt32, rank + 1, comm, nullptr);
+    over.count_down();
+    PACE_EXPECT(ended, paceTimeout);
+    int culprit = -1;
+    PACE_EXPECT(paceGetLastErrorRank(comm, &culprit));
+    PACE_REQUIRE(culprit == 3);
+    PACE_REQUIRE(std::string(paceGetLastError(comm)).find("rank 0 waited 0.5 s for rank 1, which in turn") !=
+                 std::string::npos);
+    return "";
   });
 }
 
