@@ -23,10 +23,10 @@ Status check_operation(const Arguments& call, paceComm* comm, Request& request) 
     return {};
   }
   const std::lock_guard lock(comm->error_mutex);
-  const auto number = static_cast<std::size_t>(call.op - paceNumOps);
-  if (call.op < 0 || number >= comm->operators.size() || !comm->operators[number].live)
-    return bad(call, fmt::format("there is no operation {}", call.op));
-  const paceComm::Operator& made = comm->operators[number];
+  const auto found = comm->operators.find(call.op);
+  if (found == comm->operators.end())
+    return bad(call, fmt::format("there is no operation {} on this communicator", call.op));
+  const paceComm::Operator& made = found->second;
   if (made.type != request.type)
     return bad(call,
                fmt::format("the operation was made for {}, the call is of {}", name(made.type), name(request.type)));

@@ -7,13 +7,13 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <type_traits>
-#include <vector>
 
 #include "api/familiar_calls.h"
 #include "base/origin.h"
@@ -37,13 +37,12 @@ struct paceComm {
   const paceline::Origin origin;
   std::mutex error_mutex;
   paceline::Status last_error;  // under error_mutex
-  // Operators made by paceRedOpCreatePreMulSum: number paceNumOps + index. Under error_mutex while made or destroyed.
+  // Made by paceRedOpCreatePreMulSum, by their numbers. Under error_mutex.
   struct Operator {
-    bool live = false;
     paceline::DataType type = paceline::DataType::float32;
     std::array<std::byte, 8> factor{};
   };
-  std::vector<Operator> operators;
+  std::map<int, Operator> operators;
   std::unique_ptr<paceline::api::FamiliarCalls> familiar = std::make_unique<paceline::api::FamiliarCalls>();
 
   // Whether this is a forked child's copy: the threads that were inside calls are not in this process.

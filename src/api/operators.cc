@@ -2,11 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+
 #include "api/handle.h"
 #include "base/reduction.h"
 
 using namespace paceline;
 using namespace paceline::api;
+
+namespace {
+
+// One that no other communicator's operator has, nor one that was destroyed: where it does not belong it is refused.
+int next_number() {
+  constexpr unsigned numbers = paceMaxRedOp - paceNumOps;
+  static std::atomic<unsigned> made{0};
+  // Relaxed: only the number counts.
+  return paceNumOps + static_cast<int>(made.fetch_add(1, std::memory_order_relaxed) % numbers);
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -17,15 +31,12 @@ paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scalar, paceD
     if (type < 0 || type >= paceNumTypes)
       return Status(Code::invalid_argument, fmt::format("there is no data type {}", static_cast<int>(type)));
     paceComm::Operator made;
-    made.live = true;
     made.type = static_cast<DataType>(type);
     made.factor = factor_of_element(made.type, scalar);
     const std::lock_guard lock(comm->error_mutex);
-    std::size_t number = 0;
-    while (number < comm->operators.size() && comm->operators[number].live) ++number;
-    if (number == comm->operators.size()) comm->operators.emplace_back();
-    comm->operators[number] = made;
-    *op = static_cast<paceRedOp_t>(paceNumOps + static_cast<int>(number));
+    int number = next_number();
+    while (!comm->operators.try_emplace(number, made).second) number = next_number();  // after 2^31 of them
+    *op = static_cast<paceRedOp_t>(number);
     return {};
   });
 }
@@ -33,11 +44,8 @@ paceResult_t paceRedOpCreatePreMulSum(paceRedOp_t* op, const void* scalar, paceD
 paceResult_t paceRedOpDestroy(paceRedOp_t op, paceComm_t comm) {
   return entry(comm, [&]() -> Status {
     const std::lock_guard lock(comm->error_mutex);
-    const int number = static_cast<int>(op) - paceNumOps;
-    if (number < 0 || static_cast<std::size_t>(number) >= comm->operators.size() ||
-        !comm->operators[static_cast<std::size_t>(number)].live)
+    if (comm->operators.erase(static_cast<int>(op)) == 0)
       return Status(Code::invalid_argument, fmt::format("there is no operation {} to destroy", static_cast<int>(op)));
-    comm->operators[static_cast<std::size_t>(number)].live = false;
     return {};
   });
 }

@@ -257,6 +257,27 @@ TEST_CASE("an operator is for the type that it was made for") {
   CHECK(last_error_says("float32"));
 }
 
+TEST_CASE("an operator is for the communicator that it was made for, until it is destroyed") {
+  const Ranks communicator(1);
+  const Ranks another(1);
+  const float factor = 2;
+  paceRedOp_t op;
+  paceRedOp_t others;
+  REQUIRE(paceRedOpCreatePreMulSum(&op, &factor, paceFloat32, communicator[0]) == paceSuccess);
+  REQUIRE(paceRedOpCreatePreMulSum(&others, &factor, paceFloat32, another[0]) == paceSuccess);
+  float value = 1;
+  CHECK(paceAllReduce(&value, &value, 1, paceFloat32, op, another[0], nullptr) == paceInvalidArgument);
+  CHECK(last_error_says("on this communicator"));
+  CHECK(paceRedOpDestroy(op, another[0]) == paceInvalidArgument);
+  REQUIRE(paceRedOpDestroy(op, communicator[0]) == paceSuccess);
+  paceRedOp_t later;
+  REQUIRE(paceRedOpCreatePreMulSum(&later, &factor, paceFloat32, communicator[0]) == paceSuccess);
+  CHECK(paceAllReduce(&value, &value, 1, paceFloat32, op, communicator[0], nullptr) == paceInvalidArgument);
+  CHECK(paceRedOpDestroy(op, communicator[0]) == paceInvalidArgument);
+  CHECK(paceRedOpDestroy(later, communicator[0]) == paceSuccess);
+  CHECK(paceRedOpDestroy(others, another[0]) == paceSuccess);
+}
+
 TEST_CASE("what is no host stream is refused") {
   const Ranks communicator(1);
   alignas(64) char not_a_stream[256] = {};
