@@ -131,7 +131,7 @@ class Reader {
   }
   void read(Pong::State& state) {
     state = static_cast<Pong::State>(number(sizeof state));
-    if (state > Pong::State::in_messages) good_ = false;
+    if (state > Pong::State::elsewhere) good_ = false;
   }
   void read(std::vector<std::uint32_t>& values) {
     const auto raw = take(number(4) * 4);

@@ -76,8 +76,9 @@ struct Ping {
   std::uint64_t communicator = 0;
 };
 struct Pong {
-  // absent: has not made it yet, or no more. inside: a collective; in_messages: sends and receives.
-  enum class State : std::uint8_t { absent, outside, inside, left, in_messages };
+  // absent: has not made it yet, or no more. inside: a collective; in_messages: sends and receives; elsewhere: a call
+  // of another communicator.
+  enum class State : std::uint8_t { absent, outside, inside, left, in_messages, elsewhere };
 
   std::uint64_t inquiry = 0;
   State state = State::absent;

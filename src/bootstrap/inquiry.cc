@@ -22,15 +22,25 @@ std::int64_t behind(const Pong& pong, const Call& call) {
   return std::max<std::int64_t>(0, static_cast<std::int32_t>(call.sequence - pong.sequence));
 }
 
+// Of a rank that is inside no collective of the communicator.
+std::string whereabouts(Pong::State state) {
+  switch (state) {
+    case Pong::State::in_messages: return "inside a send or receive";
+    case Pong::State::elsewhere: return "inside a call of another communicator";
+    default: return "outside of any call";
+  }
+}
+
 std::string why_behind(const Pong& pong, const Call& call) {
   const std::string name = short_name(call);
   switch (pong.state) {
     case Pong::State::absent: return "has no such communicator: it has not made it yet, or has given it up";
     case Pong::State::left: return fmt::format("will not enter {}: it left after #{}", name, pong.sequence);
-    case Pong::State::outside: return fmt::format("has not entered {}; it is outside of any call", name);
+    case Pong::State::outside:
+    case Pong::State::elsewhere: return fmt::format("has not entered {}; it is {}", name, whereabouts(pong.state));
     case Pong::State::inside: return fmt::format("has not entered {}; it is still inside #{}", name, pong.sequence);
     case Pong::State::in_messages:
-      return fmt::format("has not entered {}; it is inside a send or receive, after #{}", name, pong.sequence);
+      return fmt::format("has not entered {}; it is {}, after #{}", name, whereabouts(pong.state), pong.sequence);
   }
   return {};
 }
@@ -44,15 +54,15 @@ std::string why_not_behind(const Pong& pong, const Call& call) {
             "is inside a send or receive, too (collectives so far: {}): ranks whose messages wait for each other make "
             "them in a group",
             pong.sequence);
-      case Pong::State::outside: return "has not made the matching call; it is outside of any call";
+      case Pong::State::outside:
+      case Pong::State::elsewhere: return "has not made the matching call; it is " + whereabouts(pong.state);
       default: return why_behind(pong, call);
     }
   }
   if (pong.state == Pong::State::inside)
     return fmt::format("is inside {} and answers, but has not got on", short_name(call));
-  const bool in_messages = pong.state == Pong::State::in_messages;
   return fmt::format("has ended #{} and is {}; what {} needs of it has not arrived", pong.sequence,
-                     in_messages ? "inside a send or receive" : "outside of any call", short_name(call));
+                     whereabouts(pong.state), short_name(call));
 }
 
 // Who does not wait itself, of those that `rank` waits for, one by the other; `rank` where they wait for each other.

@@ -95,7 +95,8 @@ Pong CommunicatorMembership::answer(std::uint64_t inquiry) const {
   const int waiting_for = activity.waiting_for.load(std::memory_order_relaxed);
   if (i_left_) return {inquiry, Pong::State::left, sequence};
   switch (inside) {
-    case Inside::nothing: return {inquiry, Pong::State::outside, sequence};
+    case Inside::nothing:
+      return {inquiry, session_->in_a_call() ? Pong::State::elsewhere : Pong::State::outside, sequence};
     case Inside::collective: return {inquiry, Pong::State::inside, sequence, waiting_for};
     case Inside::messages: return {inquiry, Pong::State::in_messages, sequence, waiting_for};
   }

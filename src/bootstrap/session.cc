@@ -208,6 +208,12 @@ void StarSession::handle(const Ping& ping) {
   post(place == memberships_.end() ? Pong{ping.inquiry, Pong::State::absent, 0} : place->second->answer(ping.inquiry));
 }
 
+bool StarSession::in_a_call() const {
+  return std::ranges::any_of(memberships_, [](const auto& one) {
+    return one.second->activity.inside.load(std::memory_order_relaxed) != Inside::nothing;  // relaxed: only told
+  });
+}
+
 void StarSession::forget(std::uint64_t id) {
   memberships_.erase(id);
   left_.erase(id);

@@ -74,6 +74,8 @@ class StarSession final : public Session, public std::enable_shared_from_this<St
   void handle(const Farewell& farewell);
   void handle(const Ping& ping);
   void forget(std::uint64_t id);
+  // Of any of its communicators, with the mutex held.
+  [[nodiscard]] bool in_a_call() const;
   // Whether this rank has yet to make the exchange, or is in it.
   [[nodiscard]] bool is_open(std::uint32_t round) const { return round >= round_ || contributions_.count(round) > 0; }
   // Why an exchange that lacks these ranks' bytes cannot succeed any more; ok while it can.

@@ -83,7 +83,7 @@ TEST_CASE("kinds, codes and states that do not exist are refused") {
   verdict[4 + 1 + 8] = std::byte{0};  // "ok" is no reason
   CHECK_FALSE(decode(body_of(verdict)).ok());
   Bytes pong = encode(Pong{1, Pong::State::left, 811});
-  pong[4 + 1 + 8] = std::byte{5};
+  pong[4 + 1 + 8] = std::byte{6};
   CHECK_FALSE(decode(body_of(pong)).ok());
 }
 

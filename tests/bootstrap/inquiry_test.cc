@@ -53,6 +53,10 @@ TEST_CASE("the rank furthest behind is named, and where it is") {
   };
   CHECK(of_rank_2(State::outside, 811) ==
         std::string("rank 2 (node-b, pid 102) has not entered all-reduce #812; it is outside of any call") + waited);
+  CHECK(of_rank_2(State::elsewhere, 811) ==
+        std::string("rank 2 (node-b, pid 102) has not entered all-reduce #812; it is inside a call of another "
+                    "communicator") +
+            waited);
   CHECK(of_rank_2(State::inside, 809) ==
         std::string("rank 2 (node-b, pid 102) has not entered all-reduce #812; it is still inside #809") + waited);
   CHECK(of_rank_2(State::in_messages, 811) ==

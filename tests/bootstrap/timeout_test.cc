@@ -107,6 +107,18 @@ TEST_CASE("a rank inside a send or receive is said to be there, and not in the c
                               "waited") != std::string::npos);
 }
 
+TEST_CASE("a rank inside a call of another communicator is said to be there, and not outside of any call") {
+  const auto sessions = join_all(2);
+  const auto memberships = enter_all(sessions);
+  const auto another = sessions[1]->enter(2, {0, 1}, 1);
+  another->activity.inside = Inside::collective;
+  memberships[1]->activity.sequence = 811;
+  const Status status = wait_in_vain(*memberships[0], 1);
+  CHECK(status.detail().rank == 1);
+  CHECK(status.message().find(") has not entered all-reduce #812; it is inside a call of another communicator; rank 0 "
+                              "waited") != std::string::npos);
+}
+
 TEST_CASE("a rank that left is named when another waits for it") {
   const auto sessions = join_all(2);
   const auto memberships = enter_all(sessions);
