@@ -46,11 +46,14 @@ Configuration read(const std::string& variable, const std::string& value) {
 
 }  // namespace
 
-TEST_CASE("configuration: a limit of no seconds is none") {
-  for (const char* variable : {"PACELINE_TIMEOUT", "PACELINE_JOIN_TIMEOUT"}) {
-    const Environment environment{{variable, "0"}};
-    Configuration c;
-    CHECK(read_configuration(c).message() == std::string(variable) + "=0 cannot be read: it takes seconds, above 0");
+TEST_CASE("configuration: a limit of no seconds is none, nor one of so many that no clock counts them") {
+  for (const std::string variable : {"PACELINE_TIMEOUT", "PACELINE_JOIN_TIMEOUT"}) {
+    for (const char* seconds : {"0", "1.1e9"}) {
+      const Environment environment{{variable.c_str(), seconds}};
+      Configuration c;
+      CHECK(read_configuration(c).message() ==
+            variable + "=" + seconds + " cannot be read: it takes seconds, above 0 and up to 1e9");
+    }
   }
 }
 
