@@ -9,6 +9,7 @@ import pickle
 import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -248,8 +249,21 @@ def test_a_join_waits_as_long_as_it_is_told() -> None:
         paceline.init(join_timeout=0)
 
 
-def test_options_may_be_numpys(comm: paceline.Communicator) -> None:
-    paceline.init(timeout=numpy.float32(5), chunk_bytes=numpy.int64(4096)).close()
+def test_options_may_be_numpys() -> None:
+    identity = paceline.unique_id()
+
+    def join(rank: int) -> paceline.Communicator:
+        options: dict[str, Any] = {"timeout": numpy.float32(0.3), "chunk_bytes": numpy.int64(4096)}
+        return paceline.init(rank=rank, size=2, unique_id=identity, **options)
+
+    with ThreadPoolExecutor(2) as threads:
+        one, silent = threads.map(join, range(2))
+    with one, silent:
+        assert one.explain("all_reduce", 1 << 20).chunk_bytes == 4096
+        begun = time.monotonic()
+        with pytest.raises(paceline.Timeout, match="rank 1"):
+            one.all_reduce(numpy.ones(4))
+        assert 0.25 < time.monotonic() - begun < 5
 
 
 def test_names_that_are_no_text(comm: paceline.Communicator) -> None:
