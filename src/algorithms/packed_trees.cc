@@ -11,6 +11,7 @@
 #include "algorithms/table.h"
 #include "base/index.h"
 #include "base/wrong.h"
+#include "schedule/cables.h"
 #include "topology/paths.h"
 
 namespace paceline {
@@ -19,6 +20,9 @@ namespace {
 bool over_all_blocks(Collective which) {
   return which == Collective::all_gather || which == Collective::reduce_scatter || which == Collective::all_reduce;
 }
+
+// Whether roots copy what they have to their outputs.
+bool copies(const Problem& problem) { return !problem.in_place && !reduces(problem.collective); }
 
 // The passes of a collective: whether they go to the roots.
 std::vector<bool> passes_of(Collective which) {
@@ -267,7 +271,6 @@ void write_checked(Schedule& schedule, std::span<const TreePacking> packings, co
   const Problem& problem = schedule.problem();
   if (problem.count == 0) return;
   const std::size_t chunk = schedule.parameters().chunk;
-  const bool copies = !problem.in_place && !reduces(problem.collective);
   const std::vector<Part> blocks = blocks_of(problem);
   std::vector<TreePacking> halves;
   if (timing.channels == TreeChannels::halves) {
@@ -280,7 +283,7 @@ void write_checked(Schedule& schedule, std::span<const TreePacking> packings, co
     for (TreePass& pass : passes) channels_by_root(pass);
   const auto periods = periods_of(passes, timing);
   TreeMessages messages;
-  for (std::size_t i = 0; i < passes.size(); ++i) add_messages(messages, passes[i], periods[i], copies, chunk);
+  for (std::size_t i = 0; i < passes.size(); ++i) add_messages(messages, passes[i], periods[i], copies(problem), chunk);
   Writer(schedule, passes).write(messages, order_of(messages, problem.ranks));
 }
 
@@ -303,26 +306,40 @@ Parameters parameters(const Problem& problem, const CostModel& model) {
   const std::size_t all = elements_of(problem);
   const std::size_t trees = std::max<std::size_t>(1, packings.front().trees.size());
   // Of 1 GB in 2048 chunks, filling the trees takes 1%.
-  return {.chunk = std::max(all / 2048, pipeline_chunk(all / trees, problem.ranks, model))};
+  const std::size_t chunk = std::max(all / 2048, pipeline_chunk(all / trees, problem.ranks, model));
+  return {.chunk = std::min(chunk, largest_chunk(model))};
 }
 
 // Each rank's load, and the longest way along a tree.
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
   const std::vector<Part> blocks = blocks_of(problem);
+  const auto element = static_cast<double>(model.element);
   std::vector<Load> loads(at(problem.ranks));
+  if (copies(problem))
+    for (int rank = 0; rank < problem.ranks; ++rank)
+      loads[at(rank)].copied = static_cast<double>(blocks[at(rank)].count) * element;
+  Cables cables(model, problem.ranks);
   double hops = 0;
   for (const TreePacking& packing : packings_of(problem, *parameters.paths)) {
+    const auto share_of = [&](const PackedTree& tree) {
+      return static_cast<double>(blocks[at(tree.root)].count) * static_cast<double>(tree.weight) /
+             static_cast<double>(packing.root_weight);
+    };
+    double longest = 0;
+    for (const PackedTree& tree : packing.trees) longest = std::max(longest, share_of(tree));
+    // As many of each tree (tree_turns.h).
+    const double chunks = std::ceil(longest / static_cast<double>(parameters.chunk));
     int deepest = 0;
     for (const PackedTree& tree : packing.trees) {
-      const double elements = static_cast<double>(blocks[at(tree.root)].count) * static_cast<double>(tree.weight) /
-                              static_cast<double>(packing.root_weight);
-      const double bytes = elements * static_cast<double>(model.element);
-      const double chunks = std::ceil(elements / static_cast<double>(parameters.chunk));
+      const double bytes = share_of(tree) * element;
       std::vector<int> depth(at(problem.ranks));
       for (const TreeEdge& edge : tree.edges) {
         deepest = std::max(deepest, depth[at(edge.to)] = depth[at(edge.from)] + 1);
-        Load& giver = loads[at(packing.inward ? edge.to : edge.from)];
-        Load& taker = loads[at(packing.inward ? edge.from : edge.to)];
+        const int from = packing.inward ? edge.to : edge.from;
+        const int to = packing.inward ? edge.from : edge.to;
+        cables.move(from, to, bytes);
+        Load& giver = loads[at(from)];
+        Load& taker = loads[at(to)];
         giver = giver + Load{.steps = chunks, .sent = bytes};
         taker = taker + (packing.inward ? Load{.steps = chunks, .folded = bytes, .written = bytes}
                                         : Load{.steps = chunks, .taken = bytes});
@@ -333,6 +350,7 @@ double cost(const Problem& problem, const Parameters& parameters, const CostMode
   Work work = model.work(loads);
   work.hops = hops;
   work.turns = hops;
+  work.cable = cables.busiest();
   return model.time(work);
 }
 

@@ -164,11 +164,18 @@ void write_rings(Schedule& schedule, std::span<const Ring> rings) {
   }
 }
 
-double cost_of_rings(const Problem& problem, const Parameters& parameters, const CostModel& model, int rings) {
+double cost_of_rings(const Problem& problem, const Parameters& parameters, const CostModel& model,
+                     std::span<const double> shares, Crossing cable) {
   const bool both = problem.collective == Collective::all_reduce;
   const Sizes m(problem, parameters, model, both ? problem.ranks : 1);
   const double all = m.others * m.part;
-  const double chunks = std::max<double>(m.chunks, rings);
+  // Bytes of a part that go in one slice: two chunks for each ring, unless their shares differ.
+  const double slice = std::max(1.0, 2 * static_cast<double>(shares.size()) * std::min(m.longest, m.bytes));
+  const double slices = std::max(1.0, std::ceil(m.part / slice));
+  double chunks = 0;
+  for (const double share : shares)
+    chunks += (slices - 1) * m.chunks_of(std::floor(share * slice)) +
+              m.chunks_of(std::floor(share * (m.part - (slices - 1) * slice)));
   // What is not passed on is a rank's own block; of an all-reduce not even that, in the second half. What is passed on
   // each rank takes over from the one before: none reads what others read (engine/plan.h).
   const Load scatter{
@@ -179,21 +186,22 @@ double cost_of_rings(const Problem& problem, const Parameters& parameters, const
                     .taken = all,
                     .copied = both ? 0 : m.kept};
   const Load load = both ? scatter + gather : problem.collective == Collective::all_gather ? gather : scatter;
-  // Two chunks on each link, so half of the steps wait.
-  const double waits = (both ? 2 : 1) * m.others * std::ceil(chunks / rings / 2);
+  // The chunks that a slice has on a link go one behind the other: only the first waits.
+  const double waits = (both ? 2 : 1) * m.others * slices;
   return model.time(Work{.hops = waits,
                          .inside = model.hops_inside(waits),
                          .turns = waits,
                          .fill = {},
                          .busiest = load,
                          .mean = load,
-                         .cable = CostModel::by_one_rank(load.sent)});
+                         .cable = {load.sent * cable.node, load.sent * cable.rank}});
 }
 
 namespace {
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
-  return cost_of_rings(problem, parameters, model, 1);
+  constexpr double all = 1;
+  return cost_of_rings(problem, parameters, model, std::span(&all, 1), CostModel::by_one_rank(1));
 }
 
 void write(Schedule& schedule) {

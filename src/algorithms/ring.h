@@ -11,7 +11,9 @@ namespace paceline {
 
 // All-reduce, all-gather or reduce-scatter around rings of the ranks, by their rates.
 void write_rings(Schedule& schedule, std::span<const Ring> rings);
-// us, of so many rings.
-double cost_of_rings(const Problem& problem, const Parameters& parameters, const CostModel& model, int rings);
+// us. `shares`: what each ring carries of all data, together 1; `cable`: what passes a node's cable, as parts of what
+// each rank sends.
+double cost_of_rings(const Problem& problem, const Parameters& parameters, const CostModel& model,
+                     std::span<const double> shares, Crossing cable);
 
 }  // namespace paceline

@@ -7,8 +7,11 @@
 // as there are rings.
 // Time of all-reduce around r rings: 2(n-1)(ts + M/(nrB)) + (n-1) M/(nR), B that of one of them.
 // Source: NCCL's channels; the rings are found by topology/rings.h.
+#include <vector>
+
 #include "algorithms/ring.h"
 #include "algorithms/table.h"
+#include "schedule/cables.h"
 #include "topology/paths.h"
 
 namespace paceline {
@@ -17,7 +20,15 @@ namespace {
 bool finds(const Problem&, Paths& paths) { return paths.rings().ok(); }
 
 double cost(const Problem& problem, const Parameters& parameters, const CostModel& model) {
-  return cost_of_rings(problem, parameters, model, static_cast<int>(parameters.paths->rings()->rings.size()));
+  const RingPacking& packing = *parameters.paths->rings();
+  std::vector<double> shares;
+  Cables cables(model, problem.ranks);
+  for (const Ring& ring : packing.rings) {
+    shares.push_back(static_cast<double>(ring.rate) / static_cast<double>(packing.rate));
+    for (std::size_t i = 0; i < ring.order.size(); ++i)
+      cables.move(ring.order[i], ring.order[(i + 1) % ring.order.size()], shares.back());
+  }
+  return cost_of_rings(problem, parameters, model, shares, cables.busiest());
 }
 
 void write(Schedule& schedule) { write_rings(schedule, schedule.parameters().paths->rings()->rings); }

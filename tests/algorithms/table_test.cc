@@ -86,6 +86,7 @@ TEST_CASE("every collective has measured algorithms for every number of ranks") 
 }
 
 TEST_CASE("the channels of a long message are told as its whole schedule has them") {
+  testing::Served served;
   for (const Algorithm& algorithm : testing::tested()) {
     for (const Collective which : algorithm.collectives) {
       for (int n = 1; n <= 9; ++n) {
@@ -94,8 +95,8 @@ TEST_CASE("the channels of a long message are told as its whole schedule has the
           for (const std::size_t count : {0, 1, 2, 7, 100, 5000}) {
             for (const std::size_t chunk : {1, 64, 3000, 10000}) {
               const Problem problem{.collective = which, .ranks = n, .root = n - 1, .count = count};
-              if (!serves(algorithm, problem)) continue;
-              const Parameters parameters{.chunk = chunk, .node_ranks = node_ranks};
+              if (!served(algorithm, problem)) continue;
+              const Parameters parameters{.chunk = chunk, .node_ranks = node_ranks, .paths = testing::paths_of(n)};
               Schedule whole(problem, parameters, n - 1);
               algorithm.write(whole);
               INFO(fmt::format("{} of {} on {} ranks, {} a node, chunk {}", algorithm.name, count, n, node_ranks,
