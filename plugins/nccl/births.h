@@ -1,26 +1,17 @@
-// How a communicator of this library comes into being: by NCCL alone, or by Paceline.
+// How a communicator of Paceline's comes into being: at once, at the end of a group, or behind the program's back.
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "communicator.h"
 #include "nccl_api.h"
 
 namespace paceline::nccl {
 
-// Empty: this process makes unique ids of Paceline's. Else why it makes NCCL's own.
-std::string why_ids_are_nccls();
-bool is_pacelines(const ncclUniqueId& id);
-
-// The ranks of a new communicator of Paceline's agree who serves what: `made` takes `pace` over, or gives it up for a
-// real communicator.
-ncclResult_t agree(ncclComm* made, paceComm_t pace);
-
 // What Paceline is told at the making of a communicator for a program of NCCL's: how long it may wait.
 paceConfig_t patience();
 
-// Join the other ranks with an id of Paceline's, then agree. made->rank and made->ranks are set.
+// Join the other ranks with an id of Paceline's, then agree (serving.h). made->rank and made->ranks are set.
 ncclResult_t join(ncclComm* made, const ncclUniqueId& id);
 
 // Hand `made` out and make it by `birth`, at once or at the end of the group: made_behind, on a thread of its own,

@@ -65,6 +65,10 @@ ncclResult_t failed_in_paceline(Whose whose, paceResult_t result) {
 
 ncclResult_t failed_in_real(Whose whose, ncclResult_t result) { return fail(whose, result, {}); }
 
+ncclResult_t fail_unwanted() {
+  return fail(nullptr, nccl_code(paceAborted), "the communicator was aborted while it was being made");
+}
+
 ncclResult_t missing(Whose whose, const char* function, const char* what) {
   return fail(whose, ncclInvalidArgument, fmt::format("{}: {} is NULL", function, what));
 }

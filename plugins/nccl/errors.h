@@ -49,6 +49,8 @@ ncclResult_t nccl_code(paceResult_t result);
 
 // An argument that may not be NULL is.
 ncclResult_t missing(Whose whose, const char* function, const char* what);
+// The program has aborted the communicator while it was made.
+ncclResult_t fail_unwanted();
 // `function` needs the real library, which is not there.
 ncclResult_t fail_without_real(Whose whose, const char* function, const std::string& need);
 // The real library is older than `function`, or there is none.

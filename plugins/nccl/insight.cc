@@ -11,7 +11,6 @@
 #include <string>
 
 #include "base/of_thread.h"
-#include "births.h"
 #include "communicator.h"
 #include "errors.h"
 #include "nccl_api.h"
@@ -19,6 +18,7 @@
 #include "real_library.h"
 #include "search.h"
 #include "services.h"
+#include "serving.h"
 
 namespace paceline::nccl {
 namespace {

@@ -14,6 +14,7 @@
 #include "group.h"
 #include "insight.h"
 #include "real_library.h"
+#include "serving.h"
 
 namespace paceline::nccl {
 namespace {
