@@ -31,9 +31,9 @@ Translated translated(ncclComm* comm, ncclRedOp_t op) {
   if (op < ncclNumOps) [[likely]]
     return {Translated::pacelines, static_cast<paceRedOp_t>(op)};
   const std::lock_guard lock(comm->mutex);
-  const auto number = static_cast<std::size_t>(op - ncclNumOps);
-  if (number >= comm->operators.size() || !comm->operators[number].live) return {Translated::nobodys};
-  const Operator& made = comm->operators[number];
+  const auto found = comm->operators.find(op);
+  if (found == comm->operators.end()) return {Translated::nobodys};
+  const Operator& made = found->second;
   return {made.residence == ncclScalarHostImmediate ? Translated::pacelines : Translated::nccls, made.pace};
 }
 

@@ -104,9 +104,9 @@ paceResult_t trouble_of(const ncclComm* comm) {
 ncclRedOp_t real_operator(ncclComm* comm, ncclRedOp_t op) {
   if (comm->pace == nullptr || op < ncclNumOps) return op;
   const std::lock_guard lock(comm->mutex);
-  const auto number = static_cast<std::size_t>(op - ncclNumOps);
-  if (number >= comm->operators.size() || !comm->operators[number].live) return op;  // NCCL refuses it
-  Operator& made = comm->operators[number];
+  const auto found = comm->operators.find(op);
+  if (found == comm->operators.end()) return op;  // NCCL refuses it
+  Operator& made = found->second;
   if (made.real < 0) {
     ncclRedOp_t real_op{};
     void* scalar = made.residence == ncclScalarDevice ? made.device_scalar : made.scalar.data();

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -56,9 +57,8 @@ class Config {
   std::string net_name_, name_;
 };
 
-// A premulsum operator of a communicator that Paceline serves: number ncclNumOps + index.
+// A premulsum operator of a communicator that Paceline serves.
 struct Operator {
-  bool live = false;
   ncclScalarResidence_t residence = ncclScalarHostImmediate;
   ncclDataType_t type = ncclFloat32;
   void* device_scalar = nullptr;
@@ -88,8 +88,8 @@ struct ncclComm {
   bool ends_parent = false;              // its making does: NCCL_SHRINK_ABORT
   std::deque<const ncclComm*> unborn;    // made of this one, one after another; splitting while one is made behind
   std::condition_variable one_born;
-  ncclUniqueId growth{};  // of ncclCommGetUniqueId, until it grows
-  std::vector<paceline::nccl::Operator> operators;
+  ncclUniqueId growth{};                              // of ncclCommGetUniqueId, until it grows
+  std::map<int, paceline::nccl::Operator> operators;  // by their numbers, ncclNumOps and beyond
   std::set<void*> registrations;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -176,12 +177,19 @@ std::size_t size_of(ncclDataType_t type) {
   return sizes[type];
 }
 
+// One that no other communicator's operator has, nor one that was destroyed: where it does not belong it is refused.
+int next_operator() {
+  constexpr unsigned numbers = ncclMaxRedOp - ncclNumOps;
+  static std::atomic<unsigned> made{0};
+  // Relaxed: only the number counts.
+  return ncclNumOps + static_cast<int>(made.fetch_add(1, std::memory_order_relaxed) % numbers);
+}
+
 ncclResult_t create_operator(ncclRedOp_t* op, const void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
                              ncclComm* comm) {
   if (op == nullptr || scalar == nullptr || type < 0 || type >= ncclNumTypes)
     return fail(comm, ncclInvalidArgument, "ncclRedOpCreatePreMulSum: the operator, the scalar or its type is none");
   Operator made;
-  made.live = true;
   made.residence = residence;
   made.type = type;
   if (residence == ncclScalarHostImmediate) {
@@ -194,24 +202,21 @@ ncclResult_t create_operator(ncclRedOp_t* op, const void* scalar, ncclDataType_t
     made.device_scalar = const_cast<void*>(scalar);
   }
   const std::lock_guard lock(comm->mutex);
-  std::size_t number = 0;
-  while (number < comm->operators.size() && comm->operators[number].live) ++number;
-  if (number == comm->operators.size()) comm->operators.emplace_back();
-  comm->operators[number] = made;
-  *op = static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(number));
+  int number = next_operator();
+  while (!comm->operators.try_emplace(number, made).second) number = next_operator();  // after 2^31 of them
+  *op = static_cast<ncclRedOp_t>(number);
   return ncclSuccess;
 }
 
 ncclResult_t destroy_operator(ncclRedOp_t op, ncclComm* comm) {
-  Operator ended;
-  {
+  const auto taken = [&] {
     const std::lock_guard lock(comm->mutex);
-    const auto number = static_cast<std::size_t>(static_cast<int>(op) - ncclNumOps);
-    if (op >= ncclNumOps && number < comm->operators.size()) std::swap(ended, comm->operators[number]);
-  }
-  if (!ended.live)
+    return comm->operators.extract(static_cast<int>(op));
+  }();
+  if (taken.empty())
     return fail(comm, ncclInvalidArgument,
                 fmt::format("ncclRedOpDestroy: there is no operation {} to destroy", static_cast<int>(op)));
+  const Operator& ended = taken.mapped();
   if (ended.real >= 0) (void)real()->ncclRedOpDestroy(static_cast<ncclRedOp_t>(ended.real), real_of(comm));
   if (ended.residence == ncclScalarHostImmediate) (void)paceRedOpDestroy(ended.pace, comm->pace);
   return ncclSuccess;

@@ -63,8 +63,11 @@ TEST_CASE("an operator with a scalar of the host is Paceline's") {
     NCCL_EXPECT(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr));
     PACE_REQUIRE(value == 36);
     NCCL_EXPECT(ncclRedOpDestroy(op, comm));
+    ncclRedOp_t next{};
+    NCCL_EXPECT(ncclRedOpCreatePreMulSum(&next, &factor, ncclFloat32, ncclScalarHostImmediate, comm));
+    PACE_REQUIRE(next != op);
     PACE_REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, op, comm, nullptr) == ncclInvalidArgument);
-    PACE_REQUIRE(last_error(comm) == "ncclAllReduce: there is no operation 5");
+    PACE_REQUIRE(last_error(comm) == "ncclAllReduce: there is no operation " + std::to_string(op));
     PACE_REQUIRE(ncclReduce(&value, &value, 1, ncclFloat32, static_cast<ncclRedOp_t>(77), 0, comm, nullptr) ==
                  ncclInvalidArgument);
     PACE_REQUIRE(last_error(comm) == "ncclReduce: there is no operation 77");
