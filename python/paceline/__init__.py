@@ -85,7 +85,10 @@ else:
         if name in _MODULES:
             return importlib.import_module(f".{name}", __name__)
         if name == "__version__":
-            return _native.version()
+            try:
+                return _native.version()
+            except OSError as error:  # the library does not load
+                raise AttributeError(f"module {__name__!r} has no {name}: {error}") from error
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
+from io import FileIO, TextIOWrapper
 
 from . import _native
 from .command import bench, doctor, env, explain, predict, run, topo, tune
@@ -32,6 +32,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 well, 1 failed, 2 wrong usage."""
+    if sys.stderr is None:  # descriptor 2 was closed: print() would take standard output instead
+        sys.stderr = TextIOWrapper(FileIO(os.devnull, "w"))
     if isinstance(sys.stdout, TextIOWrapper):  # None where descriptor 1 was closed
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may have what the terminal's encoding has not
     words = list(sys.argv[1:] if arguments is None else arguments)

@@ -36,7 +36,7 @@ inline constexpr std::uint32_t data_connection = 2;
 inline constexpr std::uint32_t probe_connection = 3;   // only to see who is there; closed at once
 inline constexpr std::uint32_t rank_0_connection = 4;  // from rank 0 to where its unique id was made
 
-inline constexpr std::uint32_t handshake_version = 4;
+inline constexpr std::uint32_t handshake_version = 5;
 
 // Longest that who has connected may stay unknown, and the same when there is no room for others.
 inline constexpr auto introduction_time = std::chrono::seconds(3);

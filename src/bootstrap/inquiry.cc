@@ -65,16 +65,18 @@ std::string why_not_behind(const Pong& pong, const Call& call) {
                      whereabouts(pong.state), short_name(call));
 }
 
-// Who does not wait itself, of those that `rank` waits for, one by the other; `rank` where they wait for each other.
+// Who does not wait itself, of those that `rank` waits for, one by the other. Where they wait for each other: `rank`,
+// if it is one of them, else any of them.
 int end_of_waits(int rank, const std::vector<std::optional<Pong>>& answers) {
   const int ranks = static_cast<int>(answers.size());
   int end = rank;
-  for (int step = 0; step < ranks; ++step) {
+  for (int step = 0; step < 2 * ranks; ++step) {  // once to the circle, once around it
     const auto& answer = answers[static_cast<std::size_t>(end)];
     if (!answer || answer->waiting_for < 0 || answer->waiting_for >= ranks) return end;
     end = answer->waiting_for;
+    if (end == rank) return rank;
   }
-  return rank;
+  return end;
 }
 
 }  // namespace

@@ -90,7 +90,11 @@ class Notice {
     ::unlinkat(directory, draft.c_str(), 0);
     const FileDescriptor file(
         ::openat(directory, draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file.valid()) return descriptor_error(fmt::format("cannot make {}/{}", directory_.path, draft), errno);
+    if (!file.valid()) {
+      const int error = errno;
+      ::unlinkat(directory, draft.c_str(), 0);  // it is there where its descriptor could not be renumbered
+      return descriptor_error(fmt::format("cannot make {}/{}", directory_.path, draft), error);
+    }
     struct stat about {};
     const bool written = ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                          ::fstat(file.get(), &about) == 0 &&

@@ -1,5 +1,6 @@
 #include "comm/trace.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "schedule/schedule.h"
 
 namespace paceline {
@@ -199,9 +201,12 @@ Trace::~Trace() {
 }
 
 Status Trace::write(const std::string& path) const {
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"), std::fclose);
   const auto failed = [&] { return Status::system("writing the trace to " + path, errno); };
+  FileDescriptor descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!descriptor.valid()) return failed();
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(::fdopen(descriptor.get(), "w"), std::fclose);
   if (file == nullptr) return failed();
+  (void)descriptor.release();  // the file's
   const auto written = [&](const std::string& text) {
     return std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
   };

@@ -126,6 +126,12 @@ Attempt compare_other_receives(const Execution& execution, const Wiring& wiring,
   return Attempt::done;
 }
 
+// For whom it waits, should another rank ask who holds it up; -1: for nobody, or not for long.
+void note_wait(Execution& execution, int rank) {
+  // Relaxed: read by the monitor, for diagnoses only.
+  execution.wiring().membership->activity.waiting_for.store(rank, std::memory_order_relaxed);
+}
+
 // Whether waiting is in vain: the other rank left, or is in another call. Ok: keep waiting.
 Status doubt(Execution& execution, const Execution::Wait& wait, int& gone) {
   Wiring& wiring = execution.wiring();
@@ -225,7 +231,6 @@ class Wait {
     for (Driven& one : all_) {
       if (!one.timed) {
         one.timed = true;
-        note(one, -1);
         one.gone = -1;
         one.since = now;
         one.doubted_us = doubt_us;
@@ -242,21 +247,17 @@ class Wait {
     return {};
   }
 
-  // For whom it waits, should another rank ask who holds it up.
-  static void note(const Driven& one, int rank) {
-    // Relaxed: read by the monitor, for diagnoses only.
-    one.execution->wiring().membership->activity.waiting_for.store(rank, std::memory_order_relaxed);
-  }
-
   static Status check(Driven& one, double seconds) {
     const Execution::Wait wait = one.execution->waiting_for();
-    note(one, wait.rank);
+    note_wait(*one.execution, wait.rank);
     PACE_TRY(doubt(*one.execution, wait, one.gone));
     const Wiring& wiring = one.execution->wiring();
     tell(one, wait, seconds);
     if (seconds > one.asked_s + asked_each_s) {
       one.asked_s = seconds;
+      note_wait(*one.execution, -1);  // in the program's handlers it waits for nobody
       if (interrupted()) return wiring.membership->report(interruption(wiring.rank, wait.call));
+      note_wait(*one.execution, wait.rank);
     }
     if (seconds < wiring.timeout) return {};
     if (wait.rank < 0) return {};  // others of the group are waited for, or the next look moves on
@@ -339,6 +340,7 @@ Status drive(std::span<Driven> all, const GoOnWith& go_on) {
           [[fallthrough]];
         case Execution::Turn::moved:
           moved = true;
+          if (one.timed) note_wait(*one.execution, -1);
           one.timed = false;
           break;
         case Execution::Turn::stuck: break;

@@ -79,8 +79,9 @@ class Machine {
   fs::path root_;
   const std::optional<std::vector<NvmlGpu>>& gpus_;
   pugi::xml_document document_;
-  std::map<long, pugi::xml_node> cpus_;             // by NUMA node
-  std::map<std::string, pugi::xml_node> elements_;  // by bus id
+  std::map<long, pugi::xml_node> cpus_;                // by NUMA node
+  std::map<std::string, pugi::xml_node> cpu_of_port_;  // by a root port's bus id
+  std::map<std::string, pugi::xml_node> elements_;     // by bus id
   int nets_ = 0;
 };
 
@@ -140,7 +141,8 @@ pugi::xml_node Machine::add_element(pugi::xml_node above, const std::string& bus
 pugi::xml_node Machine::element(const std::string& bus_id) {
   if (const auto found = elements_.find(bus_id); found != elements_.end()) return found->second;
   const auto path = pci_path(device(bus_id));
-  const pugi::xml_node cpu = cpu_of(bus_id);
+  const pugi::xml_node cpu =
+      path.size() > 1 ? cpu_of_port_.try_emplace(path.front(), cpu_of(bus_id)).first->second : cpu_of(bus_id);
   pugi::xml_node below = cpu;
   const auto add = [&](const std::string& id, const std::string& port) {
     const bool is_first = below == cpu;

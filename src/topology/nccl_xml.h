@@ -30,7 +30,8 @@ namespace paceline {
 // GPU i is the i-th by machine (host_hash), then by dev. All NICs are linked with one network switch, "network".
 // Elements and attributes that say nothing about the graph are passed over, and so are NVLinks to GPUs that the file
 // lacks. Errors (invalid_argument): not well-formed XML (with the byte), another root or version, a number that is
-// none, a bus id twice, elements nested too deep, more elements than machines have, no GPU, and what validate() finds.
+// none, a bus id twice, a root port in two places, elements nested too deep, more elements than machines have, no GPU,
+// and what validate() finds.
 Result<Topology> read_nccl_topology(std::string_view xml);
 // The same, also of a machine without GPU.
 Result<Topology> read_nccl_machine(std::string_view xml);

@@ -60,7 +60,7 @@ class Reader {
   Status pci(const pugi::xml_node& element, int above, int depth);
   Status gpu(const pugi::xml_node& element, int above, Rating up, std::string bus_id);
   Status nic(const pugi::xml_node& element, int above, std::optional<Rating> up);
-  int root_port(const std::string& bus_id, int above, Rating below);
+  Result<int> root_port(const std::string& bus_id, int above, Rating below);
   Result<Rating> pcie(const pugi::xml_node& element) const;
   Status nvlinks(const Device& gpu, Topology& topology);
   std::string free_name(int node, std::string_view wanted);
@@ -160,15 +160,16 @@ Result<Rating> Reader::pcie(const pugi::xml_node& element) const {
 }
 
 // What hangs on a root port, several functions of one device even, shares one link, which is as fast as any of them.
-int Reader::root_port(const std::string& bus_id, int above, Rating below) {
+Result<int> Reader::root_port(const std::string& bus_id, int above, Rating below) {
   const auto [found, added] = root_port_at_.try_emplace(fmt::format("{} {}", node_, bus_id), -1);
   if (added)
     found->second = add({.vertex = {.kind = VertexKind::root_port, .name = "port" + bus_id, .bus_id = bus_id},
                          .element = {},
                          .above = above,
                          .up = {}});
-  Rating& up = devices_[static_cast<std::size_t>(found->second)].up;
-  up.bandwidth = std::max(up.bandwidth, below.bandwidth);
+  Device& port = devices_[static_cast<std::size_t>(found->second)];
+  if (port.above != above) return wrong(fmt::format("the root port {:.40} is in two places", bus_id));
+  port.up.bandwidth = std::max(port.up.bandwidth, below.bandwidth);
   return found->second;
 }
 
@@ -177,7 +178,11 @@ Status Reader::pci(const pugi::xml_node& element, int above, int depth) {
     return wrong(fmt::format("{} is nested more than {} deep", describe(element), deepest_element));
   const auto up = pcie(element);
   PACE_TRY(up.status());
-  if (const auto port = element.attribute("root_port"); !port.empty()) above = root_port(port.value(), above, *up);
+  if (const auto named = element.attribute("root_port"); !named.empty()) {
+    const auto port = root_port(named.value(), above, *up);
+    PACE_TRY(port.status());
+    above = *port;
+  }
   const std::string bus_id = element.attribute("busid").value();
   for (const pugi::xml_node& child : element.children("gpu")) PACE_TRY(gpu(child, above, *up, bus_id));
   for (const pugi::xml_node& child : element.children("nic")) PACE_TRY(nic(child, above, *up));

@@ -93,12 +93,11 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes, std::size_t 
   if (getrandom(&number, sizeof number, 0) != sizeof number) return Status::system("getrandom", errno);
   const std::string name = fmt::format("/{}{:016x}", prefix_of(getpid()), number);
   const int descriptor = FileDescriptor(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600)).release();
-  if (descriptor < 0) return creation_error(name, bytes, least, errno);
-  int error = set_length(descriptor, bytes);
+  int error = descriptor < 0 ? errno : set_length(descriptor, bytes);
   if (error == 0) error = allocate(descriptor, bytes);
   if (error != 0) {
-    close(descriptor);
-    shm_unlink(name.c_str());
+    if (descriptor >= 0) close(descriptor);
+    shm_unlink(name.c_str());  // it may be there also without a descriptor, which had to be renumbered
     return creation_error(name, bytes, least, error);
   }
   return map(name, descriptor, bytes, true);

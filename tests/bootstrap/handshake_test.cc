@@ -92,26 +92,26 @@ TEST_CASE("another version is named on both sides, with the remedy") {
   Result<Hello> received = Status(Code::internal, "not run");
   std::thread other([&] { received = receive_introduction(pair.accepting.get(), "secret", in(5s)); });
   std::array<std::byte, opening_size> opening{};
-  std::memcpy(opening.data(), "PACELINE\x05", 9);
+  std::memcpy(opening.data(), "PACELINE\x06", 9);
   CHECK(send_all(pair.connecting.get(), opening, in(5s)).ok());
-  // What such a version 5 would learn: ours.
+  // What such a version 6 would learn: ours.
   std::array<std::byte, opening_size> answer{};
   CHECK(*receive_some(pair.connecting.get(), answer, in(5s)) == opening_size);
-  CHECK(std::memcmp(answer.data(), "PACELINE\x04\0\0\0", 12) == 0);
+  CHECK(std::memcmp(answer.data(), "PACELINE\x05\0\0\0", 12) == 0);
   other.join();
   CHECK(received.status().code() == Code::unsupported);
   CHECK(received.status().message().find(
-            "speaks version 5, this is version 4: install the same Paceline on all nodes") != std::string::npos);
+            "speaks version 6, this is version 5: install the same Paceline on all nodes") != std::string::npos);
 }
 
 TEST_CASE("the connecting side names another version too") {
   const Pair pair;
   std::array<std::byte, opening_size> opening{};
-  std::memcpy(opening.data(), "PACELINE\x05", 9);
+  std::memcpy(opening.data(), "PACELINE\x06", 9);
   CHECK(send_all(pair.accepting.get(), opening, in(5s)).ok());
   const Status introduced = introduce(pair.connecting.get(), "secret", {}, in(5s));
   CHECK(introduced.code() == Code::unsupported);
-  CHECK(introduced.message().find("speaks version 5, this is version 4") != std::string::npos);
+  CHECK(introduced.message().find("speaks version 6, this is version 5") != std::string::npos);
 }
 
 TEST_CASE("junk is known from its first byte, and answered with nothing") {

@@ -140,6 +140,14 @@ TEST_CASE("of ranks that wait for each other the one that was waited for is name
   CHECK(accuse(suspicion(Collective::recv), {waits_for(1), waits_for(2), waits_for(1)}, members).rank == 1);
 }
 
+TEST_CASE("of a row that leads to ranks that wait for each other one of these is named") {
+  const auto waits_for = [](int rank) { return says(State::in_messages, 5, rank); };
+  const std::vector<Member> four = {members[0], members[1], members[2], {"node-b", "", "", 103}};
+  Suspicion stuck = suspicion(Collective::recv);
+  stuck.ranks = {0, 1, 2, 3};
+  CHECK(accuse(stuck, {waits_for(1), waits_for(2), waits_for(3), waits_for(2)}, four).rank >= 2);
+}
+
 TEST_CASE("a rank that has not entered the call for it waits for another one's message is not the one to blame") {
   const std::vector<Member> four = {members[0], members[1], members[2], {"node-b", "", "", 103}};
   Suspicion late = suspicion();

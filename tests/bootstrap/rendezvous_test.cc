@@ -186,13 +186,13 @@ TEST_CASE("another version is named by rank 0") {
   Rendezvous where = rendezvous(0, 2, 0, 0.5);
   where.listener = PrivateDescriptor(std::move(*listen_at("127.0.0.1", 0)));
   const PrivateDescriptor fd = stranger(port_of(local_address(where.listener.get())));
-  say(fd, std::string_view("PACELINE\x05\0\0\0", 12));  // there before rank 0 looks
+  say(fd, std::string_view("PACELINE\x06\0\0\0", 12));  // there before rank 0 looks
   const Joined joined = join(std::move(where));
   std::byte byte{};
   CHECK(receive_some(fd.get(), std::span(&byte, 1), in(5s)).ok());
   CHECK(contains(joined.status().message(), "rank 1 did not come"));
   CHECK(contains(joined.status().message(),
-                 "speaks version 5, this is version 4: install the same Paceline on all "
+                 "speaks version 6, this is version 5: install the same Paceline on all "
                  "nodes"));
 }
 
@@ -232,7 +232,7 @@ TEST_CASE("strangers do not hold the job up: junk, half a hello, a hundred silen
       strangers.push_back(stranger(port));
       say(strangers.back(), "GET / HTTP/1.1\r\n\r\n");
       strangers.push_back(stranger(port));
-      say(strangers.back(), std::string_view("PACELINE\x04\0\0\0 a nonce", 20));
+      say(strangers.back(), std::string_view("PACELINE\x05\0\0\0 a nonce", 20));
       for (int i = 0; i < 100; ++i) strangers.push_back(stranger(port));
       crowd_is_there = true;
     }

@@ -110,6 +110,20 @@ def test_without_standard_error(words: tuple[str, ...]) -> None:
     assert subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
 
 
+def test_what_is_for_standard_error_is_not_in_the_output_without_it() -> None:
+    command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-m", "paceline", "topo", "--file", "/nowhere"]
+    shown = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (shown.returncode, shown.stdout) == (1, "")
+
+
+def test_without_a_library_the_package_has_no_version_and_can_be_looked_into() -> None:
+    program = "import inspect, paceline; inspect.getmembers(paceline); print(hasattr(paceline, '__version__'))"
+    environment = os.environ | {"PACELINE_LIBRARY": "/nowhere"}
+    command = [sys.executable, "-c", program]
+    shown = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert shown.stdout == "False\n"
+
+
 def test_what_several_ranks_say_at_once_are_lines() -> None:
     """A line is one write, here to a socket that keeps writes apart."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -18,7 +18,7 @@ from paceline.prediction import predict
 
 TIMES = json.loads(Path(__file__).with_name("measured_times.json").read_text())
 # Of long messages on 3 and 4 ranks, the geometric mean of three machines (Emerald Rapids, 16 CPUs) where so few copy
-# past the shared cache, where the communicator has this share (src/tuning/untuned.h).
+# past the shared cache, where the communicator has this share (src/tuning/decision.cc).
 TIMES_OF_FEW = json.loads(Path(__file__).with_name("measured_times_of_few.json").read_text())
 COMMON_SHARE_OF_FEW = 0.6
 PASSING_SHARE_OF_TWO = 0.3  # likewise (src/tuning/untuned.cc)

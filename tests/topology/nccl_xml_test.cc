@@ -213,6 +213,9 @@ TEST_CASE("root ports are written and read") {
     CHECK(links[{"port0000:00:02.0", "cpu0"}] == doctest::Approx(31.5).epsilon(1e-3));
   }
   CHECK(*write_nccl_topology(second) == *xml);
+  CHECK(error_of(R"(<system><cpu><pci root_port="0000:00:01.0"><gpu dev="0"/></pci></cpu>
+                    <cpu><pci root_port="0000:00:01.0"><gpu dev="1"/></pci></cpu></system>)") ==
+        "the root port 0000:00:01.0 is in two places");
 }
 
 TEST_CASE("several GPUs at one address and links beside PCIe are written and read") {

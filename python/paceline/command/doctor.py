@@ -93,7 +93,7 @@ def version() -> str | None:
 
 
 def library() -> Check:
-    """The shared library loads and belongs to this package, where that is installed (and no source tree)."""
+    """The shared library loads and belongs to this package, where that is an installed one."""
     path = _native.library_path()
     try:
         found = _native.version()
@@ -104,14 +104,20 @@ def library() -> Check:
             str(error),
             "unset PACELINE_LIBRARY, or install the wheel again: pip install --force-reinstall paceline-VERSION.whl",
         )
-    try:
-        package = importlib.metadata.version("paceline")
-    except importlib.metadata.PackageNotFoundError:
-        package = found
-    if found != package:
+    if (package := _installed_version()) not in (found, None):
         return Check("library", "fail", f"{path} is version {found}, the package {package}",
                      "install the wheel again, and unset PACELINE_LIBRARY")  # fmt: skip
     return Check("library", "ok", f"version {found}, {path}")
+
+
+def _installed_version() -> str | None:
+    """This package's; None: it is a source tree, whether or not another one is installed beside it."""
+    try:
+        installed = importlib.metadata.distribution("paceline")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    is_this = Path(str(installed.locate_file("paceline"))).resolve() == Path(__file__).resolve().parents[1]
+    return installed.version if is_this else None
 
 
 def python() -> Check:

@@ -16,7 +16,7 @@ class Progress:
 
     def __init__(self, total: int, shown: bool = True) -> None:
         self._total, self._done = max(total, 1), 0
-        self._shown = shown and sys.stderr is not None and sys.stderr.isatty()  # None: descriptor 2 was closed
+        self._shown = shown and sys.stderr.isatty()
 
     def __enter__(self) -> Progress:
         return self
